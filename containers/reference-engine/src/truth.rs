@@ -1,0 +1,88 @@
+//! What the engine was told to use: the flags of its memory and times, and the same as JSON for a test to compare with.
+
+use crate::args::{Args, Flag, Kind, Stop};
+use crate::json;
+
+/// Tokens per KV block, as in most engines.
+pub const BLOCK_TOKENS: u64 = 16;
+
+pub const FLAGS: &[Flag] = &[
+    Flag::required("model", "name of the model that is said to be served"),
+    Flag::new("weights", Kind::Pages, "512MiB", "bytes of weights"),
+    Flag::new("kv-pool", Kind::Pages, "256MiB", "bytes of the KV cache pool"),
+    Flag::new("kv-bytes-per-token", Kind::Count, "2048", "KV bytes per token: the pool's capacity, not its size"),
+    Flag::new("activation", Kind::Pages, "128MiB", "height of an activation spike"),
+    Flag::new("activation-ms", Kind::Count, "30", "time that a spike stands at full height"),
+    Flag::new("start-ms", Kind::Count, "200", "plateau before anything is loaded: the baseline"),
+    Flag::new("load-ms", Kind::Count, "200", "time over which the weights are touched"),
+    Flag::new("settle-ms", Kind::Count, "300", "plateau after the weights, and again after the KV pool"),
+    Flag::new("token-us", Kind::Count, "200", "time per output token"),
+];
+
+#[derive(Clone)]
+pub struct Truth {
+    pub model: String,
+    pub weights_bytes: usize,
+    pub kv_pool_bytes: usize,
+    pub kv_bytes_per_token: u64,
+    pub activation_bytes: usize,
+    pub activation_ms: u64,
+    pub start_ms: u64,
+    pub load_ms: u64,
+    pub settle_ms: u64,
+    pub token_us: u64,
+}
+
+impl Truth {
+    pub fn read(args: &Args) -> Result<Truth, Stop> {
+        Ok(Truth {
+            model: args.text("model")?.to_string(),
+            weights_bytes: args.pages("weights")?,
+            kv_pool_bytes: args.pages("kv-pool")?,
+            kv_bytes_per_token: args.count("kv-bytes-per-token")?.max(1),
+            activation_bytes: args.pages("activation")?,
+            activation_ms: args.count("activation-ms")?,
+            start_ms: args.count("start-ms")?,
+            load_ms: args.count("load-ms")?,
+            settle_ms: args.count("settle-ms")?,
+            token_us: args.count("token-us")?,
+        })
+    }
+
+    pub fn kv_blocks(&self) -> u64 {
+        self.kv_pool_bytes as u64 / (self.kv_bytes_per_token * BLOCK_TOKENS)
+    }
+
+    /// What the kernel adds by itself, in tables that map the pages: 8 bytes per page.
+    fn page_table_bytes(bytes: usize) -> usize {
+        let page = crate::memory::page_bytes();
+        (bytes / page * 8).next_multiple_of(page)
+    }
+
+    pub fn to_json(&self) -> String {
+        let Truth { weights_bytes, kv_pool_bytes, activation_bytes, .. } = *self;
+        let steady = weights_bytes + kv_pool_bytes;
+        format!(
+            "{{\"model\":{model},\"simulated\":true,\"page_bytes\":{page},\
+             \"weights_bytes\":{weights_bytes},\"kv_pool_bytes\":{kv_pool_bytes},\
+             \"activation_bytes\":{activation_bytes},\"steady_bytes\":{steady},\"peak_bytes\":{peak},\
+             \"page_table_bytes\":{{\"weights\":{tables_w},\"kv_pool\":{tables_k},\"activation\":{tables_a}}},\
+             \"kv_bytes_per_token\":{per_token},\"block_size\":{BLOCK_TOKENS},\"num_blocks\":{blocks},\
+             \"activation_ms\":{activation_ms},\"start_ms\":{start_ms},\"load_ms\":{load_ms},\"settle_ms\":{settle_ms},\
+             \"token_us\":{token_us}}}",
+            model = json::string(&self.model),
+            page = crate::memory::page_bytes(),
+            peak = steady + activation_bytes,
+            tables_w = Self::page_table_bytes(weights_bytes),
+            tables_k = Self::page_table_bytes(kv_pool_bytes),
+            tables_a = Self::page_table_bytes(activation_bytes),
+            per_token = self.kv_bytes_per_token,
+            blocks = self.kv_blocks(),
+            activation_ms = self.activation_ms,
+            start_ms = self.start_ms,
+            load_ms = self.load_ms,
+            settle_ms = self.settle_ms,
+            token_us = self.token_us,
+        )
+    }
+}

@@ -1,0 +1,20 @@
+//! Reads an engine's log from standard input and prints what it says, as JSON.
+//!
+//! `docker logs NAME 2>&1 | cargo run --release --example read_log`
+
+#![allow(clippy::print_stdout)]
+
+use plimsoll::engine::LogParser;
+use plimsoll::engine::lines::parse_reader;
+use plimsoll::engine::vllm::log::VllmLogParser;
+use std::io::{BufReader, stdin};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut parser = VllmLogParser::new();
+    let report = parse_reader(&mut parser, BufReader::with_capacity(256 * 1024, stdin()))?;
+    println!("{}", serde_json::to_string_pretty(&report)?);
+    if let Some(cause) = parser.root_cause() {
+        println!("root cause: {cause}");
+    }
+    Ok(())
+}

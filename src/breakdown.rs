@@ -1,0 +1,519 @@
+//! Where every byte of the peak goes: parts with their witnesses, and a residual so that the
+//! parts always sum to the peak.
+
+use crate::units::{gib, gib_signed};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A part of the peak. The order is the order in which people read it.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Component {
+    /// In use on the device without this engine: other tenants, and what the container held
+    /// before the engine started.
+    Baseline,
+    /// Kept by the driver for itself.
+    DriverReserved,
+    /// Model weights.
+    ModelWeights,
+    /// The KV pool as reserved, whether used or not.
+    KvCache,
+    /// Transient memory of computing: what comes and goes with the load.
+    Activations,
+    /// CUDA graphs.
+    CudaGraphs,
+    /// Taken by the engine outside its tensor allocator: CUDA context, communication buffers.
+    NonTorch,
+    /// The engine's processes before any weights: interpreter, libraries, device context.
+    Runtime,
+    /// Taken after start-up and kept: allocator caches, lazily built kernels and buffers.
+    WarmupGrowth,
+    /// Page cache; the kernel gives it back under pressure.
+    PageCache,
+    /// The bench client that plimsoll runs in the container beside the engine.
+    BenchClient,
+    /// What no witness explains. Negative when the witnesses claim more than was measured.
+    Unexplained,
+}
+
+impl Component {
+    /// As people read it.
+    pub fn label(self) -> &'static str {
+        match self {
+            Component::Baseline => "Baseline",
+            Component::DriverReserved => "Driver reserved",
+            Component::ModelWeights => "Model weights",
+            Component::KvCache => "KV cache pool",
+            Component::Activations => "Activations",
+            Component::CudaGraphs => "CUDA graphs",
+            Component::NonTorch => "Non-torch",
+            Component::Runtime => "Engine runtime",
+            Component::WarmupGrowth => "Growth after start-up",
+            Component::PageCache => "Page cache",
+            Component::BenchClient => "Bench client",
+            Component::Unexplained => "Unexplained",
+        }
+    }
+
+    /// Whether it counts into `framework_overhead_gb`: all that is neither baseline nor one of
+    /// the three parts every engine has.
+    pub fn is_overhead(self) -> bool {
+        !matches!(
+            self,
+            Component::Baseline
+                | Component::ModelWeights
+                | Component::KvCache
+                | Component::Activations
+        )
+    }
+}
+
+/// What kind of witness a figure rests on.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum EvidenceSource {
+    /// A line of the engine's log.
+    EngineLog,
+    /// The engine's `/metrics`.
+    EngineMetrics,
+    /// Another endpoint of the engine.
+    EngineInfo,
+    /// Measured from outside: a reading, or the difference of two.
+    MeasuredDelta,
+    /// Calculated from the model's own files.
+    Architecture,
+    /// What the other parts leave.
+    Residual,
+}
+
+/// How sure a figure is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct Confidence(pub String);
+
+impl Confidence {
+    /// `high_from_<engine>_logs`, `high_from_<engine>_metrics`, `high_calculated`,
+    /// `medium_measured_delta`, `low_estimated` or `calculated_residual`.
+    pub fn of(source: EvidenceSource, engine: &str) -> Confidence {
+        Confidence(match source {
+            EvidenceSource::EngineLog => format!("high_from_{engine}_logs"),
+            EvidenceSource::EngineMetrics | EvidenceSource::EngineInfo => {
+                format!("high_from_{engine}_metrics")
+            }
+            EvidenceSource::Architecture => "high_calculated".into(),
+            EvidenceSource::MeasuredDelta => "medium_measured_delta".into(),
+            EvidenceSource::Residual => "calculated_residual".into(),
+        })
+    }
+
+    /// For a part that nothing tells of.
+    pub fn unknown() -> Confidence {
+        Confidence("unknown".into())
+    }
+
+    /// Higher is surer.
+    fn rank(&self) -> u8 {
+        match self.0.as_str() {
+            c if c.starts_with("high") => 3,
+            c if c.starts_with("medium") => 2,
+            c if c.starts_with("low") => 1,
+            _ => 0,
+        }
+    }
+}
+
+/// One witness of one part on one device.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Evidence {
+    /// The part.
+    pub component: Component,
+    /// The device.
+    pub gpu_id: u32,
+    /// Bytes it speaks of.
+    pub bytes: i64,
+    /// What kind of witness.
+    pub source: EvidenceSource,
+    /// Its words: the log line, the metric, or how the difference was taken.
+    pub quote: String,
+    /// Whether the breakdown rests on it. Of several witnesses one is used, the others are
+    /// compared with it.
+    pub used: bool,
+}
+
+/// A part of the peak of one device, or of all.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Part {
+    /// Which.
+    pub component: Component,
+    /// Bytes. The parts of a device sum to its peak.
+    pub bytes: i64,
+    /// The same, GiB.
+    pub gb: f64,
+    /// Percent of the peak.
+    pub percent: f64,
+    /// How sure.
+    pub confidence: Confidence,
+}
+
+/// The peak of one device in parts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DeviceBreakdown {
+    /// Device index.
+    pub gpu_id: u32,
+    /// Its peak, bytes.
+    pub peak_bytes: u64,
+    /// How the peak was seen.
+    pub peak_source: PeakSource,
+    /// The parts; they sum to `peak_bytes`.
+    pub parts: Vec<Part>,
+}
+
+/// How sure each part is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ConfidenceLevels {
+    /// The least sure of weights, KV cache and activations.
+    pub overall: Confidence,
+    /// Weights.
+    pub weights: Confidence,
+    /// KV cache.
+    pub kv_cache: Confidence,
+    /// Activations.
+    pub activations: Confidence,
+    /// Framework overhead.
+    pub overhead: Confidence,
+}
+
+/// Which parts rest on the engine's own word.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ReportedValuesUsed {
+    /// Weights.
+    pub weights: bool,
+    /// KV cache.
+    pub kv_cache: bool,
+    /// Activations.
+    pub activations: bool,
+}
+
+/// Where every byte of the peak goes. The total is the peak of the load, each device at its own
+/// highest moment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Breakdown {
+    /// Peak over all devices, bytes; null when nothing was measured.
+    pub total_measured_bytes: Option<u64>,
+    /// The same, GiB.
+    pub total_measured_gb: Option<f64>,
+    /// In use without this engine, GiB.
+    pub baseline_gb: Option<f64>,
+    /// Total less baseline, GiB.
+    pub net_increase_gb: Option<f64>,
+    /// Weights, GiB.
+    pub model_weights_gb: Option<f64>,
+    /// KV pool as reserved, GiB.
+    pub kv_cache_gb: Option<f64>,
+    /// Activations, GiB.
+    pub activations_gb: Option<f64>,
+    /// Total less baseline, weights, KV cache and activations, GiB: everything that `components`
+    /// lists below them. Can be negative.
+    pub framework_overhead_gb: Option<f64>,
+    /// The same in percent of the total.
+    pub overhead_percentage: Option<f64>,
+    /// What no witness explains, bytes. Can be negative.
+    pub unexplained_bytes: Option<i64>,
+    /// How the figures were made.
+    pub estimation_method: String,
+    /// How sure they are.
+    pub confidence_levels: ConfidenceLevels,
+    /// Which rest on the engine's own word (the name is of the engine that had it first).
+    pub vllm_reported_values_used: ReportedValuesUsed,
+    /// The repeat of the bench that had the highest peak, from 1; null without a bench.
+    pub repeat: Option<u32>,
+    /// The parts over all devices; they sum to `total_measured_bytes`.
+    pub components: Vec<Part>,
+    /// Each device.
+    pub per_gpu: Vec<DeviceBreakdown>,
+}
+
+/// Where the highest figure of a window came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PeakSource {
+    /// The kernel's own high-water mark, which rose during the window: exact.
+    KernelPeak,
+    /// Fast probing between two samples.
+    Probe,
+    /// A sample.
+    Sample,
+}
+
+/// The measured peak of one device, to be explained.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DevicePeak {
+    /// Device index.
+    pub gpu_id: u32,
+    /// Bytes.
+    pub bytes: u64,
+    /// How it was seen.
+    pub source: PeakSource,
+}
+
+/// Explains the peaks with the evidence marked `used`; of several used witnesses of one part on
+/// one device the first counts. The parts of each device sum to its peak.
+pub fn explain(
+    peaks: &[DevicePeak],
+    evidence: &[Evidence],
+    engine: &str,
+    repeat: Option<u32>,
+) -> Breakdown {
+    let per_gpu: Vec<DeviceBreakdown> = peaks
+        .iter()
+        .map(|peak| explain_device(peak, evidence, engine))
+        .collect();
+    let total = peaks.iter().map(|p| p.bytes).reduce(u64::saturating_add);
+    let components = sum_parts(&per_gpu, total.unwrap_or(0));
+
+    let part = |c: Component| components.iter().find(|p| p.component == c);
+    let gb = |c: Component| part(c).map(|p| p.gb);
+    let confidence =
+        |c: Component| part(c).map_or_else(Confidence::unknown, |p| p.confidence.clone());
+    let reported = |c: Component| {
+        evidence.iter().any(|e| {
+            e.used
+                && e.component == c
+                && matches!(
+                    e.source,
+                    EvidenceSource::EngineLog
+                        | EvidenceSource::EngineMetrics
+                        | EvidenceSource::EngineInfo
+                )
+        })
+    };
+    let bytes = |c: Component| part(c).map_or(0, |p| p.bytes);
+    let overhead = total.map(|_| {
+        components
+            .iter()
+            .filter(|p| p.component.is_overhead())
+            .map(|p| p.bytes)
+            .fold(0, i64::saturating_add)
+    });
+    let (weights, kv_cache, activations) = (
+        confidence(Component::ModelWeights),
+        confidence(Component::KvCache),
+        confidence(Component::Activations),
+    );
+    let overall = [&weights, &kv_cache, &activations]
+        .into_iter()
+        .min_by_key(|c| c.rank())
+        .cloned()
+        .unwrap_or_else(Confidence::unknown);
+
+    Breakdown {
+        total_measured_bytes: total,
+        total_measured_gb: total.map(gib),
+        baseline_gb: gb(Component::Baseline),
+        net_increase_gb: total.and_then(|t| {
+            Some(gib_signed(
+                whole(t).saturating_sub(part(Component::Baseline)?.bytes),
+            ))
+        }),
+        model_weights_gb: gb(Component::ModelWeights),
+        kv_cache_gb: gb(Component::KvCache),
+        activations_gb: gb(Component::Activations),
+        framework_overhead_gb: overhead.map(gib_signed),
+        overhead_percentage: overhead.zip(total).map(|(o, t)| percent(o, t)),
+        unexplained_bytes: total.map(|_| bytes(Component::Unexplained)),
+        estimation_method: "plimsoll_evidence_v4".into(),
+        confidence_levels: ConfidenceLevels {
+            overall,
+            weights,
+            kv_cache,
+            activations,
+            overhead: if total.is_some() {
+                Confidence::of(EvidenceSource::Residual, engine)
+            } else {
+                Confidence::unknown()
+            },
+        },
+        vllm_reported_values_used: ReportedValuesUsed {
+            weights: reported(Component::ModelWeights),
+            kv_cache: reported(Component::KvCache),
+            activations: reported(Component::Activations),
+        },
+        repeat,
+        components,
+        per_gpu,
+    }
+}
+
+fn explain_device(peak: &DevicePeak, evidence: &[Evidence], engine: &str) -> DeviceBreakdown {
+    let mut parts: Vec<Part> = Vec::new();
+    let mut left = whole(peak.bytes);
+    for e in evidence
+        .iter()
+        .filter(|e| e.used && e.gpu_id == peak.gpu_id && e.component != Component::Unexplained)
+    {
+        if parts.iter().any(|p| p.component == e.component) {
+            continue;
+        }
+        left = left.saturating_sub(e.bytes);
+        parts.push(make_part(
+            e.component,
+            e.bytes,
+            peak.bytes,
+            Confidence::of(e.source, engine),
+        ));
+    }
+    parts.push(make_part(
+        Component::Unexplained,
+        left,
+        peak.bytes,
+        Confidence::of(EvidenceSource::Residual, engine),
+    ));
+    parts.sort_by_key(|p| p.component);
+    DeviceBreakdown {
+        gpu_id: peak.gpu_id,
+        peak_bytes: peak.bytes,
+        peak_source: peak.source,
+        parts,
+    }
+}
+
+fn sum_parts(devices: &[DeviceBreakdown], total: u64) -> Vec<Part> {
+    let mut sums: Vec<Part> = Vec::new();
+    for part in devices.iter().flat_map(|d| &d.parts) {
+        match sums.iter_mut().find(|s| s.component == part.component) {
+            Some(sum) => {
+                let confidence = if part.confidence.rank() < sum.confidence.rank() {
+                    part.confidence.clone()
+                } else {
+                    sum.confidence.clone()
+                };
+                *sum = make_part(
+                    part.component,
+                    sum.bytes.saturating_add(part.bytes),
+                    total,
+                    confidence,
+                );
+            }
+            None => sums.push(make_part(
+                part.component,
+                part.bytes,
+                total,
+                part.confidence.clone(),
+            )),
+        }
+    }
+    sums.sort_by_key(|p| p.component);
+    sums
+}
+
+fn make_part(component: Component, bytes: i64, total: u64, confidence: Confidence) -> Part {
+    Part {
+        component,
+        bytes,
+        gb: gib_signed(bytes),
+        percent: percent(bytes, total),
+        confidence,
+    }
+}
+
+fn whole(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+fn percent(part: i64, total: u64) -> f64 {
+    if total == 0 {
+        0.0
+    } else {
+        part as f64 / total as f64 * 100.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const COMPONENTS: [Component; 12] = [
+        Component::Baseline,
+        Component::DriverReserved,
+        Component::ModelWeights,
+        Component::KvCache,
+        Component::Activations,
+        Component::CudaGraphs,
+        Component::NonTorch,
+        Component::Runtime,
+        Component::WarmupGrowth,
+        Component::PageCache,
+        Component::BenchClient,
+        Component::Unexplained,
+    ];
+
+    fn evidence() -> impl Strategy<Value = Evidence> {
+        (
+            0..12usize,
+            0..4u32,
+            -(1i64 << 40)..(1i64 << 40),
+            any::<bool>(),
+        )
+            .prop_map(|(c, gpu_id, bytes, used)| Evidence {
+                component: COMPONENTS[c],
+                gpu_id,
+                bytes,
+                source: EvidenceSource::EngineLog,
+                quote: String::new(),
+                used,
+            })
+    }
+
+    proptest! {
+        #[test]
+        fn parts_always_sum_to_the_peak(
+            peaks in proptest::collection::vec(0u64..(1 << 40), 0..4),
+            evidence in proptest::collection::vec(evidence(), 0..40),
+        ) {
+            let peaks: Vec<DevicePeak> = peaks
+                .into_iter()
+                .enumerate()
+                .map(|(i, bytes)| DevicePeak { gpu_id: i as u32, bytes, source: PeakSource::Sample })
+                .collect();
+            let b = explain(&peaks, &evidence, "vllm", None);
+            for device in &b.per_gpu {
+                prop_assert_eq!(device.parts.iter().map(|p| p.bytes).sum::<i64>(), device.peak_bytes as i64);
+            }
+            if let Some(total) = b.total_measured_bytes {
+                prop_assert_eq!(b.components.iter().map(|p| p.bytes).sum::<i64>(), total as i64);
+                let named = [b.baseline_gb, b.model_weights_gb, b.kv_cache_gb, b.activations_gb, b.framework_overhead_gb];
+                let sum: f64 = named.into_iter().flatten().sum();
+                prop_assert!((sum - b.total_measured_gb.unwrap()).abs() < 1e-6);
+            } else {
+                prop_assert!(b.components.is_empty() && b.framework_overhead_gb.is_none());
+            }
+        }
+    }
+
+    #[test]
+    fn claims_beyond_the_peak_leave_a_negative_residual() {
+        let peaks = [DevicePeak {
+            gpu_id: 0,
+            bytes: 100,
+            source: PeakSource::Sample,
+        }];
+        let claim = Evidence {
+            component: Component::KvCache,
+            gpu_id: 0,
+            bytes: 130,
+            source: EvidenceSource::EngineLog,
+            quote: String::new(),
+            used: true,
+        };
+        let b = explain(&peaks, &[claim], "vllm", None);
+        assert_eq!(b.unexplained_bytes, Some(-30));
+        assert_eq!(b.confidence_levels.kv_cache.0, "high_from_vllm_logs");
+        assert_eq!(b.model_weights_gb, None, "unknown is not zero");
+        assert_eq!(b.confidence_levels.overall.0, "unknown");
+    }
+}

@@ -1,0 +1,579 @@
+//! What was observed, with nothing interpreted: the words every other module shares.
+//!
+//! A capture lies beside its profile on disk, so a better parser can be re-applied to every old
+//! run, and a test fixture is just a capture. Log lines and memory samples can be many, so they
+//! are streamed to files of their own (see `store`) and handed to `derive` as iterators.
+
+mod sampling;
+
+pub use sampling::{CallCost, DeviceEvent, SamplingFacts, Tenants};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Version of the capture format on disk. A reader refuses a newer one.
+pub const CAPTURE_VERSION: u32 = 1;
+
+/// A moment on the capture's own clock: nanoseconds since the capture began, from one monotonic
+/// clock. Negative for what happened before (old log lines).
+pub type AtNs = i64;
+
+/// Everything that one run observed, except the log lines and samples.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Capture {
+    /// [`CAPTURE_VERSION`] of the writer.
+    pub capture_version: u32,
+    /// `CARGO_PKG_VERSION` of the plimsoll that captured.
+    pub plimsoll_version: String,
+    /// Identifies the run; also the value of the `plimsoll.run` label and exec environment.
+    pub run_id: String,
+    /// Wall time of `AtNs` zero, nanoseconds since the Unix epoch.
+    pub wall_start_ns: i64,
+    /// Wall time minus monotonic time at the end, less the same at the start: a clock that was
+    /// stepped during the run. Nanoseconds.
+    pub wall_drift_ns: i64,
+    /// When the capture ended.
+    pub ended_at_ns: AtNs,
+    /// The host it ran on.
+    pub host: HostFacts,
+    /// The container, as inspected at the start.
+    pub container: ContainerFacts,
+    /// Name of the engine that was recognised or asked for (`engine::by_name`).
+    pub engine: String,
+    /// How the engine was found; a sentence.
+    pub engine_evidence: String,
+    /// How plimsoll met the container.
+    pub mode: Mode,
+    /// What the user asked for.
+    pub request: Request,
+    /// The memory devices that the samples speak of.
+    pub devices: Vec<DeviceFacts>,
+    /// Which backend measured.
+    pub backend: BackendFacts,
+    /// Replies of the engine's HTTP endpoints, in the order they were asked.
+    pub probes: Vec<Probe>,
+    /// Gauges of the engine, read while the load ran.
+    pub gauges: Vec<EngineGauges>,
+    /// Small files of the model that could be read in the container: name → text
+    /// (`config.json`, `model.safetensors.index.json`).
+    pub model_files: BTreeMap<String, String>,
+    /// Sizes of the model's weight files in the container, bytes.
+    pub model_file_sizes: BTreeMap<String, u64>,
+    /// Why there are none, when there are none.
+    pub model_files_error: Option<String>,
+    /// Phases of the run as plimsoll went through them.
+    pub marks: Vec<Mark>,
+    /// Commands run inside the container, in order.
+    pub execs: Vec<ExecOutcome>,
+    /// Docker events of the container.
+    pub events: Vec<ContainerEvent>,
+    /// How sampling went.
+    pub sampling: SamplingFacts,
+    /// How following the log went.
+    pub log: LogFacts,
+    /// How the run ended.
+    pub end: RunEnd,
+    /// State of the container when the run ended; `None` when it was gone.
+    pub container_end: Option<ContainerState>,
+}
+
+/// How plimsoll met the container.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// The engine was already serving when the capture began.
+    #[default]
+    Serving,
+    /// The container was idle; the engine ran as part of the bench.
+    Idle,
+    /// plimsoll created and started the container, and saw the engine start.
+    Started,
+}
+
+/// What the user asked for, after presets and defaults.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Request {
+    /// Model asked for, as the engine knows it.
+    pub model: Option<String>,
+    /// `latency`, `throughput`, `serve` or `none`.
+    pub bench: String,
+    /// Load.
+    pub workload: Workload,
+    /// Engine settings asked for by flag.
+    pub settings: RequestedSettings,
+    /// Extra engine arguments, passed on as they are.
+    pub extra_engine_args: Vec<String>,
+    /// Interval between samples, nanoseconds.
+    pub sample_interval_ns: u64,
+    /// Whole-run deadline, seconds.
+    pub timeout_s: f64,
+}
+
+/// The load to put on the engine. `None` leaves a value to the engine's bench.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Workload {
+    /// Prompt tokens per request.
+    pub input_len: u32,
+    /// Generated tokens per request.
+    pub output_len: u32,
+    /// Sequences per batch (latency bench).
+    pub batch_size: Option<u32>,
+    /// Measured iterations (latency bench).
+    pub num_iters: Option<u32>,
+    /// Warm-up iterations (latency bench) or requests (serve bench).
+    pub num_iters_warmup: Option<u32>,
+    /// Requests (throughput and serve bench).
+    pub num_prompts: Option<u32>,
+    /// Requests in flight at most (serve bench).
+    pub max_concurrency: Option<u32>,
+    /// Requests per second (serve bench); `None` is as fast as possible.
+    pub request_rate: Option<f64>,
+    /// Random seed handed to the bench.
+    pub seed: Option<u64>,
+}
+
+/// Engine settings the user named by flag; `None` leaves them to the engine.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RequestedSettings {
+    /// Weights and activations type, the engine's own word (`bfloat16`, `auto`).
+    pub dtype: Option<String>,
+    /// Quantization method, the engine's own word.
+    pub quantization: Option<String>,
+    /// KV cache type, the engine's own word.
+    pub kv_cache_dtype: Option<String>,
+    /// Tensor parallel size.
+    pub tensor_parallel_size: Option<u32>,
+    /// No compilation, no CUDA graphs.
+    pub enforce_eager: bool,
+    /// Share of device memory the engine may take, 0 to 1.
+    pub gpu_memory_utilization: Option<f64>,
+    /// Longest sequence, tokens.
+    pub max_model_len: Option<u64>,
+}
+
+/// The host.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct HostFacts {
+    /// Host name.
+    pub hostname: String,
+    /// Kernel release.
+    pub kernel: String,
+    /// `x86_64`, `aarch64`.
+    pub arch: String,
+    /// Processors online.
+    pub cpus: u32,
+    /// Physical memory, bytes.
+    pub memory_bytes: Option<u64>,
+    /// Docker server version.
+    pub docker_version: Option<String>,
+    /// Docker API version in use.
+    pub docker_api_version: Option<String>,
+    /// Boot id, so that captures of one boot can be told from another's.
+    pub boot_id: Option<String>,
+}
+
+/// A container as Docker describes it. Secrets are redacted before this is filled in.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ContainerFacts {
+    /// Full id.
+    pub id: String,
+    /// Name without the leading slash.
+    pub name: String,
+    /// Image as named at creation.
+    pub image: String,
+    /// Image id (`sha256:…`).
+    pub image_id: String,
+    /// Image labels and container labels, merged.
+    pub labels: BTreeMap<String, String>,
+    /// Path and arguments of process 1: entrypoint and command together.
+    pub argv: Vec<String>,
+    /// Environment; values of secrets replaced by `[redacted]`.
+    pub env: BTreeMap<String, String>,
+    /// State at the time of inspection.
+    pub state: ContainerState,
+    /// Addresses on its networks.
+    pub addresses: Vec<String>,
+    /// Network mode (`bridge`, `host`, …).
+    pub network_mode: String,
+    /// Published ports: container port → host address and port.
+    pub published_ports: BTreeMap<u16, String>,
+    /// Memory limit, bytes; `None` when there is none.
+    pub memory_limit_bytes: Option<u64>,
+    /// `/dev/shm` size, bytes.
+    pub shm_size_bytes: Option<u64>,
+    /// GPU request as Docker holds it: a device id each, or `all`, or `count=N`.
+    pub gpu_request: Vec<String>,
+    /// Host devices passed through.
+    pub devices: Vec<String>,
+    /// Mount destinations (source → destination).
+    pub mounts: Vec<String>,
+    /// Whether it has a terminal: logs then carry no stream information.
+    pub tty: bool,
+    /// Where it was created, nanoseconds since the Unix epoch; `None` when unparsable.
+    pub created_ns: Option<i64>,
+}
+
+/// State of a container at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ContainerState {
+    /// `running`, `exited`, `created`, `paused`, …
+    pub status: String,
+    /// Host pid of process 1; `None` when not running.
+    pub pid: Option<u32>,
+    /// Exit code of process 1, when it ended.
+    pub exit_code: Option<i64>,
+    /// Whether the kernel's OOM killer hit it.
+    pub oom_killed: bool,
+    /// Wall time of the start, nanoseconds since the Unix epoch.
+    pub started_ns: Option<i64>,
+    /// Wall time of the end, nanoseconds since the Unix epoch.
+    pub finished_ns: Option<i64>,
+    /// How often Docker restarted it.
+    pub restart_count: i64,
+}
+
+/// Where a line came from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Stream {
+    /// Standard output.
+    #[default]
+    Stdout,
+    /// Standard error.
+    Stderr,
+    /// A terminal: both.
+    Console,
+}
+
+/// Whose output a line is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LineSource {
+    /// The container's own log (process 1).
+    #[default]
+    Container,
+    /// The output of the exec with this index in [`Capture::execs`].
+    Exec(u32),
+}
+
+/// One whole line of output.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LogLine {
+    /// When it was written (container log) or received (exec output).
+    pub at_ns: AtNs,
+    /// Whose it is.
+    pub source: LineSource,
+    /// Which stream.
+    pub stream: Stream,
+    /// The text without its newline, redacted.
+    pub text: String,
+}
+
+/// How following the log went.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LogFacts {
+    /// Lines kept on disk.
+    pub lines: u64,
+    /// Bytes kept on disk.
+    pub bytes: u64,
+    /// Lines that were dropped because the log outgrew its cap.
+    pub dropped_lines: u64,
+    /// Times the follow had to be taken up again.
+    pub reconnects: u32,
+    /// Why the log could not be read, when it could not.
+    pub error: Option<String>,
+}
+
+/// What kind of memory a device holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DeviceKind {
+    /// A GPU's own memory.
+    Gpu,
+    /// The container's host memory (its cgroup).
+    #[default]
+    HostCgroup,
+}
+
+/// A device whose memory is sampled.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DeviceFacts {
+    /// Index in the samples.
+    pub index: u32,
+    /// Kind of memory.
+    pub kind: DeviceKind,
+    /// UUID of a GPU (its PCI address where it has none), or the cgroup's path.
+    pub id: String,
+    /// Product name, or `container memory (cgroup v1)`.
+    pub name: String,
+    /// Total memory, bytes; for a cgroup its limit or the host's memory.
+    pub total_bytes: Option<u64>,
+}
+
+/// Which backend measured.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct BackendFacts {
+    /// `nvml`, `amd`, `host`, `replay`.
+    pub name: String,
+    /// Version of the driver or kernel interface.
+    pub version: Option<String>,
+    /// True when the device is a simulation (tests). Shown wherever the numbers are.
+    pub simulated: bool,
+    /// Why this one was chosen; a sentence.
+    pub reason: String,
+}
+
+/// One reading of one device.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct MemorySample {
+    /// When the reading ended.
+    pub at_ns: AtNs,
+    /// [`DeviceFacts::index`].
+    pub device: u32,
+    /// Memory in use, bytes. For a GPU as NVML v2 counts it (without `reserved`); for a cgroup the
+    /// kernel's charge (anonymous, file and kernel memory).
+    pub used_bytes: u64,
+    /// Lowest use seen since the sample before, by faster probing in between; bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub low_bytes: Option<u64>,
+    /// Highest use seen since the sample before, by faster probing in between; bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub high_bytes: Option<u64>,
+    /// The kernel's own high-water mark since the cgroup exists, bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel_peak_bytes: Option<u64>,
+    /// Memory the driver keeps for itself, bytes (NVML v2 `reserved`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserved_bytes: Option<u64>,
+    /// Host memory by kind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<HostSplit>,
+    /// Per-process memory where it was read at this tick (less often than every tick).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processes: Option<Vec<ProcessMemory>>,
+    /// Memory of the bench client that plimsoll runs in the container beside the engine, bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bench_client_bytes: Option<u64>,
+    /// Power draw, milliwatts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power_mw: Option<u32>,
+    /// GPU temperature, °C (for AMD the edge of the die).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temperature_c: Option<u32>,
+    /// Temperature of the hottest spot of the die, °C, where there is such a sensor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hotspot_temp_c: Option<u32>,
+    /// Temperature of the memory, °C.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_temp_c: Option<u32>,
+    /// GPU busy, percent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub utilization_pct: Option<u32>,
+    /// Memory interface busy, percent. This is traffic, not how full the memory is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mem_utilization_pct: Option<u32>,
+    /// Clock of the cores, MHz.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock_gfx_mhz: Option<u32>,
+    /// Clock of the memory, MHz.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock_mem_mhz: Option<u32>,
+    /// Energy used since the driver was loaded, millijoules. Only differences mean anything: over
+    /// the time between two samples they give the mean power, which `power_mw` does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub energy_mj: Option<u64>,
+    /// Why the clocks are not higher, as the driver's own bits (NVML's clock event reasons).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throttle: Option<u64>,
+    /// Taken between two ticks, right after the edge of a phase. Such samples are denser than the
+    /// others, so they count for levels and peaks and not for means over time.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub burst: bool,
+}
+
+/// Host memory of a cgroup by kind, bytes. What the kernel does not tell is `None`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct HostSplit {
+    /// Anonymous memory: heaps, stacks, anonymous maps.
+    pub anon_bytes: Option<u64>,
+    /// Page cache, shared memory not included.
+    pub file_bytes: Option<u64>,
+    /// Shared memory and tmpfs.
+    pub shmem_bytes: Option<u64>,
+    /// Kernel memory charged to the cgroup.
+    pub kernel_bytes: Option<u64>,
+    /// Swapped out.
+    pub swap_bytes: Option<u64>,
+}
+
+/// Memory of one process on one device.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ProcessMemory {
+    /// Host pid.
+    pub pid: u32,
+    /// Bytes; `None` where the driver does not say.
+    pub used_bytes: Option<u64>,
+    /// Whether the process is in the profiled container; `None` when that could not be told.
+    pub ours: Option<bool>,
+    /// The process' name, where it could be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Id of the container it runs in, the outermost where they are nested; `None` when it runs in
+    /// none or that could not be told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container_id: Option<String>,
+    /// Most it ever held, bytes: the driver's own account, where somebody has switched that on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_bytes: Option<u64>,
+}
+
+/// A phase of the run. The order is the order of a run.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Sampling before the engine or the load begins.
+    Baseline,
+    /// The container is started by us (mode `started`).
+    Start,
+    /// The bench command runs: its own start-up and warm-up.
+    Warmup,
+    /// The measured part of the bench.
+    Bench,
+    /// After the load.
+    Cooldown,
+}
+
+/// The start of a phase, as plimsoll went through it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mark {
+    /// When.
+    pub at_ns: AtNs,
+    /// Which.
+    pub phase: Phase,
+    /// Repeat number, from 1, for warm-up and bench.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repeat: Option<u32>,
+}
+
+/// Reply of one HTTP endpoint of the engine.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Probe {
+    /// When the reply was in.
+    pub at_ns: AtNs,
+    /// Path, such as `/metrics`.
+    pub path: String,
+    /// How it was reached: `published port`, `container address`, `exec curl`, `exec python3`.
+    pub route: String,
+    /// HTTP status; `None` when nothing answered.
+    pub status: Option<u16>,
+    /// Body, redacted.
+    pub body: String,
+    /// Why there is none.
+    pub error: Option<String>,
+}
+
+/// What a serving engine said of its load at one moment. Unknown is `None`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct EngineGauges {
+    /// When the reply was in.
+    pub at_ns: AtNs,
+    /// Share of the KV pool in use, 0 to 1.
+    pub kv_cache_usage: Option<f64>,
+    /// Requests running.
+    pub requests_running: Option<u64>,
+    /// Requests waiting.
+    pub requests_waiting: Option<u64>,
+    /// Preemptions since the engine's start.
+    pub preemptions: Option<u64>,
+}
+
+/// What a command inside the container was for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ExecRole {
+    /// The bench (a repeat of it).
+    #[default]
+    Bench,
+    /// Asking the bench for its flags.
+    Help,
+    /// Anything else.
+    Other,
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ExecEnd {
+    /// With this exit code.
+    Exited(i64),
+    /// The program is not in the image; the runtime's message.
+    NotFound(String),
+    /// Stopped at its deadline.
+    Deadline,
+    /// Stopped because the user asked for it.
+    Cancelled,
+    /// The container ended or was removed under it.
+    ContainerGone,
+    /// The daemon did not tell; its message.
+    #[default]
+    Unknown,
+}
+
+/// One command that ran inside the container. Its output lines are in the log stream with
+/// [`LineSource::Exec`].
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ExecOutcome {
+    /// What it was for.
+    pub role: ExecRole,
+    /// Repeat number, from 1.
+    pub repeat: Option<u32>,
+    /// Arguments, redacted.
+    pub argv: Vec<String>,
+    /// Start.
+    pub started_at_ns: AtNs,
+    /// End.
+    pub ended_at_ns: AtNs,
+    /// How it ended.
+    pub end: ExecEnd,
+    /// The result file it wrote (the bench's JSON), redacted; `None` when there was none.
+    pub result: Option<String>,
+    /// Why there is none, when one was expected.
+    pub result_error: Option<String>,
+    /// Processes that had to be killed at the end.
+    pub killed: u32,
+    /// Processes of it that were still there after that.
+    pub survivors: u32,
+}
+
+/// One Docker event of the container.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContainerEvent {
+    /// When.
+    pub at_ns: AtNs,
+    /// `die`, `oom`, `restart`, `destroy`, `exec_die`, …
+    pub action: String,
+    /// Attributes that matter (`exitCode`, `signal`, `execID`).
+    pub attributes: BTreeMap<String, String>,
+}
+
+/// How the run ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RunEnd {
+    /// As planned.
+    #[default]
+    Completed,
+    /// By Ctrl-C or SIGTERM; the capture is partial.
+    Interrupted,
+    /// The deadline passed.
+    Deadline,
+    /// The container ended, restarted or was removed; a sentence.
+    ContainerLost(String),
+    /// The bench failed; a sentence.
+    BenchFailed(String),
+    /// plimsoll could not go on; a sentence.
+    Failed(String),
+}

@@ -1,0 +1,95 @@
+//! Facts about GPUs for planning, as makers' data sheets have them (configs/gpus.yaml).
+
+use crate::error::{ExitCode, Failure};
+use serde::{Deserialize, Serialize};
+
+/// The facts that ship.
+const SHIPPED: &str = include_str!("../configs/gpus.yaml");
+
+/// A model of GPU.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GpuModel {
+    /// `NVIDIA` or `AMD`.
+    pub vendor: String,
+    /// As it is sold.
+    pub name: String,
+    /// Memory as it is sold, GiB. A driver reports a little less.
+    pub memory_gib: f64,
+    /// Peak bandwidth of the memory, 10^9 bytes per second.
+    pub bandwidth_gb_s: f64,
+    /// Words of the name that a driver reports; all must be there.
+    #[serde(rename = "match", skip_serializing)]
+    words: Vec<String>,
+}
+
+/// Every model that ships.
+pub fn gpus() -> Result<Vec<GpuModel>, Failure> {
+    serde_yaml::from_str(SHIPPED).map_err(|e| {
+        Failure::new(ExitCode::Internal, "the facts on GPUs cannot be read").caused_by(e)
+    })
+}
+
+/// The model of a GPU with this name. Memory decides nothing: a slice has less of it.
+pub fn model_of<'a>(models: &'a [GpuModel], name: &str) -> Option<&'a GpuModel> {
+    let said: Vec<String> = name
+        .split(|c: char| !c.is_ascii_alphanumeric())
+        .map(str::to_ascii_lowercase)
+        .collect();
+    // A GPU's variants for some markets share its name with a letter more (`4090 D`) and are
+    // something else.
+    let other = |m: &&GpuModel| said.iter().any(|w| w == "d") && m.name.contains("RTX");
+    models
+        .iter()
+        .find(|m| {
+            m.words
+                .iter()
+                .all(|w| said.contains(&w.to_ascii_lowercase()))
+        })
+        .filter(|m| !other(m))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ships_is_sound() {
+        let models = gpus().unwrap();
+        assert!(models.len() >= 30);
+        for m in &models {
+            assert!(["NVIDIA", "AMD"].contains(&m.vendor.as_str()), "{m:?}");
+            assert!((8.0..=512.0).contains(&m.memory_gib), "{m:?}");
+            assert!((100.0..=10_000.0).contains(&m.bandwidth_gb_s), "{m:?}");
+            assert!(!m.words.is_empty(), "{m:?}");
+            let found = model_of(&models, &format!("{} {}", m.vendor, m.words.join(" ")));
+            assert_eq!(found, Some(m), "another entry stands in its way");
+        }
+    }
+
+    #[test]
+    fn drivers_names_lead_to_models() {
+        let models = gpus().unwrap();
+        for (name, expected) in [
+            ("NVIDIA H100 80GB HBM3", Some("H100 SXM 80GB")),
+            ("NVIDIA H100 PCIe", Some("H100 PCIe 80GB")),
+            ("NVIDIA H100 NVL", Some("H100 NVL 94GB")),
+            ("NVIDIA H200", Some("H200")),
+            ("NVIDIA A100-SXM4-80GB", Some("A100 SXM 80GB")),
+            ("NVIDIA A100 80GB PCIe", Some("A100 PCIe 80GB")),
+            ("NVIDIA A100-PCIE-40GB", Some("A100 40GB")),
+            ("NVIDIA L40S", Some("L40S")),
+            ("NVIDIA L4", Some("L4")),
+            ("Tesla T4", Some("Tesla T4")),
+            ("NVIDIA GeForce RTX 4090", Some("GeForce RTX 4090")),
+            ("NVIDIA GeForce RTX 4090 D", None),
+            ("NVIDIA RTX 4000 Ada Generation", Some("RTX 4000 Ada")),
+            ("AMD Instinct MI300X", Some("Instinct MI300X")),
+            ("NVIDIA GB10", None),
+            ("", None),
+        ] {
+            let found = model_of(&models, name).map(|m| m.name.as_str());
+            assert_eq!(found, expected, "{name}");
+        }
+    }
+}

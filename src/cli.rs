@@ -1,0 +1,536 @@
+//! The command line: flags and help. Nothing else imports clap.
+
+use clap::builder::styling::{AnsiColor, Styles};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+use std::time::Duration;
+
+const STYLES: Styles = Styles::styled()
+    .header(AnsiColor::Green.on_default().bold())
+    .usage(AnsiColor::Green.on_default().bold())
+    .literal(AnsiColor::Cyan.on_default().bold())
+    .placeholder(AnsiColor::Cyan.on_default());
+
+const EXIT_CODES: &str = "Exit codes: 0 done, 1 internal, 2 usage, 3 environment, 4 the measured run failed, 130 interrupted";
+
+/// How much memory does this LLM container really use, and where does every byte go.
+#[derive(Debug, Parser)]
+#[command(name = "plimsoll", version, styles = STYLES, after_help = EXIT_CODES, max_term_width = 100)]
+pub struct Cli {
+    /// How to talk.
+    #[command(flatten)]
+    pub talk: Talk,
+    /// NVIDIA's management library, where it is not where libraries are
+    #[arg(
+        long,
+        global = true,
+        value_name = "PATH",
+        env = "PLIMSOLL_NVML_LIBRARY",
+        help_heading = "Measuring"
+    )]
+    pub nvml_lib: Option<PathBuf>,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// How to talk.
+#[derive(Debug, Clone, Copy, Args)]
+#[command(next_help_heading = "Output")]
+pub struct Talk {
+    /// Say nothing but warnings and errors
+    #[arg(long, short, global = true, conflicts_with = "verbose")]
+    pub quiet: bool,
+    /// Say more (twice: debug)
+    #[arg(long, short, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+    /// When to use colour
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    pub color: ColorWhen,
+}
+
+/// When to use colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ColorWhen {
+    /// On a terminal, unless NO_COLOR is set
+    Auto,
+    /// Also off a terminal
+    Always,
+    /// Nowhere
+    Never,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Profile a running container by name
+    Profile(Box<ProfileArgs>),
+    /// Start a container, profile it when it serves, stop and remove it
+    Run(Box<RunArgs>),
+    /// Derive the profile of a stored capture again
+    Derive(DeriveArgs),
+    /// Tell what an engine's log says about memory
+    Parse(ParseArgs),
+    /// Show live whose memory the GPUs hold, by container
+    Top(TopArgs),
+    /// List the GPUs that are here, and facts about GPUs for planning
+    Gpus(GpusArgs),
+    /// Record the memory of GPUs or of a container, to be replayed
+    Record(RecordArgs),
+    /// Look at the machine: Docker, GPUs, memory backends, engines
+    #[command(visible_alias = "env")]
+    Doctor(DoctorArgs),
+    /// Print the JSON Schema of the profile document
+    Schema,
+}
+
+/// `plimsoll profile`
+#[derive(Debug, Args)]
+pub struct ProfileArgs {
+    /// Container: its name, its id or 4 or more characters of it, label=KEY or label=KEY=VALUE
+    pub container: String,
+    /// What `run` takes too.
+    #[command(flatten)]
+    pub load: LoadArgs,
+}
+
+/// `plimsoll run`
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// Image to start
+    #[arg(long, short, required_unless_present = "preset")]
+    pub image: Option<String>,
+    /// Preset: a shipped one by name (vllm-cuda, vllm-rocm, vllm-cpu, reference) or a YAML file; flags win over it
+    #[arg(long, value_name = "NAME|FILE")]
+    pub preset: Option<String>,
+    /// Name of the container [default: plimsoll- and the run's id]
+    #[arg(long)]
+    pub name: Option<String>,
+    /// GPUs: none, all, a count, or ids as in 0,2 or GPU-… [default: none]
+    #[arg(long, value_name = "GPUS")]
+    pub gpus: Option<String>,
+    /// Size of /dev/shm
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub shm_size: Option<String>,
+    /// Memory limit of the container
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub memory: Option<String>,
+    /// Hugging Face cache on the host, mounted into the container
+    #[arg(long, value_name = "DIR", env = "HF_HOME")]
+    pub hf_cache: Option<PathBuf>,
+    /// Mount, as docker's -v: SOURCE:TARGET or SOURCE:TARGET:ro
+    #[arg(long, value_name = "SPEC")]
+    pub volume: Vec<String>,
+    /// Environment, as docker's -e: NAME=VALUE, or NAME to pass on the value of this shell
+    #[arg(long, short, value_name = "ENV")]
+    pub env: Vec<String>,
+    /// Share the host's IPC namespace
+    #[arg(long)]
+    pub ipc_host: bool,
+    /// Pull the image when it is not here
+    #[arg(long)]
+    pub pull: bool,
+    /// Leave the container running at the end
+    #[arg(long)]
+    pub keep: bool,
+    /// How long the engine may take until it serves
+    #[arg(long, value_name = "TIME", default_value = "20m", value_parser = duration)]
+    pub health_timeout: Duration,
+    /// What `profile` takes too.
+    #[command(flatten)]
+    pub load: LoadArgs,
+}
+
+/// Model, load, engine settings and measuring: common to `profile` and `run`.
+#[derive(Debug, Clone, Args)]
+pub struct LoadArgs {
+    /// Model, as the engine knows it: id or path in the container
+    #[arg(long, short, env = "PLIMSOLL_MODEL")]
+    pub model: Option<String>,
+    /// Engine, where it is not recognised (a wrong name lists the known ones)
+    #[arg(long, value_name = "NAME")]
+    pub engine: Option<String>,
+
+    /// Bench to run in the container
+    #[arg(
+        long,
+        value_name = "KIND",
+        default_value = "auto",
+        help_heading = "Load"
+    )]
+    pub bench: BenchChoice,
+    /// Prompt tokens per request
+    #[arg(long, value_name = "TOKENS", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Load")]
+    pub input_len: u32,
+    /// Generated tokens per request
+    #[arg(long, value_name = "TOKENS", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Load")]
+    pub output_len: u32,
+    /// Sequences per batch (latency)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Load")]
+    pub batch_size: Option<u32>,
+    /// Measured iterations (latency) [default: 10]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Load")]
+    pub num_iters: Option<u32>,
+    /// Warm-up iterations (latency) or requests (serve) [default: 3]
+    #[arg(long, value_name = "N", help_heading = "Load")]
+    pub num_iters_warmup: Option<u32>,
+    /// Requests (throughput, serve) [default: 32]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Load")]
+    pub num_prompts: Option<u32>,
+    /// Requests in flight at most (serve)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Load")]
+    pub max_concurrency: Option<u32>,
+    /// Requests per second (serve): a number, or inf
+    #[arg(long, value_name = "RPS", value_parser = request_rate, help_heading = "Load")]
+    pub request_rate: Option<f64>,
+    /// Random seed of the bench
+    #[arg(long, value_name = "N", help_heading = "Load")]
+    pub seed: Option<u64>,
+    /// Run the bench so many times; mean and spread are reported
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = "Load")]
+    pub repeats: u32,
+    /// How long to watch with --bench none [default: until Ctrl-C]
+    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Load")]
+    pub duration: Option<Duration>,
+
+    /// Type of weights and activations
+    #[arg(long, value_name = "TYPE", help_heading = "Engine settings")]
+    pub dtype: Option<String>,
+    /// Quantization method
+    #[arg(long, value_name = "METHOD", help_heading = "Engine settings")]
+    pub quantization: Option<String>,
+    /// Type of the KV cache
+    #[arg(long, value_name = "TYPE", help_heading = "Engine settings")]
+    pub kv_cache_dtype: Option<String>,
+    /// Tensor parallel size
+    #[arg(long, visible_alias = "tp", value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Engine settings")]
+    pub tensor_parallel_size: Option<u32>,
+    /// No compilation, no CUDA graphs
+    #[arg(long, help_heading = "Engine settings")]
+    pub enforce_eager: bool,
+    /// Share of device memory that the engine may take, above 0 to 1
+    #[arg(long, value_name = "SHARE", value_parser = share, help_heading = "Engine settings")]
+    pub gpu_memory_utilization: Option<f64>,
+    /// Longest sequence, prompt and output together
+    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Engine settings")]
+    pub max_model_len: Option<u64>,
+    /// Further arguments for the engine, as one quoted string; may be repeated
+    #[arg(
+        long,
+        value_name = "ARGS",
+        value_parser = arguments,
+        allow_hyphen_values = true,
+        help_heading = "Engine settings"
+    )]
+    pub extra_engine_args: Vec<String>,
+
+    /// What reads the memory: auto, nvml, amd, host, or replay:FILE for a session that `record` wrote
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "auto",
+        value_parser = backend_arg,
+        help_heading = "Measuring"
+    )]
+    pub memory_backend: BackendArg,
+    /// Time between samples, 10ms or more
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = sample_interval, help_heading = "Measuring")]
+    pub sample_interval: Duration,
+    /// How long to sample before the load
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration, help_heading = "Measuring")]
+    pub baseline: Duration,
+    /// Deadline of the whole run
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = duration, help_heading = "Measuring")]
+    pub timeout: Duration,
+    /// How much of the log to keep at most
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "256MiB",
+        value_parser = size,
+        help_heading = "Measuring"
+    )]
+    pub max_log: String,
+    /// Say what would be done, and do nothing
+    #[arg(long, help_heading = "Measuring")]
+    pub dry_run: bool,
+
+    /// Results directory
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "results",
+        env = "PLIMSOLL_RESULTS_DIR",
+        help_heading = "Output"
+    )]
+    pub results_dir: PathBuf,
+    /// File for the profile, instead of a name in the results directory
+    #[arg(long, short, value_name = "FILE", help_heading = "Output")]
+    pub output: Option<PathBuf>,
+    /// Print the profile document to standard output instead of the summary
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+}
+
+/// The benches that can be asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum BenchChoice {
+    /// The serve bench against a serving engine, the latency bench in an idle container
+    Auto,
+    /// One batch after the other, in an engine that the bench loads itself
+    Latency,
+    /// Many requests at once, in an engine that the bench loads itself
+    Throughput,
+    /// Requests to the server that runs in the container
+    Serve,
+    /// No load: only watch, for --duration or until Ctrl-C
+    None,
+}
+
+/// The memory backends that can be asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum BackendWord {
+    /// NVML where the container uses an NVIDIA GPU that can be read, else its AMD GPUs, else host
+    Auto,
+    /// NVIDIA GPUs, through the driver's library
+    Nvml,
+    /// The container's AMD GPUs, through the kernel's files or AMD's tools
+    Amd,
+    /// The container's host memory, through its cgroup
+    Host,
+}
+
+/// A live backend, or a recorded session in place of one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BackendArg {
+    /// A live one.
+    Live(BackendWord),
+    /// What `record` has written, or a stored capture.
+    Replay(PathBuf),
+}
+
+/// `plimsoll record`
+#[derive(Debug, Args)]
+pub struct RecordArgs {
+    /// File to write; it must not be there yet
+    #[arg(long, short, value_name = "FILE")]
+    pub output: PathBuf,
+    /// Container whose devices to record (default: every GPU of the host)
+    #[arg(long, value_name = "NAME")]
+    pub container: Option<String>,
+    /// Memory backend, for a container
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "auto",
+        requires = "container"
+    )]
+    pub memory_backend: BackendWord,
+    /// Time between samples, 10ms or more
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = sample_interval)]
+    pub interval: Duration,
+    /// How long to record (default: until interrupted)
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub duration: Option<Duration>,
+}
+
+/// `plimsoll top`
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    /// Look once and end
+    #[arg(long)]
+    pub once: bool,
+    /// Print JSON, a document for each look
+    #[arg(long)]
+    pub json: bool,
+    /// Time between two looks, 1s or more
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = look_interval)]
+    pub interval: Duration,
+    /// Serve the figures to Prometheus at this address, as 9400 or 127.0.0.1:9400; a bare port is
+    /// on the loopback interface
+    #[arg(long, value_name = "ADDR", value_parser = listen_address, conflicts_with_all = ["once", "json"])]
+    pub listen: Option<std::net::SocketAddr>,
+}
+
+/// `plimsoll gpus`
+#[derive(Debug, Args)]
+pub struct GpusArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `plimsoll derive`
+#[derive(Debug, Args)]
+pub struct DeriveArgs {
+    /// A `.capture` folder, or the profile beside it
+    pub capture: PathBuf,
+    /// Where to write the profile [default: the file beside the capture]
+    #[arg(long, short, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Print the profile document to standard output and write nothing
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `plimsoll parse`
+#[derive(Debug, Args)]
+pub struct ParseArgs {
+    /// Engine whose log it is
+    #[arg(long, value_name = "NAME", default_value = "vllm")]
+    pub engine: String,
+    /// Log file, or - for standard input
+    pub log: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `plimsoll doctor`
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The longest time that can be asked for.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// `100ms`, `2s`, `1h 30m`; a bare number is seconds.
+fn duration(text: &str) -> Result<Duration, String> {
+    let time = match text.trim().parse::<f64>() {
+        Ok(seconds) => Duration::try_from_secs_f64(seconds).map_err(|e| e.to_string())?,
+        Err(_) => {
+            let signed: jiff::SignedDuration = text.parse().map_err(|_| {
+                format!("`{text}` is no length of time: write it as 100ms, 2s or 1h30m")
+            })?;
+            Duration::try_from(signed).map_err(|_| format!("`{text}` is negative"))?
+        }
+    };
+    // Beyond this, sums with the clock would overflow, and nobody means it.
+    if time > LONGEST {
+        return Err("must be 365 days or less".into());
+    }
+    Ok(time)
+}
+
+/// A size, kept as it was written.
+fn size(text: &str) -> Result<String, String> {
+    text.parse::<crate::units::Bytes>()
+        .map(|_| text.to_owned())
+        .map_err(|e| e.to_string())
+}
+
+/// Words as a shell would split them, kept as they were written.
+fn arguments(text: &str) -> Result<String, String> {
+    shlex::split(text)
+        .map(|_| text.to_owned())
+        .ok_or_else(|| "a quote is left open".to_owned())
+}
+
+fn sample_interval(text: &str) -> Result<Duration, String> {
+    let interval = duration(text)?;
+    if interval < Duration::from_millis(10) {
+        return Err(
+            "must be 10ms or more: reading memory faster than that would disturb what is measured"
+                .into(),
+        );
+    }
+    if interval > Duration::from_secs(60) {
+        return Err("must be 60s or less".into());
+    }
+    Ok(interval)
+}
+
+fn look_interval(text: &str) -> Result<Duration, String> {
+    let interval = duration(text)?;
+    if interval < Duration::from_secs(1) {
+        return Err("must be 1s or more: lists of processes are read no more often".into());
+    }
+    Ok(interval)
+}
+
+/// `9400` and `:9400` are on the loopback interface: what a host runs is nobody else's business
+/// unless somebody says so.
+fn listen_address(text: &str) -> Result<std::net::SocketAddr, String> {
+    let port = text.strip_prefix(':').unwrap_or(text);
+    if let Ok(port) = port.parse::<u16>() {
+        return Ok((std::net::Ipv4Addr::LOCALHOST, port).into());
+    }
+    text.parse()
+        .map_err(|_| format!("`{text}` is no address: write it as 9400 or 127.0.0.1:9400"))
+}
+
+fn backend_arg(text: &str) -> Result<BackendArg, String> {
+    match text.strip_prefix("replay:") {
+        Some("") => Err("name the recording: replay:FILE".into()),
+        Some(path) => Ok(BackendArg::Replay(path.into())),
+        None => BackendWord::from_str(text, true)
+            .map(BackendArg::Live)
+            .map_err(|_| {
+                format!("`{text}` is no memory backend: one of auto, nvml, amd, host, replay:FILE")
+            }),
+    }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(v) if v > 0.0 && v <= 1.0 => Ok(v),
+        _ => Err("must be above 0 and at most 1".into()),
+    }
+}
+
+fn request_rate(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(v) if v > 0.0 => Ok(v),
+        _ => Err("must be above 0, or inf".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn backends_and_addresses_are_read_as_people_write_them() {
+        assert_eq!(backend_arg("nvml"), Ok(BackendArg::Live(BackendWord::Nvml)));
+        assert_eq!(
+            backend_arg("replay:a b.jsonl"),
+            Ok(BackendArg::Replay("a b.jsonl".into()))
+        );
+        assert!(backend_arg("replay:").is_err() && backend_arg("cuda").is_err());
+        let address = |text| listen_address(text).map(|a| a.to_string());
+        for text in ["9400", ":9400", "127.0.0.1:9400"] {
+            assert_eq!(address(text).as_deref(), Ok("127.0.0.1:9400"));
+        }
+        assert_eq!(address("0.0.0.0:80").as_deref(), Ok("0.0.0.0:80"));
+        assert!(address("host:80").is_err() && address("99999").is_err());
+    }
+
+    #[test]
+    fn times_are_read_as_people_write_them() {
+        assert_eq!(duration("100ms"), Ok(Duration::from_millis(100)));
+        assert_eq!(duration("1h30m"), Ok(Duration::from_secs(5400)));
+        assert_eq!(duration("2.5"), Ok(Duration::from_millis(2500)));
+        for bad in [
+            "",
+            "-1s",
+            "-3",
+            "soon",
+            "nan",
+            "1e999",
+            "9223372036854775807s",
+            "1e12",
+        ] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+        assert!(sample_interval("1ms").is_err() && sample_interval("10ms").is_ok());
+    }
+}

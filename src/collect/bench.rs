@@ -1,0 +1,250 @@
+//! Runs the bench in the container, repeat by repeat, and judges how each ended.
+
+use super::recorder::Recorder;
+use super::stop::Stop;
+use super::{BenchSetup, Door, Plan, setup::job};
+use crate::capture::{ExecEnd, ExecOutcome, ExecRole, LineSource, Mode, Phase, RunEnd, Stream};
+use crate::container::Runtime;
+use crate::container::exec::ExecRequest;
+use crate::engine::{BenchProgress, BenchResult};
+use crate::error::Failure;
+use crate::progress::{Progress, Stage};
+use crate::telemetry::SamplerHandle;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// A bench's result file is some KiB, with every request's figures some MiB.
+const RESULT_LIMIT: usize = 64 << 20;
+
+/// Longest last word of a bench that is quoted, characters.
+const LONGEST_WORDS: usize = 500;
+
+/// What the repeats need.
+pub struct Bench<'a> {
+    pub runtime: &'a Runtime,
+    pub plan: &'a Plan,
+    pub setup: &'a BenchSetup,
+    pub recorder: &'a Arc<Recorder>,
+    pub stop: &'a Stop,
+    pub sampler: &'a SamplerHandle,
+    pub door: &'a Door,
+}
+
+impl Bench<'_> {
+    /// Runs every repeat; ends early at the first that fails. `execs` gets an outcome each.
+    pub async fn run(&self, execs: &mut Vec<ExecOutcome>) -> Result<(), Failure> {
+        let (runtime, plan) = (self.runtime, self.plan);
+        let id = &plan.found.facts.id;
+        runtime.make_dir(id, &self.setup.workdir).await?;
+        let done = self.repeats(execs).await;
+        // What we put into somebody's container goes again; the results are with us.
+        let removed = runtime.remove_dir(id, &self.setup.workdir).await;
+        if !removed && plan.mode != Mode::Started && self.stop.reason().is_none() {
+            self.recorder.news(Progress::Note(format!(
+                "`{}` stays in the container: its image has no `rm`",
+                self.setup.workdir
+            )));
+        }
+        done
+    }
+
+    async fn repeats(&self, execs: &mut Vec<ExecOutcome>) -> Result<(), Failure> {
+        for repeat in 1..=self.plan.repeats {
+            if self.stop.reason().is_some() {
+                break;
+            }
+            let index = execs.len() as u32;
+            let (outcome, last_words) = self.repeat(repeat, index).await?;
+            if let Some(end) = self.judge(&outcome, last_words) {
+                self.stop.because(end);
+            }
+            execs.push(outcome);
+        }
+        Ok(())
+    }
+
+    /// One run of the bench, and the last that it said on stderr.
+    async fn repeat(
+        &self,
+        repeat: u32,
+        index: u32,
+    ) -> Result<(ExecOutcome, Option<String>), Failure> {
+        let (plan, setup, recorder) = (self.plan, self.setup, self.recorder);
+        let of = plan.repeats;
+        recorder.news(Progress::Stage(Stage::Warmup { repeat, of }));
+        let job = job(plan, setup, self.door.port, repeat);
+        let planned = plan
+            .engine
+            .bench(&job, setup.help.as_deref())
+            .map_err(super::refused)?;
+        // What the notes say has no effect did have one when we started the server ourselves.
+        if repeat == 1 && plan.mode != Mode::Started {
+            planned
+                .notes
+                .iter()
+                .for_each(|n| recorder.news(Progress::Warning(n.clone())));
+        }
+        let in_process = plan.mode == Mode::Idle;
+        if in_process {
+            recorder.new_engine(plan.engine);
+        }
+
+        let (pids, mut started) = watch::channel(Vec::new());
+        let mut env: std::collections::BTreeMap<String, String> = planned.env.into_iter().collect();
+        if let Some(key) = &self.door.key {
+            env.insert("OPENAI_API_KEY".into(), key.clone());
+        }
+        let request = ExecRequest {
+            argv: planned.argv.clone(),
+            env,
+            run_id: plan.run_id.clone(),
+            deadline: Some(self.time_left()),
+            pids: Some(pids),
+            ..Default::default()
+        };
+        let mut measuring = false;
+        let mut last_words = None;
+        let sink = |stream, text: String| {
+            let at_ns = recorder.clock.now();
+            if stream == Stream::Stderr && !text.trim().is_empty() {
+                last_words = Some(text.trim().chars().take(LONGEST_WORDS).collect::<String>());
+            }
+            recorder.line(at_ns, LineSource::Exec(index), stream, &text, in_process);
+            match plan.engine.bench_progress(setup.kind, &text) {
+                Some(BenchProgress::Warmup) => recorder.mark(Phase::Warmup, Some(repeat)),
+                Some(BenchProgress::Measuring) if !measuring => {
+                    measuring = true;
+                    recorder.mark(Phase::Bench, Some(repeat));
+                    recorder.news(Progress::Stage(Stage::Bench { repeat, of }));
+                }
+                Some(BenchProgress::Step { done, of }) => {
+                    recorder.news(Progress::Step { done, of })
+                }
+                _ => {}
+            }
+        };
+        let started_at_ns = recorder.clock.now();
+        let exec = self
+            .runtime
+            .exec(&plan.found.facts.id, request, self.stop.token(), sink);
+        // The client beside a serving engine is measured apart; an in-process bench is the engine.
+        let mut client_known = in_process;
+        let result = {
+            tokio::pin!(exec);
+            loop {
+                tokio::select! {
+                    result = &mut exec => break result?,
+                    Ok(()) = started.changed(), if !client_known => {
+                        let root = started.borrow_and_update().first().copied();
+                        client_known = root.is_some();
+                        self.sampler.set_bench_client(root);
+                    }
+                }
+            }
+        };
+        self.sampler.set_bench_client(None);
+        let ended_at_ns = recorder.clock.now();
+
+        let mut outcome = ExecOutcome {
+            role: ExecRole::Bench,
+            repeat: Some(repeat),
+            argv: recorder.redactor.argv(&planned.argv),
+            started_at_ns,
+            ended_at_ns,
+            end: result.end,
+            result: None,
+            result_error: None,
+            killed: result.killed,
+            survivors: result.survivors,
+        };
+        if outcome.end == ExecEnd::Exited(0) {
+            match self
+                .runtime
+                .read_file(&plan.found.facts.id, &planned.result_path, RESULT_LIMIT)
+                .await
+            {
+                Ok(Some(bytes)) => {
+                    outcome.result = Some(
+                        recorder
+                            .redactor
+                            .text(&String::from_utf8_lossy(&bytes))
+                            .into_owned(),
+                    )
+                }
+                Ok(None) => {
+                    outcome.result_error = Some(format!("it wrote no `{}`", planned.result_path))
+                }
+                Err(e) => outcome.result_error = Some(e.to_string()),
+            }
+        }
+        let last_words = last_words.map(|w| recorder.redactor.text(&w).into_owned());
+        Ok((outcome, last_words))
+    }
+
+    fn time_left(&self) -> Duration {
+        let passed = Duration::from_nanos(self.recorder.clock.now().max(0) as u64);
+        Duration::from_secs_f64(self.plan.request.timeout_s)
+            .saturating_sub(passed)
+            .max(Duration::from_millis(1))
+    }
+
+    /// Why the run cannot go on after this repeat, if it cannot.
+    fn judge(&self, outcome: &ExecOutcome, last_words: Option<String>) -> Option<RunEnd> {
+        let failed = |what: String| Some(RunEnd::BenchFailed(what));
+        match &outcome.end {
+            ExecEnd::Exited(0) => match self.read(outcome) {
+                Ok(result) if result.completed == Some(0) => {
+                    failed("every request of the bench failed".into())
+                }
+                Ok(result) if mostly_failed(&result) => failed(format!(
+                    "{} of {} requests of the bench failed",
+                    result.failed.unwrap_or_default(),
+                    result.failed.unwrap_or_default() + result.completed.unwrap_or_default()
+                )),
+                Ok(_) => None,
+                Err(why) => failed(format!("the bench ended with 0, yet {why}")),
+            },
+            ExecEnd::Exited(137) => failed(format!("the bench {}", super::ending::KILLED)),
+            // Where the engine in it told no cause, its last words are what there is.
+            ExecEnd::Exited(code) => {
+                let words = last_words
+                    .filter(|_| self.recorder.root_cause().is_none())
+                    .map(|w| format!(": {w}"))
+                    .unwrap_or_default();
+                failed(format!("the bench ended with {code}{words}"))
+            }
+            ExecEnd::NotFound(message) => {
+                failed(format!("the bench is not in the image ({message})"))
+            }
+            ExecEnd::Deadline => Some(RunEnd::Deadline),
+            // Whoever cancelled it has given the reason.
+            ExecEnd::Cancelled => None,
+            ExecEnd::ContainerGone => Some(RunEnd::ContainerLost(
+                "the container ended while the bench ran".into(),
+            )),
+            ExecEnd::Unknown => failed("the daemon did not tell how the bench ended".into()),
+        }
+    }
+
+    fn read(&self, outcome: &ExecOutcome) -> Result<BenchResult, String> {
+        let text = outcome.result.as_deref().ok_or_else(|| {
+            outcome
+                .result_error
+                .clone()
+                .unwrap_or_else(|| "it wrote no result".into())
+        })?;
+        self.plan
+            .engine
+            .read_bench(self.setup.kind, text)
+            .map_err(|e| e.to_string())
+    }
+}
+
+/// More failed than not: the figures are those of an engine that turns requests away.
+fn mostly_failed(result: &BenchResult) -> bool {
+    result
+        .failed
+        .zip(result.completed)
+        .is_some_and(|(failed, completed)| failed > completed)
+}

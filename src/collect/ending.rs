@@ -1,0 +1,167 @@
+//! Why a run ended, in one sentence, once everything is in: what ends a run comes before what
+//! explains it.
+
+use crate::capture::{ContainerEvent, Mode, RunEnd};
+use crate::units::Bytes;
+
+/// How every sentence names an end by SIGKILL.
+pub const KILLED: &str = "was killed (exit 137)";
+
+/// What is known of why a run ended.
+pub struct Causes<'a> {
+    /// The container's events.
+    pub events: &'a [ContainerEvent],
+    /// Whether the kernel ended a process for lack of memory.
+    pub out_of_memory: bool,
+    /// Memory limit of the container, bytes.
+    pub memory_limit: Option<u64>,
+    /// The line of the engine's output that explains its failure.
+    pub in_log: Option<String>,
+    /// How plimsoll met the container.
+    pub mode: Mode,
+}
+
+/// The same end, with what explains it.
+pub fn explained(end: RunEnd, causes: Causes<'_>) -> RunEnd {
+    match end {
+        RunEnd::BenchFailed(what) => RunEnd::BenchFailed(causes.added_to(what)),
+        RunEnd::ContainerLost(what) => RunEnd::ContainerLost(match causes.deed() {
+            Some(deed) => format!("the container was {deed} during the run"),
+            // In an idle container the engine is a bench, and not what the container ended of.
+            None if causes.mode == Mode::Idle => Causes {
+                in_log: None,
+                ..causes
+            }
+            .added_to(what),
+            None => causes.added_to(what),
+        }),
+        other => other,
+    }
+}
+
+impl Causes<'_> {
+    /// What somebody did to the container.
+    fn deed(&self) -> Option<String> {
+        let did = |action: &str| self.events.iter().find(|e| e.action == action);
+        if did("destroy").is_some() {
+            return Some("removed".into());
+        }
+        if did("restart").is_some() {
+            return Some("restarted".into());
+        }
+        if did("stop").is_some() {
+            return Some("stopped".into());
+        }
+        // Signals that end nothing, and those after the end, explain nothing.
+        let die = did("die")?.at_ns;
+        let kill = self.events.iter().rfind(|e| {
+            e.action == "kill"
+                && e.at_ns <= die
+                && matches!(
+                    e.attributes.get("signal").map(String::as_str),
+                    Some("2" | "3" | "9" | "15")
+                )
+        })?;
+        let signal = kill.attributes.get("signal")?;
+        Some(format!("killed (`docker kill`, signal {signal})"))
+    }
+
+    fn added_to(&self, mut what: String) -> String {
+        if self.out_of_memory {
+            what.push_str(": out of memory, ");
+            what.push_str(&match self.memory_limit {
+                Some(limit) => format!("the container's limit is {}", Bytes(limit)),
+                None => "the host has no more".to_owned(),
+            });
+        } else if what.contains(KILLED) {
+            what.push_str(": out of memory is the usual reason");
+        }
+        match self
+            .in_log
+            .as_ref()
+            .filter(|line| !what.contains(line.as_str()))
+        {
+            Some(line) => format!("{what}: {line}"),
+            None => what,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(at_ns: i64, action: &str, signal: Option<&str>) -> ContainerEvent {
+        ContainerEvent {
+            at_ns,
+            action: action.into(),
+            attributes: signal
+                .map(|s| ("signal".to_owned(), s.to_owned()))
+                .into_iter()
+                .collect(),
+        }
+    }
+
+    fn lost(events: &[ContainerEvent], out_of_memory: bool, in_log: Option<&str>) -> String {
+        let causes = Causes {
+            events,
+            out_of_memory,
+            memory_limit: Some(1 << 30),
+            in_log: in_log.map(str::to_owned),
+            mode: Mode::Serving,
+        };
+        match explained(RunEnd::ContainerLost(format!("it {KILLED}")), causes) {
+            RunEnd::ContainerLost(why) => why,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_was_done_to_a_container_explains_its_end() {
+        let die = event(5, "die", None);
+        let kill = event(4, "kill", Some("9"));
+        let after = |action| [kill.clone(), die.clone(), event(6, action, None)];
+        for (action, word) in [
+            ("destroy", "removed"),
+            ("restart", "restarted"),
+            ("stop", "stopped"),
+        ] {
+            assert_eq!(
+                lost(&after(action), false, Some("ERROR")),
+                format!("the container was {word} during the run")
+            );
+        }
+        assert!(lost(&[kill.clone(), die.clone()], false, None).contains("signal 9"));
+        let reload = event(4, "kill", Some("1"));
+        let late = event(6, "kill", Some("15"));
+        assert_eq!(
+            lost(&[reload, die, late], false, None),
+            "it was killed (exit 137): out of memory is the usual reason"
+        );
+    }
+
+    #[test]
+    fn otherwise_the_log_and_the_kernel_do() {
+        assert_eq!(
+            lost(&[], true, Some("ERROR cause")),
+            "it was killed (exit 137): out of memory, the container's limit is 1.00 GiB: ERROR cause"
+        );
+        assert!(explained(RunEnd::Completed, causes_of_nothing()) == RunEnd::Completed);
+        let told = RunEnd::BenchFailed("it ended: ERROR cause".into());
+        let causes = Causes {
+            in_log: Some("ERROR cause".into()),
+            ..causes_of_nothing()
+        };
+        assert_eq!(explained(told.clone(), causes), told, "not told twice");
+    }
+
+    fn causes_of_nothing() -> Causes<'static> {
+        Causes {
+            events: &[],
+            out_of_memory: false,
+            memory_limit: None,
+            in_log: None,
+            mode: Mode::Idle,
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Asks a serving engine's endpoints: once for what it is, again and again for its gauges.
+
+use super::recorder::Recorder;
+use crate::capture::{ContainerFacts, EngineGauges, Probe};
+use crate::clock::Clock;
+use crate::container::Runtime;
+use crate::engine::Engine;
+use crate::redact::Redactor;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+/// Between two readings of the gauges.
+const GAUGE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The endpoint that carries the gauges.
+const METRICS: &str = "/metrics";
+
+/// Where an engine listens, and the key to it.
+#[derive(Clone)]
+pub struct Door {
+    /// The container.
+    pub facts: ContainerFacts,
+    /// Port inside the container.
+    pub port: u16,
+    /// Key that the engine wants from its clients. Never written down.
+    pub key: Option<String>,
+}
+
+/// Asks every endpoint of the engine once.
+pub async fn ask(
+    runtime: &Runtime,
+    engine: &dyn Engine,
+    door: &Door,
+    clock: &Clock,
+    redactor: &Redactor,
+) -> Vec<Probe> {
+    let mut probes = Vec::new();
+    for path in engine.endpoints() {
+        probes.push(ask_one(runtime, door, path, clock, redactor).await);
+    }
+    probes
+}
+
+async fn ask_one(
+    runtime: &Runtime,
+    door: &Door,
+    path: &str,
+    clock: &Clock,
+    redactor: &Redactor,
+) -> Probe {
+    let reply = runtime
+        .get(&door.facts, door.port, path, door.key.as_deref())
+        .await;
+    Probe {
+        at_ns: clock.now(),
+        path: path.to_owned(),
+        route: reply.route,
+        status: reply.status,
+        body: redactor.text(&reply.body).into_owned(),
+        error: reply.error.map(|e| redactor.text(&e).into_owned()),
+    }
+}
+
+/// Reads the gauges until cancelled. An engine without metrics gives none.
+pub async fn watch_gauges(
+    runtime: Runtime,
+    engine: &'static dyn Engine,
+    door: Door,
+    recorder: Arc<Recorder>,
+    cancel: CancellationToken,
+) -> Vec<EngineGauges> {
+    let mut gauges = Vec::new();
+    if !engine.endpoints().contains(&METRICS) {
+        return gauges;
+    }
+    let mut ticks = interval(GAUGE_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = cancel.cancelled() => return gauges,
+            _ = ticks.tick() => {}
+        }
+        let probe = tokio::select! {
+            () = cancel.cancelled() => return gauges,
+            probe = ask_one(&runtime, &door, METRICS, &recorder.clock, &recorder.redactor) => probe,
+        };
+        if probe.status != Some(200) {
+            continue;
+        }
+        let at_ns = probe.at_ns;
+        let said = engine.read_probes(&[probe]);
+        gauges.push(EngineGauges {
+            at_ns,
+            kv_cache_usage: said.kv_cache_usage,
+            requests_running: said.requests_running,
+            requests_waiting: said.requests_waiting,
+            preemptions: said.preemptions,
+        });
+    }
+}

@@ -1,0 +1,168 @@
+//! The tasks that run beside a capture: the container's log, its events, the deadline.
+
+use super::Plan;
+use super::recorder::Recorder;
+use super::stop::Stop;
+use crate::capture::{ContainerEvent, LineSource, LogFacts, Mode, RunEnd};
+use crate::container::Runtime;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// Of a log's history at most so much is read: an engine tells of its memory while it starts.
+const HISTORY_BYTES: u64 = 64 << 20;
+
+/// Reads what the log of a serving engine holds of its start, then follows the log until
+/// cancelled.
+pub async fn log(
+    runtime: Runtime,
+    plan: Plan,
+    recorder: Arc<Recorder>,
+    cancel: CancellationToken,
+) -> LogFacts {
+    let facts = &plan.found.facts;
+    let clock = recorder.clock.clone();
+    let take = |wall_ns, stream, text: String| {
+        recorder.line(
+            clock.from_wall(wall_ns),
+            LineSource::Container,
+            stream,
+            &text,
+            true,
+        )
+    };
+    let from = match plan.mode {
+        // From its first line on: the start-up is part of the capture.
+        Mode::Started => facts.state.started_ns.unwrap_or(clock.wall_start_ns),
+        Mode::Idle => clock.wall_start_ns,
+        Mode::Serving => {
+            let history = runtime
+                .log_history(
+                    facts,
+                    None,
+                    HISTORY_BYTES,
+                    &cancel,
+                    |wall_ns, stream, text| {
+                        take(wall_ns, stream, text);
+                        if recorder.engine_ready() {
+                            ControlFlow::Break(())
+                        } else {
+                            ControlFlow::Continue(())
+                        }
+                    },
+                )
+                .await;
+            if history.facts.error.is_some() {
+                return history.facts;
+            }
+            // What lies between is the log of past requests. Of a history that was read to its
+            // end, not one line may be missed.
+            if history.complete {
+                history.last_ns.map_or(clock.wall_start_ns, |ns| ns + 1)
+            } else {
+                clock.wall_start_ns
+            }
+        }
+    };
+    runtime.log_follow(facts, from, &cancel, take).await
+}
+
+/// Notes the container's events until cancelled; one that ends the container ends the run.
+pub async fn events(
+    runtime: Runtime,
+    id: String,
+    recorder: Arc<Recorder>,
+    stop: Stop,
+    cancel: CancellationToken,
+) -> Vec<ContainerEvent> {
+    let mut events: Vec<ContainerEvent> = Vec::new();
+    let clock = recorder.clock.clone();
+    let sink = |event: crate::container::events::Event| {
+        if let Some(why) = loss(
+            &event.action,
+            event.attributes.get("exitCode").map(String::as_str),
+        ) {
+            stop.because(RunEnd::ContainerLost(why));
+        }
+        events.push(ContainerEvent {
+            at_ns: clock.from_wall(event.wall_ns),
+            action: event.action,
+            attributes: event.attributes,
+        });
+    };
+    if let Some(why) = runtime
+        .events(&id, Some(clock.wall_start_ns), &cancel, sink)
+        .await
+    {
+        recorder.news(crate::progress::Progress::Warning(why));
+    }
+    events
+}
+
+/// What an event means for the run, when it ends it.
+fn loss(action: &str, exit_code: Option<&str>) -> Option<String> {
+    match action {
+        "die" => Some(match exit_code {
+            Some("137") => format!("the container {}", super::ending::KILLED),
+            Some("0") => {
+                "the container ended during the run (exit 0: an engine whose core dies ends so too)"
+                    .into()
+            }
+            Some(code) => format!("the container ended during the run (exit {code})"),
+            None => "the container ended during the run".into(),
+        }),
+        "restart" => Some("the container was restarted during the run".into()),
+        "destroy" => Some("the container was removed during the run".into()),
+        "pause" => Some("the container was paused during the run".into()),
+        _ => None,
+    }
+}
+
+/// Stops the run when its time is up; dropped, it does not.
+pub struct Deadline(tokio::task::JoinHandle<()>);
+
+impl Deadline {
+    /// Begins to count.
+    pub fn start(timeout_s: f64, stop: &Stop) -> Deadline {
+        let time = Duration::try_from_secs_f64(timeout_s).unwrap_or(Duration::MAX);
+        let stop = stop.clone();
+        Deadline(tokio::spawn(async move {
+            tokio::time::sleep(time).await;
+            stop.because(RunEnd::Deadline);
+        }))
+    }
+}
+
+impl Drop for Deadline {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_ends_the_container_ends_the_run() {
+        for action in ["die", "destroy", "restart", "pause"] {
+            assert!(loss(action, None).is_some(), "{action}");
+        }
+        for action in [
+            "start",
+            "exec_create",
+            "exec_start",
+            "exec_die",
+            "oom",
+            "health_status",
+            "top",
+            "attach",
+            "resize",
+            "kill",
+        ] {
+            assert!(loss(action, None).is_none(), "{action}");
+        }
+        assert!(loss("die", Some("0")).unwrap().contains("exit 0"));
+    }
+}

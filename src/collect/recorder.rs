@@ -1,0 +1,213 @@
+//! Takes everything observed as it comes: redacts it, writes it down, and asks for a sample when
+//! a line marks the edge of a phase.
+
+use super::stop::Stop;
+use crate::capture::{
+    AtNs, Capture, LineSource, LogFacts, LogLine, Mark, MemorySample, Phase, RunEnd, Stream,
+};
+use crate::clock::Clock;
+use crate::engine::{Engine, LogParser};
+use crate::error::Failure;
+use crate::progress::{Progress, Sink};
+use crate::redact::Redactor;
+use crate::store::CaptureWriter;
+use crate::telemetry::SamplerHandle;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Between two figures on the console, nanoseconds.
+const SHOW_EVERY_NS: i64 = 250_000_000;
+
+/// Between two times that everything is handed to the system.
+const FLUSH_EVERY: Duration = Duration::from_millis(500);
+
+/// Shared by the tasks of one run.
+pub struct Recorder {
+    /// The run's clock.
+    pub clock: Clock,
+    /// Takes the secrets out.
+    pub redactor: Redactor,
+    stop: Stop,
+    news: Sink,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Gone once the capture is finished.
+    writer: Option<CaptureWriter>,
+    marks: Vec<Mark>,
+    /// Follows the engine's own words for the edges of its phases.
+    live: Box<dyn LogParser>,
+    steps: usize,
+    sampler: Option<SamplerHandle>,
+}
+
+impl Recorder {
+    /// A recorder that writes to `writer`.
+    pub fn new(
+        clock: Clock,
+        writer: CaptureWriter,
+        redactor: Redactor,
+        engine: &dyn Engine,
+        stop: Stop,
+        news: Sink,
+    ) -> Recorder {
+        let state = State {
+            writer: Some(writer),
+            marks: Vec::new(),
+            live: engine.log_parser(),
+            steps: 0,
+            sampler: None,
+        };
+        Recorder {
+            clock,
+            redactor,
+            stop,
+            news,
+            state: Mutex::new(state),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Names the sampler to ask for samples at the edges of phases.
+    pub fn watch_edges(&self, sampler: SamplerHandle) {
+        self.lock().sampler = Some(sampler);
+    }
+
+    /// Takes a line. `of_engine`: the engine speaks, rather than a client of it.
+    pub fn line(
+        &self,
+        at_ns: AtNs,
+        source: LineSource,
+        stream: Stream,
+        text: &str,
+        of_engine: bool,
+    ) {
+        let line = LogLine {
+            at_ns,
+            source,
+            stream,
+            text: self.redactor.text(text).into_owned(),
+        };
+        let mut state = self.lock();
+        if of_engine {
+            state.live.line(line.text.as_bytes(), Some(at_ns));
+            let steps = state.live.steps_seen();
+            // Old lines mark edges that cannot be sampled any more.
+            if std::mem::replace(&mut state.steps, steps) < steps && at_ns >= 0 {
+                state.edge();
+            }
+        }
+        self.write(&mut state, |w| w.line(&line));
+    }
+
+    /// Takes a sample.
+    fn sample(&self, sample: &MemorySample) {
+        self.write(&mut self.lock(), |w| w.sample(sample));
+    }
+
+    /// Writes the samples that come through `samples` until it ends.
+    pub fn drain(
+        self: &Arc<Self>,
+        samples: Receiver<MemorySample>,
+    ) -> std::io::Result<JoinHandle<()>> {
+        let recorder = Arc::clone(self);
+        std::thread::Builder::new()
+            .name("samples".into())
+            .spawn(move || {
+                let mut shown = AtNs::MIN;
+                let mut flushed = Instant::now();
+                loop {
+                    // What is lost when plimsoll is killed is no more than this, lines included.
+                    if flushed.elapsed() >= FLUSH_EVERY {
+                        flushed = Instant::now();
+                        recorder.write(&mut recorder.lock(), CaptureWriter::flush);
+                    }
+                    let sample = match samples.recv_timeout(FLUSH_EVERY) {
+                        Ok(sample) => sample,
+                        Err(RecvTimeoutError::Timeout) => continue,
+                        Err(RecvTimeoutError::Disconnected) => return,
+                    };
+                    recorder.sample(&sample);
+                    if sample.device == 0 && sample.at_ns > shown.saturating_add(SHOW_EVERY_NS) {
+                        shown = sample.at_ns;
+                        (recorder.news)(Progress::Memory(sample.used_bytes));
+                    }
+                }
+            })
+    }
+
+    /// A disk that fills up ends the run; what was written stays.
+    fn write(&self, state: &mut State, write: impl FnOnce(&mut CaptureWriter)) {
+        let Some(writer) = &mut state.writer else {
+            return;
+        };
+        write(writer);
+        if let Some(failure) = writer.failure() {
+            self.stop.because(RunEnd::Failed(super::explained(failure)));
+        }
+    }
+
+    /// Marks the beginning of a phase, and samples at once.
+    pub fn mark(&self, phase: Phase, repeat: Option<u32>) {
+        let mut state = self.lock();
+        state.marks.push(Mark {
+            at_ns: self.clock.now(),
+            phase,
+            repeat,
+        });
+        state.edge();
+    }
+
+    /// News for the console.
+    pub fn news(&self, progress: Progress) {
+        (self.news)(progress);
+    }
+
+    /// Whether the engine said that it is ready.
+    pub fn engine_ready(&self) -> bool {
+        self.lock().live.ready()
+    }
+
+    /// The line that explains best why the engine failed.
+    pub fn root_cause(&self) -> Option<String> {
+        self.lock().live.root_cause()
+    }
+
+    /// Starts over with the engine's words: a new engine process speaks from now on.
+    pub fn new_engine(&self, engine: &dyn Engine) {
+        let mut state = self.lock();
+        state.live = engine.log_parser();
+        state.steps = 0;
+    }
+
+    /// Ends the streams and writes the capture that `build` makes of the marks and of what was
+    /// kept of the log.
+    pub fn finish(
+        &self,
+        build: impl FnOnce(Vec<Mark>, LogFacts) -> Capture,
+    ) -> (Capture, Result<(), Failure>) {
+        let mut state = self.lock();
+        let marks = std::mem::take(&mut state.marks);
+        let Some(mut writer) = state.writer.take() else {
+            return (build(marks, LogFacts::default()), Ok(()));
+        };
+        drop(state);
+        let capture = build(marks, writer.end_log());
+        let written = writer.finish(&capture);
+        (capture, written)
+    }
+}
+
+impl State {
+    fn edge(&self) {
+        if let Some(sampler) = &self.sampler {
+            sampler.edge();
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! What must be known before anything runs: where the engine listens, what it says of itself, and
+//! whether the installed bench can do what was asked. Everything that can be refused is refused
+//! here.
+
+use super::endpoints::{Door, ask};
+use super::{Plan, Setup, Stop, refused};
+use crate::capture::{ExecEnd, ExecOutcome, ExecRole, Mode};
+use crate::clock::Clock;
+use crate::container::Runtime;
+use crate::container::exec::ExecRequest;
+use crate::container::inspect::Found;
+use crate::container::sockets::Listener;
+use crate::engine::{BenchJob, BenchKind, Engine};
+use crate::error::Failure;
+use std::time::Duration;
+
+/// Asking a bench for its flags imports the whole engine, which takes a while on a busy machine.
+const HELP_DEADLINE: Duration = Duration::from_secs(300);
+
+/// A help text beyond this is none.
+const HELP_LIMIT: usize = 4 << 20;
+
+/// The bench to run.
+#[derive(Debug, Clone)]
+pub struct BenchSetup {
+    /// Which.
+    pub kind: BenchKind,
+    /// Model: path or id.
+    pub model: String,
+    /// Name under which the server knows it.
+    pub served_model_name: Option<String>,
+    /// Folder inside the container for result files.
+    pub workdir: String,
+    /// What the installed bench says of its flags.
+    pub help: Option<String>,
+}
+
+/// Whether something answers as this engine would, on the port that it should be on.
+pub async fn answers(runtime: &Runtime, engine: &dyn Engine, found: &Found) -> bool {
+    let port = engine
+        .settings(&found.facts)
+        .port
+        .unwrap_or(engine.default_port());
+    // On a shared network it may be a neighbour who answers.
+    if runtime.listener(&found.facts, port) != Listener::Container {
+        return false;
+    }
+    let Some(path) = engine.endpoints().first() else {
+        return false;
+    };
+    // Only from outside: an exec into an idle container for this would be a long way round.
+    runtime.get_outside(&found.facts, port, path).await.status == Some(200)
+}
+
+/// Finds out what the run needs to know.
+pub async fn inspect(
+    runtime: &Runtime,
+    plan: &Plan,
+    clock: &Clock,
+    stop: &Stop,
+) -> Result<Setup, Failure> {
+    let facts = &plan.found.facts;
+    let kind = plan.kind;
+    let settings = plan.engine.settings(facts);
+    let key = plan.found.secrets.api_key().map(str::to_owned);
+    let door = Door {
+        facts: facts.clone(),
+        port: settings.port.unwrap_or(plan.engine.default_port()),
+        key,
+    };
+    let redactor = plan.found.secrets.redactor();
+    let mut probes = Vec::new();
+    if plan.mode != Mode::Idle && runtime.listener(facts, door.port) == Listener::Other {
+        return Err(Failure::environment(format!(
+            "port {} of the network that container `{}` shares is another's: its engine would be asked and loaded",
+            door.port, facts.name
+        ))
+        .hint("does the engine listen on another port, or did it fail to start? `docker logs` tells"));
+    }
+    if plan.mode != Mode::Idle {
+        probes = tokio::select! {
+            probes = ask(runtime, plan.engine, &door, clock, &redactor) => probes,
+            () = stop.token().cancelled() => return Err(stop.failure()),
+        };
+        if kind == Some(BenchKind::Serve) && !probes.iter().any(|p| p.status.is_some()) {
+            let why = probes
+                .iter()
+                .find_map(|p| p.error.clone())
+                .map(|e| format!(": {e}"))
+                .unwrap_or_default();
+            return Err(Failure::environment(format!(
+                "the engine in container `{}` does not answer on port {}{why}",
+                facts.name, door.port
+            ))
+            .hint(
+                "is it still loading? `docker logs` tells; --bench none watches without a load",
+            ));
+        }
+    }
+    let said = plan.engine.read_probes(&probes);
+    let model = plan.request.model.clone().or(said.model).or(settings.model);
+    let mut execs = Vec::new();
+    let bench = match kind {
+        None => None,
+        Some(kind) => {
+            let model = model.clone().ok_or_else(|| no_model(plan))?;
+            let help = ask_flags(runtime, plan, kind, clock, stop, &mut execs).await?;
+            let served_model_name = said.served_model_name.or(settings.served_model_name);
+            let bench = BenchSetup {
+                kind,
+                model,
+                served_model_name,
+                workdir: format!("/tmp/plimsoll-{}", plan.run_id),
+                help,
+            };
+            // Planned once here, so that a flag that the release does not know is refused now.
+            plan.engine
+                .bench(&job(plan, &bench, door.port, 1), bench.help.as_deref())
+                .map_err(refused)?;
+            Some(bench)
+        }
+    };
+    Ok(Setup {
+        bench,
+        model,
+        door,
+        probes,
+        execs,
+    })
+}
+
+/// The job of one repeat.
+pub fn job<'a>(plan: &'a Plan, bench: &'a BenchSetup, port: u16, repeat: u32) -> BenchJob<'a> {
+    BenchJob {
+        kind: bench.kind,
+        model: &bench.model,
+        served_model_name: bench.served_model_name.as_deref(),
+        port,
+        workload: &plan.request.workload,
+        settings: &plan.request.settings,
+        extra_engine_args: &plan.request.extra_engine_args,
+        workdir: &bench.workdir,
+        repeat,
+    }
+}
+
+fn no_model(plan: &Plan) -> Failure {
+    let name = &plan.found.facts.name;
+    match plan.mode {
+        Mode::Idle => Failure::usage(format!(
+            "container `{name}` is idle: say which model the bench shall load"
+        ))
+        .hint("--model MODEL, an id or a path inside the container"),
+        _ => Failure::usage(format!(
+            "the engine in container `{name}` does not say which model it serves"
+        ))
+        .hint("name it with --model"),
+    }
+}
+
+/// What the installed bench says of its flags; `None` when it does not say.
+async fn ask_flags(
+    runtime: &Runtime,
+    plan: &Plan,
+    kind: BenchKind,
+    clock: &Clock,
+    stop: &Stop,
+    execs: &mut Vec<ExecOutcome>,
+) -> Result<Option<String>, Failure> {
+    let Some(argv) = plan.engine.bench_help(kind) else {
+        return Ok(None);
+    };
+    let first = ask_help(runtime, plan, argv, clock, stop, execs).await?;
+    match plan.engine.bench_help_again(kind, &first.text) {
+        Some(argv) => Ok(ask_help(runtime, plan, argv, clock, stop, execs)
+            .await?
+            .if_good()),
+        None => Ok(first.if_good()),
+    }
+}
+
+/// An answer to `--help`: both streams, and whether it ended well.
+struct Help {
+    text: String,
+    good: bool,
+}
+
+impl Help {
+    fn if_good(self) -> Option<String> {
+        self.good.then_some(self.text)
+    }
+}
+
+async fn ask_help(
+    runtime: &Runtime,
+    plan: &Plan,
+    argv: Vec<String>,
+    clock: &Clock,
+    stop: &Stop,
+    execs: &mut Vec<ExecOutcome>,
+) -> Result<Help, Failure> {
+    let facts = &plan.found.facts;
+    let started_at_ns = clock.now();
+    let request = ExecRequest {
+        argv: argv.clone(),
+        run_id: plan.run_id.clone(),
+        deadline: Some(HELP_DEADLINE),
+        ..Default::default()
+    };
+    let mut text = String::new();
+    let sink = |_, line: String| {
+        if text.len() + line.len() < HELP_LIMIT {
+            text.push_str(&line);
+            text.push('\n');
+        }
+    };
+    let result = runtime.exec(&facts.id, request, stop.token(), sink).await?;
+    execs.push(ExecOutcome {
+        role: ExecRole::Help,
+        argv: argv.clone(),
+        started_at_ns,
+        ended_at_ns: clock.now(),
+        end: result.end.clone(),
+        killed: result.killed,
+        survivors: result.survivors,
+        ..Default::default()
+    });
+    match result.end {
+        ExecEnd::NotFound(message) => Err(Failure::environment(format!(
+            "`{}` is not in the image `{}`: {message}",
+            argv.join(" "),
+            facts.image
+        ))
+        .hint("use an image with the engine in it; --bench none watches without a load")),
+        ExecEnd::ContainerGone => Err(Failure::environment(format!(
+            "container `{}` ended while it was asked for its bench's flags",
+            facts.name
+        ))),
+        ExecEnd::Cancelled => Err(stop.failure()),
+        // A bench that cannot even tell its flags will say why when it runs.
+        end => Ok(Help {
+            good: end == ExecEnd::Exited(0),
+            text,
+        }),
+    }
+}
+
+/// What a run would do, for people.
+pub fn describe(plan: &Plan, setup: &Setup) -> Result<String, Failure> {
+    let mut text = format!(
+        "container: {} ({})\nengine: {} ({})\n",
+        plan.found.facts.name,
+        plan.found.facts.image,
+        plan.engine.name(),
+        plan.engine_evidence
+    );
+    match &setup.bench {
+        None => text.push_str("bench: none, only watch\n"),
+        Some(bench) => {
+            let planned = plan
+                .engine
+                .bench(&job(plan, bench, setup.door.port, 1), bench.help.as_deref())
+                .map_err(refused)?;
+            text.push_str(&format!(
+                "bench, {} time(s): {}\n",
+                plan.repeats,
+                planned.argv.join(" ")
+            ));
+            planned
+                .notes
+                .iter()
+                .for_each(|n| text.push_str(&format!("note: {n}\n")));
+        }
+    }
+    Ok(text)
+}

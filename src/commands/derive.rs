@@ -1,0 +1,27 @@
+//! `plimsoll derive`: the profile of a stored capture, made again.
+
+use crate::cli::DeriveArgs;
+use crate::console::Console;
+use crate::error::ExitCode;
+use crate::report::Renderer;
+use crate::store::{StoredCapture, write_atomically};
+use crate::{profile, report};
+
+pub fn run(console: &Console, args: &DeriveArgs) -> anyhow::Result<ExitCode> {
+    let stored = StoredCapture::open(&args.capture)?;
+    let profile = profile::derive(&stored.capture, stored.samples()?, stored.lines()?);
+    let document = report::json::Json.render(&profile)?;
+    if args.json {
+        console.data(&document)?;
+        return Ok(ExitCode::Done);
+    }
+    let path = match &args.output {
+        Some(output) => output.clone(),
+        None if args.capture.is_file() => args.capture.clone(),
+        None => stored.profile_path()?,
+    };
+    write_atomically(&path, &document)?;
+    console.data(report::text::render(&profile, console.text_options()).as_bytes())?;
+    console.note(&format!("profile: {}", path.display()));
+    Ok(ExitCode::Done)
+}

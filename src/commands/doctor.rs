@@ -1,0 +1,155 @@
+//! `plimsoll doctor`: is everything here that profiling needs?
+
+use super::load::tokio;
+use crate::cli::DoctorArgs;
+use crate::console::Console;
+use crate::container::Runtime;
+use crate::error::{ExitCode, Failure};
+use crate::units::Bytes;
+use crate::{engine, host, telemetry};
+use serde::Serialize;
+
+/// One thing that was looked at.
+#[derive(Debug, Serialize)]
+struct Check {
+    /// What.
+    name: String,
+    /// What was found; `none` is a finding too.
+    found: String,
+    /// Whether profiling can do with it.
+    ok: bool,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
+}
+
+pub fn run(console: &Console, args: &DoctorArgs) -> anyhow::Result<ExitCode> {
+    let mut checks = vec![platform()];
+    let docker_ok = tokio()?.block_on(docker(&mut checks));
+    checks.extend(telemetry::survey().into_iter().map(|s| Check {
+        name: s.name,
+        found: s.found,
+        ok: s.usable,
+        hint: s.hint,
+    }));
+    if args.json {
+        let mut text = serde_json::to_vec_pretty(&checks)?;
+        text.push(b'\n');
+        console.data(&text)?;
+    } else {
+        let width = checks.iter().map(|c| c.name.len()).max().unwrap_or(0);
+        for check in &checks {
+            let mark = if check.ok { "ok" } else { "--" };
+            console.data(format!("{mark}  {:width$}  {}\n", check.name, check.found).as_bytes())?;
+            if let Some(hint) = &check.hint {
+                console.data(format!("    {:width$}  hint: {hint}\n", "").as_bytes())?;
+            }
+        }
+    }
+    Ok(if docker_ok {
+        ExitCode::Done
+    } else {
+        ExitCode::Environment
+    })
+}
+
+fn platform() -> Check {
+    let h = host::facts();
+    let memory = h
+        .memory_bytes
+        .map_or("memory unknown".into(), |b| Bytes(b).to_string());
+    let found = format!(
+        "Linux {} on {}, {} processors, {memory}; plimsoll {}",
+        h.kernel,
+        h.arch,
+        h.cpus,
+        env!("CARGO_PKG_VERSION")
+    );
+    Check {
+        name: "platform".into(),
+        found,
+        ok: true,
+        hint: None,
+    }
+}
+
+/// Whether Docker answers; the engines in its running containers.
+async fn docker(checks: &mut Vec<Check>) -> bool {
+    let runtime = match Runtime::connect().await {
+        Ok(runtime) => runtime,
+        Err(failure) => {
+            checks.push(failed("docker", &failure));
+            return false;
+        }
+    };
+    let v = runtime.version();
+    checks.push(Check {
+        name: "docker".into(),
+        found: format!("{} (API {})", v.server, v.api),
+        ok: true,
+        hint: None,
+    });
+    match runtime.list_running().await {
+        Ok(running) => checks.push(
+            engines(
+                &runtime,
+                &running.into_iter().map(|c| c.id).collect::<Vec<_>>(),
+            )
+            .await,
+        ),
+        Err(failure) => checks.push(failed("engines", &failure)),
+    }
+    true
+}
+
+async fn engines(runtime: &Runtime, running: &[String]) -> Check {
+    let mut seen = Vec::new();
+    for id in running {
+        if let Ok(Some(found)) = runtime.inspect(id).await
+            && let Some((engine, recognition)) = engine::recognise(&found.facts)
+        {
+            let simulated = if engine.simulated() {
+                ", simulated"
+            } else {
+                ""
+            };
+            let state = if recognition.serving {
+                "serving"
+            } else {
+                "idle"
+            };
+            seen.push(format!(
+                "{} ({}, {state}{simulated})",
+                found.facts.name,
+                engine.name()
+            ));
+        }
+    }
+    let none = seen.is_empty();
+    Check {
+        name: "engines".into(),
+        found: if none {
+            format!("none in {} running containers", running.len())
+        } else {
+            seen.join(", ")
+        },
+        ok: true,
+        hint: none.then(|| {
+            "start one and `plimsoll profile NAME` it, or let `plimsoll run` start it".into()
+        }),
+    }
+}
+
+fn failed(name: &str, failure: &Failure) -> Check {
+    let cause = failure
+        .source
+        .as_ref()
+        .map(|s| format!(": {s}"))
+        .unwrap_or_default();
+    Check {
+        name: name.into(),
+        found: format!("{failure}{cause}"),
+        ok: false,
+        hint: failure.hints.first().cloned(),
+    }
+}

@@ -1,0 +1,51 @@
+//! One file per subcommand: read the settings, call down once, hand the result to the console.
+
+mod derive;
+mod doctor;
+mod gpus;
+mod load;
+mod parse;
+mod profile;
+mod record;
+mod run;
+mod schema;
+mod top;
+
+use crate::cli::{Cli, ColorWhen, Command, Talk};
+use crate::console::{ColorChoice, Console, ConsoleOptions};
+use crate::error::ExitCode;
+use crate::telemetry;
+
+/// Runs the command line and tells how it ended. Errors are printed here, once.
+pub fn run(cli: Cli) -> ExitCode {
+    let console = Console::new(options(cli.talk));
+    console.install_logger();
+    if let Some(path) = cli.nvml_lib.filter(|p| !p.as_os_str().is_empty()) {
+        telemetry::use_library(path);
+    }
+    let ended = match cli.command {
+        Command::Profile(args) => profile::run(&console, *args),
+        Command::Run(args) => run::run(&console, *args),
+        Command::Derive(args) => derive::run(&console, &args),
+        Command::Parse(args) => parse::run(&console, &args),
+        Command::Doctor(args) => doctor::run(&console, &args),
+        Command::Top(args) => top::run(&console, &args),
+        Command::Gpus(args) => gpus::run(&console, &args),
+        Command::Record(args) => record::run(&console, &args),
+        Command::Schema => schema::run(&console),
+    };
+    ended.unwrap_or_else(|error| console.error(&error))
+}
+
+fn options(talk: Talk) -> ConsoleOptions {
+    let color = match talk.color {
+        ColorWhen::Auto => ColorChoice::Auto,
+        ColorWhen::Always => ColorChoice::Always,
+        ColorWhen::Never => ColorChoice::Never,
+    };
+    ConsoleOptions {
+        quiet: talk.quiet,
+        verbose: talk.verbose,
+        color,
+    }
+}

@@ -1,0 +1,47 @@
+//! `plimsoll parse`: what a log file says about memory.
+
+use super::load::engine_named;
+use crate::cli::ParseArgs;
+use crate::console::Console;
+use crate::engine::lines::parse_reader;
+use crate::error::{ExitCode, Failure};
+use crate::report;
+use std::fs::File;
+use std::io::{BufReader, Read};
+
+/// Large enough that lines seldom straddle two fillings.
+const BUFFER_BYTES: usize = 256 * 1024;
+
+pub fn run(console: &Console, args: &ParseArgs) -> anyhow::Result<ExitCode> {
+    let engine = engine_named(&args.engine)?;
+    let name = args.log.display().to_string();
+    let unreadable =
+        |e: std::io::Error| Failure::usage(format!("cannot read log `{name}`")).caused_by(e);
+    let reader: Box<dyn Read> = if name == "-" {
+        Box::new(std::io::stdin().lock())
+    } else {
+        Box::new(File::open(&args.log).map_err(unreadable)?)
+    };
+    let mut parser = engine.log_parser();
+    let report = parse_reader(
+        parser.as_mut(),
+        BufReader::with_capacity(BUFFER_BYTES, reader),
+    )
+    .map_err(unreadable)?;
+    if args.json {
+        let mut text = serde_json::to_vec_pretty(&report)?;
+        text.push(b'\n');
+        console.data(&text)?;
+    } else {
+        console.data(report::facts::render(&report, parser.root_cause().as_deref()).as_bytes())?;
+    }
+    // What no line says ("no out-of-memory") is no sign that it is such a log.
+    let silent = report.facts.values().all(|f| f.quote.is_empty());
+    if silent && report.steps.is_empty() && parser.root_cause().is_none() {
+        console.warning(&format!(
+            "`{name}` says nothing about memory: is it a log of {}?",
+            engine.name()
+        ));
+    }
+    Ok(ExitCode::Done)
+}

@@ -1,0 +1,103 @@
+//! `plimsoll profile`: a container that runs already.
+
+use super::load::{
+    bench_kind, check_results, conclude, engine_named, found_with, lock, obey_signals,
+    open_backend, open_results, request, run_id, tokio, unless_stopped,
+};
+use crate::capture::Mode;
+use crate::cli::ProfileArgs;
+use crate::clock::Clock;
+use crate::collect::{self, Deadline, Instruments, Plan, Stop};
+use crate::console::Console;
+use crate::container::Runtime;
+use crate::engine;
+use crate::error::{ExitCode, Failure};
+use crate::progress::{Progress, Stage};
+use crate::telemetry::Target;
+
+pub fn run(console: &Console, args: ProfileArgs) -> anyhow::Result<ExitCode> {
+    let stop = Stop::new();
+    tokio()?.block_on(async {
+        obey_signals(&stop, console)?;
+        profile(console, args, &stop).await
+    })
+}
+
+async fn profile(console: &Console, args: ProfileArgs, stop: &Stop) -> anyhow::Result<ExitCode> {
+    let news = console.sink();
+    news(Progress::Stage(Stage::Inspect));
+    let clock = Clock::start();
+    let _deadline = Deadline::start(args.load.timeout.as_secs_f64(), stop);
+    let runtime = unless_stopped(stop, Runtime::connect()).await?;
+    let found = unless_stopped(stop, runtime.find(&args.container)).await?;
+    let name = found.facts.name.clone();
+    let (engine, evidence, serving) = match (&args.load.engine, engine::recognise(&found.facts)) {
+        (Some(wanted), seen) => {
+            let engine = engine_named(wanted)?;
+            let serving = seen
+                .filter(|(e, _)| e.name() == engine.name())
+                .is_some_and(|(_, r)| r.serving);
+            (engine, format!("named by --engine {wanted}"), serving)
+        }
+        (None, Some((engine, seen))) => (engine, seen.evidence, seen.serving),
+        (None, None) => {
+            let names: Vec<&str> = engine::ALL.iter().map(|e| e.name()).collect();
+            let failure = Failure::environment(format!(
+                "no known engine in container `{name}` (image `{}`, command `{}`)",
+                found.facts.image,
+                found.facts.argv.join(" ")
+            ));
+            return Err(failure
+                .hint(format!("name it with --engine: {}", names.join(", ")))
+                .into());
+        }
+    };
+    // A start script can hide the server: what answers is one.
+    let serving = serving
+        || unless_stopped(stop, async {
+            Ok(collect::answers(&runtime, engine, &found).await)
+        })
+        .await?;
+    let mode = if serving { Mode::Serving } else { Mode::Idle };
+    let kind = bench_kind(args.load.bench, mode, &name)?;
+    // An in-process bench loads an engine of its own, whatever else runs in the container.
+    let in_process = kind.is_some_and(|k| k != engine::BenchKind::Serve);
+    if serving && in_process {
+        news(Progress::Warning(format!(
+            "container `{name}` serves already: the bench loads a second engine beside it"
+        )));
+    }
+    let mode = if in_process { Mode::Idle } else { mode };
+    let request = request(&args.load, kind)?;
+    let plan = Plan {
+        run_id: run_id(),
+        found: found_with(found, &request),
+        engine,
+        engine_evidence: evidence,
+        mode,
+        request,
+        kind,
+        repeats: args.load.repeats,
+        baseline: args.load.baseline,
+        watch: args.load.duration,
+        health: None,
+    };
+    // Before the questions: an engine's bench takes a while to tell its flags.
+    let _lock = match args.load.dry_run {
+        true => None,
+        false => Some(lock(&plan.found.facts)?),
+    };
+    if !args.load.dry_run {
+        check_results(&args.load)?;
+    }
+    let setup = collect::inspect(&runtime, &plan, &clock, stop).await?;
+    if args.load.dry_run {
+        console.data(collect::describe(&plan, &setup)?.as_bytes())?;
+        return Ok(ExitCode::Done);
+    }
+    let memory = open_backend(&args.load, &clock, &Target::of(&plan.found.facts))?;
+    let (paths, writer) = open_results(&args.load, setup.model.as_deref().unwrap_or(&name))?;
+    let tools = Instruments::start(&clock, memory, &plan, writer, stop, news)?;
+    let collected = collect::collect(&runtime, &plan, Some(setup), tools).await;
+    conclude(console, &args.load, &paths, collected)
+}

@@ -1,0 +1,127 @@
+//! `plimsoll record`: a session of device samples, to be replayed.
+
+use super::load::{choice, obey_signals, tokio, unless_stopped};
+use crate::capture::MemorySample;
+use crate::cli::RecordArgs;
+use crate::clock::Clock;
+use crate::collect::Stop;
+use crate::console::Console;
+use crate::container::Runtime;
+use crate::error::{ExitCode, Failure};
+use crate::progress::{Progress, Stage};
+use crate::store::{RecordingHeader, RecordingWriter};
+use crate::telemetry::{self, MemoryBackend, Options, Sampler, Stopped, Target};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// Between two times that everything is handed to the system: what a crash loses at most.
+const FLUSH_EVERY: Duration = Duration::from_millis(500);
+
+pub fn run(console: &Console, args: &RecordArgs) -> anyhow::Result<ExitCode> {
+    let stop = Stop::new();
+    tokio()?.block_on(async {
+        obey_signals(&stop, console)?;
+        record(console, args, &stop).await
+    })
+}
+
+async fn record(console: &Console, args: &RecordArgs, stop: &Stop) -> anyhow::Result<ExitCode> {
+    let backend = open(args, stop).await?;
+    let clock = Clock::start();
+    let facts = backend.facts();
+    let header = RecordingHeader {
+        plimsoll_version: env!("CARGO_PKG_VERSION").into(),
+        wall_start_ns: clock.wall_start_ns,
+        interval_ns: u64::try_from(args.interval.as_nanos()).unwrap_or(u64::MAX),
+        devices: backend.devices(),
+        backend: facts.clone(),
+        ..RecordingHeader::default()
+    };
+    let simulated = if facts.simulated { " (simulated)" } else { "" };
+    console.note(&format!(
+        "recording {} device{} by {}{simulated}: {}",
+        header.devices.len(),
+        if header.devices.len() == 1 { "" } else { "s" },
+        facts.name,
+        facts.reason
+    ));
+    let writer = RecordingWriter::create(&args.output, header)?;
+    let options = Options {
+        interval: args.interval,
+        ..Options::default()
+    };
+    (console.sink())(Progress::Stage(Stage::Observe));
+    let (sampler, samples) = Sampler::start(backend, &clock, options)?;
+    // A burst at the start, where there is most to see: who is there, and every gauge.
+    sampler.handle().sample_now();
+    let full_disk = stop.clone();
+    let writing = std::thread::spawn(move || {
+        let result = write(writer, &samples);
+        if result.is_err() {
+            full_disk.token().cancel();
+        }
+        result
+    });
+    tokio::select! {
+        () = wait(args.duration) => {}
+        () = stop.token().cancelled() => {}
+    }
+    sampler.handle().sample_now();
+    let Stopped { sampling, .. } = sampler.stop();
+    let written = writing
+        .join()
+        .map_err(|_| Failure::new(ExitCode::Internal, "the writing thread panicked"))?;
+    let (writer, count) = written?;
+    for event in &sampling.events {
+        console.warning(&event.message);
+    }
+    let missed = sampling.missed_ticks + sampling.backed_off_ticks;
+    writer.finish(sampling)?;
+    console.finish();
+    console.note(&format!(
+        "{count} samples ({missed} ticks missed): {}",
+        args.output.display()
+    ));
+    Ok(ExitCode::Done)
+}
+
+async fn wait(duration: Option<Duration>) {
+    match duration {
+        Some(time) => tokio::time::sleep(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn open(args: &RecordArgs, stop: &Stop) -> Result<Box<dyn MemoryBackend>, Failure> {
+    match &args.container {
+        None => telemetry::open_host()
+            .map_err(|f| f.hint("to record a container's host memory: --container NAME")),
+        Some(name) => {
+            let runtime = unless_stopped(stop, Runtime::connect()).await?;
+            let found = unless_stopped(stop, runtime.find(name)).await?;
+            telemetry::open(choice(args.memory_backend), &Target::of(&found.facts))
+        }
+    }
+}
+
+/// Writes the samples that come until there are no more; the file, and how many there were.
+fn write(
+    mut writer: RecordingWriter,
+    samples: &Receiver<MemorySample>,
+) -> Result<(RecordingWriter, u64), Failure> {
+    let (mut count, mut flushed) = (0, Instant::now());
+    loop {
+        if flushed.elapsed() >= FLUSH_EVERY {
+            flushed = Instant::now();
+            writer.flush()?;
+        }
+        match samples.recv_timeout(FLUSH_EVERY) {
+            Ok(sample) => {
+                writer.sample(&sample)?;
+                count += 1;
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Ok((writer, count)),
+        }
+    }
+}

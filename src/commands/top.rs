@@ -1,0 +1,79 @@
+//! `plimsoll top`: whose memory the GPUs hold, live, once, or for Prometheus.
+
+use super::load::{obey_signals, tokio};
+use crate::cli::TopArgs;
+use crate::collect::Stop;
+use crate::console::Console;
+use crate::error::ExitCode;
+use crate::live::serve::Door;
+use crate::live::{Look, Watcher, metrics, render};
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval};
+
+pub fn run(console: &Console, args: &TopArgs) -> anyhow::Result<ExitCode> {
+    let stop = Stop::new();
+    tokio()?.block_on(async {
+        obey_signals(&stop, console)?;
+        top(console, args, &stop).await
+    })
+}
+
+async fn top(console: &Console, args: &TopArgs, stop: &Stop) -> anyhow::Result<ExitCode> {
+    // A bad address must be told before anything else is done.
+    let door = match args.listen {
+        Some(address) => Some(Door::open(address).await?),
+        None => None,
+    };
+    let mut watcher = Watcher::open().await;
+    if let Some(failure) = watcher.blind() {
+        return Err(failure.into());
+    }
+    let pages = door.map(|door| {
+        let (sender, pages) = watch::channel(String::new());
+        if let Some(address) = door.address() {
+            console.note(&format!("serving http://{address}/metrics"));
+        }
+        tokio::spawn(door.serve(pages));
+        sender
+    });
+    let mut ticks = interval(args.interval);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = stop.token().cancelled() => return Ok(ExitCode::Done),
+            _ = ticks.tick() => {}
+        }
+        let look = tokio::select! {
+            () = stop.token().cancelled() => return Ok(ExitCode::Done),
+            look = watcher.look() => look,
+        };
+        match &pages {
+            Some(pages) => {
+                // The receiver lives as long as the door is served.
+                let _ = pages.send(metrics::text(&look));
+            }
+            None => show(console, args, &look)?,
+        }
+        if args.once {
+            return Ok(ExitCode::Done);
+        }
+    }
+}
+
+fn show(console: &Console, args: &TopArgs, look: &Look) -> anyhow::Result<()> {
+    if args.json {
+        // A document a line, so that a stream of them can be read line by line.
+        let mut text = if args.once {
+            serde_json::to_vec_pretty(look)?
+        } else {
+            serde_json::to_vec(look)?
+        };
+        text.push(b'\n');
+        console.data(&text)?;
+    } else if args.once {
+        console.data(render::text(look).as_bytes())?;
+    } else {
+        console.redraw(&render::text(look))?;
+    }
+    Ok(())
+}

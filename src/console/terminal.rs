@@ -1,0 +1,74 @@
+//! What the terminal can show: width, colour, characters beyond ASCII.
+
+use super::ColorChoice;
+use anstream::stream::RawStream;
+use std::io::IsTerminal as _;
+
+/// Width of text that goes to no terminal.
+const PLAIN_WIDTH: usize = 88;
+/// A page wider than this is no longer read at a glance.
+const WIDEST: usize = 110;
+
+/// Cells for a summary on stdout.
+pub(super) fn stdout_width() -> usize {
+    let stdout = std::io::stdout();
+    if !stdout.is_terminal() {
+        return PLAIN_WIDTH;
+    }
+    rustix::termios::tcgetwinsize(&stdout)
+        .ok()
+        .map(|size| usize::from(size.ws_col))
+        .filter(|columns| *columns > 0)
+        .map_or(PLAIN_WIDTH, |columns| columns.min(WIDEST))
+}
+
+/// Whether stages can be drawn on stderr.
+pub(super) fn stderr_can_draw() -> bool {
+    std::io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|t| t != "dumb")
+}
+
+/// Whether a page can be drawn over on stdout.
+pub(super) fn stdout_can_draw() -> bool {
+    std::io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|t| t != "dumb")
+}
+
+/// Whether to colour what goes to this stream. `NO_COLOR`, `CLICOLOR` and `TERM` count as
+/// everywhere.
+pub(super) fn color(choice: ColorChoice, stream: &impl RawStream) -> bool {
+    match choice {
+        ColorChoice::Always => true,
+        ColorChoice::Never => false,
+        ColorChoice::Auto => anstream::AutoStream::choice(stream) != anstream::ColorChoice::Never,
+    }
+}
+
+/// Whether the locale's characters are UTF-8. No locale is the C locale: ASCII.
+pub(super) fn locale_is_utf8(var: impl Fn(&str) -> Option<String>) -> bool {
+    ["LC_ALL", "LC_CTYPE", "LANG"]
+        .iter()
+        .find_map(|name| var(name).filter(|v| !v.is_empty()))
+        .is_some_and(|locale| {
+            let locale = locale.to_ascii_lowercase();
+            locale.contains("utf-8") || locale.contains("utf8")
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_locale_variable_that_is_set_decides() {
+        let utf8 = |set: &[(&str, &str)]| {
+            locale_is_utf8(|name| {
+                set.iter()
+                    .find(|(n, _)| *n == name)
+                    .map(|(_, v)| (*v).to_owned())
+            })
+        };
+        assert!(utf8(&[("LANG", "en_US.UTF-8")]));
+        assert!(utf8(&[("LC_ALL", ""), ("LANG", "C.utf8")]));
+        assert!(!utf8(&[("LC_ALL", "C"), ("LANG", "en_US.UTF-8")]));
+        assert!(!utf8(&[]));
+    }
+}

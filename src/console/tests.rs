@@ -1,0 +1,188 @@
+//! What the console says, on a terminal and off it.
+
+use super::*;
+use crate::error::Failure;
+use anyhow::Context as _;
+use indicatif::{InMemoryTerm, TermLike as _};
+
+#[derive(Clone, Default)]
+struct Captured(Arc<Mutex<Vec<u8>>>);
+
+impl Captured {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+impl Write for Captured {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Lines that go to the same screen as what is drawn.
+struct Screen(InMemoryTerm);
+
+impl Write for Screen {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let text = std::str::from_utf8(bytes).unwrap().replace('\n', "\r\n");
+        self.0.write_str(&text)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+fn off_terminal(quiet: bool) -> (Console, Captured) {
+    let captured = Captured::default();
+    let options = ConsoleOptions {
+        quiet,
+        ..Default::default()
+    };
+    let console = Console::with_parts(
+        options,
+        Look::default(),
+        TextOptions::default(),
+        None,
+        Box::new(captured.clone()),
+    );
+    (console, captured)
+}
+
+fn on_terminal() -> (Console, InMemoryTerm) {
+    let term = InMemoryTerm::new(24, 100);
+    let target = ProgressDrawTarget::term_like_with_hz(Box::new(term.clone()), 200);
+    let look = Look {
+        unicode: true,
+        color: false,
+    };
+    let console = Console::with_parts(
+        ConsoleOptions::default(),
+        look,
+        TextOptions::default(),
+        Some(MultiProgress::with_draw_target(target)),
+        Box::new(Screen(term.clone())),
+    );
+    (console, term)
+}
+
+/// Times are not the same twice.
+fn without_times(text: &str) -> String {
+    regex::Regex::new(r"\d+(\.\d)? ?s\b")
+        .unwrap()
+        .replace_all(text, "_ s")
+        .into_owned()
+}
+
+#[test]
+fn off_a_terminal_each_stage_is_one_line_and_nothing_is_lost() {
+    let (console, captured) = off_terminal(false);
+    let sink = console.sink();
+    for news in [
+        Progress::Stage(Stage::Inspect),
+        Progress::Stage(Stage::Bench { repeat: 1, of: 2 }),
+        Progress::Stage(Stage::Bench { repeat: 1, of: 2 }),
+        Progress::Step { done: 1, of: 4 },
+        Progress::Memory(1 << 30),
+        Progress::Note("bench help is cached".into()),
+        Progress::Warning("the log\u{1b}[2J outgrew its cap".into()),
+        Progress::Stage(Stage::Derive),
+    ] {
+        sink(news);
+    }
+    console.finish();
+    console.finish();
+    assert_eq!(
+        without_times(&captured.text()),
+        "[    _ s] inspect\n\
+         [    _ s] bench 1/2\n\
+         bench help is cached\n\
+         warning: the log[2J outgrew its cap\n\
+         [    _ s] derive\n\
+         [    _ s] done\n"
+    );
+}
+
+#[test]
+fn quiet_silences_stages_and_notes_only() {
+    let (console, captured) = off_terminal(true);
+    let sink = console.sink();
+    sink(Progress::Stage(Stage::Baseline));
+    sink(Progress::Note("a note".into()));
+    sink(Progress::Warning("a warning".into()));
+    console.finish();
+    console.error(&anyhow::anyhow!("an error"));
+    let text = captured.text();
+    assert!(
+        text.starts_with("warning: a warning\nerror: an error\n"),
+        "{text}"
+    );
+    assert!(!text.contains("note") && !text.contains("baseline"));
+}
+
+#[test]
+fn on_a_terminal_finished_stages_stay_and_the_running_one_is_drawn() {
+    let (console, term) = on_terminal();
+    let sink = console.sink();
+    sink(Progress::Stage(Stage::Baseline));
+    sink(Progress::Memory(3 << 29));
+    sink(Progress::Stage(Stage::Bench { repeat: 1, of: 1 }));
+    sink(Progress::Warning("another process entered device 0".into()));
+    sink(Progress::Step { done: 5, of: 10 });
+    std::thread::sleep(Duration::from_millis(300));
+    let screen = without_times(&term.contents());
+    let lines: Vec<&str> = screen.lines().collect();
+    assert_eq!(lines[0], "✓ baseline            _ s  1.50 GiB", "{screen}");
+    assert_eq!(lines[1], "warning: another process entered device 0");
+    assert!(
+        lines[2].contains("bench 1/1") && lines[2].contains("5/10") && lines[2].contains('━'),
+        "{screen}"
+    );
+    let code = console.error(&Failure::run("the bench exited with 1").into());
+    assert_eq!(code, ExitCode::RunFailed);
+    let screen = without_times(&term.contents());
+    assert!(screen.contains("✗ bench 1/1           _ s"), "{screen}");
+    assert!(
+        screen.contains("error: the bench exited with 1"),
+        "{screen}"
+    );
+    assert!(!screen.contains("5/10"), "what was drawn is gone: {screen}");
+}
+
+#[test]
+fn an_error_is_told_once_with_its_causes_and_advice() {
+    let (console, captured) = off_terminal(false);
+    let failure = Failure::environment("cannot reach Docker")
+        .caused_by("permission denied")
+        .hint("add yourself to the group `docker`");
+    let error = Err::<(), _>(anyhow::Error::from(failure))
+        .context("cannot profile `llm`")
+        .unwrap_err();
+    assert_eq!(console.error(&error), ExitCode::Environment);
+    assert_eq!(
+        captured.text(),
+        "error: cannot profile `llm`: cannot reach Docker: permission denied\n\n\
+         hint: add yourself to the group `docker`\n"
+    );
+}
+
+#[test]
+fn a_cause_that_was_quoted_already_is_not_repeated() {
+    let error = anyhow::anyhow!("no such file").context("cannot read x.json: no such file");
+    assert_eq!(chain(&error), "cannot read x.json: no such file");
+}
+
+#[test]
+fn a_reader_that_went_away_is_no_error() {
+    let gone = io::Error::from(io::ErrorKind::BrokenPipe);
+    assert!(until_broken_pipe(Err(gone)).is_ok());
+    let full = io::Error::from(io::ErrorKind::StorageFull);
+    assert!(until_broken_pipe(Err(full)).is_err());
+}

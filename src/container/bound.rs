@@ -1,0 +1,135 @@
+//! What holds a command's deadline: the host's view, or `timeout` inside the container.
+
+use super::exec::ExecRequest;
+use super::{Runtime, locked};
+use crate::capture::ExecEnd;
+use crate::error::Failure;
+use std::ops::ControlFlow;
+use std::time::Duration;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+/// Where the host ends the command, `timeout` inside waits this much longer: it is for the case
+/// that plimsoll itself is killed.
+const BACKSTOP: Duration = Duration::from_secs(30);
+
+/// What holds a command's deadline.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Bound {
+    /// The command's processes are ended from the host.
+    Host,
+    /// `timeout` inside the container ends it.
+    Inside,
+    /// Nothing ends it for certain: no view from the host, no `timeout` in the image.
+    #[default]
+    None,
+}
+
+/// Which `timeout` an image has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TimeoutProgram {
+    /// Ends the whole process group.
+    Gnu,
+    /// Ends the command only, and leaves a timer process for a moment.
+    Busybox(&'static [&'static str]),
+    Missing,
+}
+
+impl Runtime {
+    /// Puts `timeout` before the command where it helps.
+    pub(super) async fn wrap(
+        &self,
+        container: &str,
+        request: &mut ExecRequest,
+        seen_from_host: bool,
+    ) -> Result<Bound, Failure> {
+        let Some(deadline) = request.deadline else {
+            return Ok(if seen_from_host {
+                Bound::Host
+            } else {
+                Bound::None
+            });
+        };
+        // Short commands do not pay for the question which `timeout` there is.
+        if seen_from_host && deadline < BACKSTOP {
+            return Ok(Bound::Host);
+        }
+        let program: &[&str] = match (self.timeout_program(container).await?, seen_from_host) {
+            (TimeoutProgram::Gnu, _) => &["timeout"],
+            (TimeoutProgram::Busybox(program), false) => program,
+            (_, true) => return Ok(Bound::Host),
+            (TimeoutProgram::Missing, false) => return Ok(Bound::None),
+        };
+        let seconds = if seen_from_host {
+            deadline + BACKSTOP
+        } else {
+            deadline
+        }
+        .as_secs_f64()
+        .ceil()
+        .max(1.0);
+        let mut argv: Vec<String> = program.iter().map(|s| (*s).to_owned()).collect();
+        argv.extend(["-k".to_owned(), "5".to_owned(), format!("{seconds:.0}")]);
+        argv.append(&mut request.argv);
+        request.argv = argv;
+        Ok(if seen_from_host {
+            Bound::Host
+        } else {
+            Bound::Inside
+        })
+    }
+
+    /// Which `timeout` the container has; asked once.
+    async fn timeout_program(&self, container: &str) -> Result<TimeoutProgram, Failure> {
+        if let Some(known) = locked(&self.shared.timeouts).get(container) {
+            return Ok(*known);
+        }
+        let mut found = TimeoutProgram::Missing;
+        for program in [
+            &["timeout"] as &'static [&'static str],
+            &["busybox", "timeout"],
+        ] {
+            let mut argv: Vec<String> = program.iter().map(|s| (*s).to_owned()).collect();
+            argv.push("--version".to_owned());
+            // Boxed, because asking is an exec too; its deadline is not wrapped.
+            let asked = self.plain_output(container, argv).await?;
+            match asked {
+                Some(text) if text.contains("BusyBox") => found = TimeoutProgram::Busybox(program),
+                Some(text) if text.contains("timeout") => found = TimeoutProgram::Gnu,
+                _ => continue,
+            }
+            break;
+        }
+        locked(&self.shared.timeouts).insert(container.to_owned(), found);
+        Ok(found)
+    }
+
+    /// All that a harmless command says; `None` when it is missing.
+    async fn plain_output(
+        &self,
+        container: &str,
+        argv: Vec<String>,
+    ) -> Result<Option<String>, Failure> {
+        let request = ExecRequest {
+            argv,
+            ..Default::default()
+        };
+        let mut text = Vec::new();
+        let never = CancellationToken::new();
+        let run = Box::pin(self.run(container, request, &never, |_, bytes| {
+            text.extend_from_slice(bytes);
+            if text.len() > 4096 {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        }));
+        let result = timeout(Duration::from_secs(10), run).await;
+        match result {
+            Ok(Ok(r)) => Ok((!matches!(r.end, ExecEnd::NotFound(_)))
+                .then(|| String::from_utf8_lossy(&text).into_owned())),
+            Ok(Err(e)) => Err(e),
+            Err(_) => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! Finding a daemon: `DOCKER_HOST`, the Docker context, then the usual sockets.
+
+use super::{Runtime, Version};
+use crate::error::Failure;
+use bollard::{API_DEFAULT_VERSION, BollardRequest, Docker};
+use std::io::ErrorKind;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Oldest API spoken.
+const OLDEST_API: (u32, u32) = (1, 41);
+
+/// Newest API that bollard 0.21.1 knows.
+const NEWEST_API: (u32, u32) = (1, 53);
+
+/// A daemon that does not answer `ping` and `version` in this time is not there.
+const HELLO: Duration = Duration::from_secs(5);
+
+/// bollard's timeout for response headers, seconds. Pulling and stopping take their time.
+const HEADERS: u64 = 120;
+
+pub(super) async fn connect() -> Result<Runtime, Failure> {
+    if let Some(host) = variable("DOCKER_HOST") {
+        return to_host(&host, "DOCKER_HOST").await;
+    }
+    if let Some((name, host)) = context_host() {
+        return to_host(&host, &format!("the docker context `{name}`")).await;
+    }
+    let mut refused = None;
+    let mut told_denied = false;
+    for path in usual_sockets() {
+        match reach(&path) {
+            Reached::Yes => match greet(unix(&path)?, None).await {
+                Ok(runtime) => return Ok(runtime),
+                Err(failure) => refused = refused.or(Some(failure)),
+            },
+            // The first one is the one that is meant: the further ones are in other people's homes.
+            Reached::Denied if !told_denied => {
+                told_denied = true;
+                refused = Some(denied(&path));
+            }
+            Reached::Denied => {}
+            Reached::Silent => {
+                refused = refused.or(Some(no_daemon(&format!(
+                    "nothing listens on `{}`",
+                    path.display()
+                ))))
+            }
+            Reached::Absent => {}
+        }
+    }
+    Err(refused.unwrap_or_else(|| no_daemon("no Docker socket was found")))
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|v| !v.trim().is_empty())
+}
+
+pub(super) async fn to_host(host: &str, from: &str) -> Result<Runtime, Failure> {
+    if let Some(path) = host.strip_prefix("unix://") {
+        let path = Path::new(path);
+        return match reach(path) {
+            Reached::Yes => greet(unix(path)?, None).await,
+            Reached::Denied => Err(denied(path)),
+            Reached::Silent => Err(no_daemon(&format!(
+                "nothing listens on `{}`, which {from} names",
+                path.display()
+            ))),
+            Reached::Absent => Err(no_daemon(&format!(
+                "there is no socket `{}`, which {from} names",
+                path.display()
+            ))),
+        };
+    }
+    let plain = host
+        .strip_prefix("tcp://")
+        .or_else(|| host.strip_prefix("http://"));
+    let Some(address) = plain.filter(|_| variable("DOCKER_TLS_VERIFY").is_none()) else {
+        return Err(Failure::environment(format!("cannot use `{host}`, which {from} names: plimsoll speaks unix:// and plain tcp://"))
+            .hint("forward the daemon's socket, for example with `ssh -nNT -L /tmp/docker.sock:/var/run/docker.sock HOST`, and set DOCKER_HOST=unix:///tmp/docker.sock")
+            .hint("GPU memory is sampled on the machine that plimsoll runs on: run it beside the containers"));
+    };
+    let name = address.split('/').next().unwrap_or_default();
+    let name = name
+        .rsplit_once(':')
+        .map_or(name, |(n, _)| n)
+        .trim_matches(['[', ']']);
+    let remote = (!matches!(name, "localhost" | "127.0.0.1" | "::1" | "")).then(|| name.to_owned());
+    let docker = Docker::connect_with_http(host, HEADERS, API_DEFAULT_VERSION).map_err(|e| {
+        Failure::environment(format!("cannot use `{host}`, which {from} names")).caused_by(e)
+    })?;
+    greet(docker, remote).await.map_err(|f| match f.source {
+        Some(_) => no_daemon(&format!(
+            "no Docker daemon answers at `{host}`, which {from} names"
+        )),
+        None => f,
+    })
+}
+
+enum Reached {
+    Yes,
+    Denied,
+    Silent,
+    Absent,
+}
+
+/// Whether somebody listens on the socket. The client's own errors hide which it was.
+fn reach(path: &Path) -> Reached {
+    match UnixStream::connect(path) {
+        Ok(_) => Reached::Yes,
+        Err(e) => match e.kind() {
+            ErrorKind::PermissionDenied => Reached::Denied,
+            ErrorKind::NotFound | ErrorKind::NotADirectory => Reached::Absent,
+            _ => Reached::Silent,
+        },
+    }
+}
+
+fn unix(path: &Path) -> Result<Docker, Failure> {
+    Docker::connect_with_unix(&path.to_string_lossy(), HEADERS, API_DEFAULT_VERSION)
+        .map_err(|e| no_daemon(&format!("cannot use the socket `{}`", path.display())).caused_by(e))
+}
+
+fn no_daemon(what: &str) -> Failure {
+    Failure::environment(format!("no container runtime: {what}"))
+        .hint("start it: `sudo systemctl start docker` (or `systemctl --user start podman.socket`)")
+        .hint("when it listens elsewhere, say so: DOCKER_HOST=unix:///path/to/docker.sock")
+}
+
+fn denied(path: &Path) -> Failure {
+    Failure::environment(format!("no permission to use the Docker socket `{}`", path.display()))
+        .hint("run plimsoll with sudo, or join the group: `sudo usermod -aG docker $USER`, then log in again")
+}
+
+/// Where daemons listen: Docker, rootless Docker, Docker Desktop, then podman.
+fn usual_sockets() -> Vec<PathBuf> {
+    let run = variable("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let uid_run = PathBuf::from(format!("/run/user/{}", rustix::process::getuid().as_raw()));
+    let home = variable("HOME").map(PathBuf::from);
+    let mut paths = vec![PathBuf::from("/var/run/docker.sock")];
+    paths.extend(run.as_ref().map(|r| r.join("docker.sock")));
+    paths.push(uid_run.join("docker.sock"));
+    paths.extend(home.as_ref().map(|h| h.join(".docker/run/docker.sock")));
+    paths.extend(home.as_ref().map(|h| h.join(".docker/desktop/docker.sock")));
+    paths.extend(run.as_ref().map(|r| r.join("podman/podman.sock")));
+    paths.push(uid_run.join("podman/podman.sock"));
+    paths.push(PathBuf::from("/run/podman/podman.sock"));
+    paths.dedup();
+    paths
+}
+
+/// Name and host of the Docker context in use, unless it is the default one.
+fn context_host() -> Option<(String, String)> {
+    let dir = variable("DOCKER_CONFIG")
+        .map(PathBuf::from)
+        .or_else(|| Some(PathBuf::from(variable("HOME")?).join(".docker")))?;
+    let read = |path: PathBuf| {
+        serde_json::from_slice::<serde_json::Value>(&std::fs::read(path).ok()?).ok()
+    };
+    let name = variable("DOCKER_CONTEXT")
+        .or_else(|| {
+            read(dir.join("config.json"))?
+                .get("currentContext")?
+                .as_str()
+                .map(str::to_owned)
+        })
+        .filter(|n| n != "default" && !n.is_empty())?;
+    let host = std::fs::read_dir(dir.join("contexts/meta"))
+        .ok()?
+        .flatten()
+        .find_map(|entry| {
+            let meta = read(entry.path().join("meta.json"))?;
+            (meta.get("Name")?.as_str()? == name).then(|| {
+                meta.pointer("/Endpoints/docker/Host")?
+                    .as_str()
+                    .map(str::to_owned)
+            })?
+        })?;
+    Some((name, host))
+}
+
+/// Says hello, learns the version, and pins it.
+async fn greet(docker: Docker, remote_host: Option<String>) -> Result<Runtime, Failure> {
+    let hello = async {
+        docker.ping().await?;
+        docker.version().await
+    };
+    let version = match tokio::time::timeout(HELLO, hello).await {
+        Ok(Ok(version)) => version,
+        Ok(Err(e)) => return Err(no_daemon("the daemon does not answer").caused_by(e)),
+        Err(_) => {
+            return Err(no_daemon(&format!(
+                "the daemon took longer than {} s to answer",
+                HELLO.as_secs()
+            ))
+            .caused_by("timeout"));
+        }
+    };
+    let podman = version
+        .components
+        .iter()
+        .flatten()
+        .any(|c| c.name.to_ascii_lowercase().contains("podman"));
+    let server = version.version.unwrap_or_default();
+    let offered = version.api_version.unwrap_or_default();
+    let Some(api) = parse_api(&offered) else {
+        return Err(Failure::environment(format!(
+            "the daemon names no API version that plimsoll understands: `{offered}`"
+        )));
+    };
+    if api < OLDEST_API {
+        return Err(Failure::environment(format!(
+            "the Docker daemon ({server}) speaks API {offered}; plimsoll needs {}.{} or newer (Docker 20.10)",
+            OLDEST_API.0, OLDEST_API.1
+        )));
+    }
+    let used = api.min(NEWEST_API);
+    let oldest = version.min_api_version.as_deref().and_then(parse_api);
+    if oldest.is_some_and(|o| o > used) {
+        return Err(Failure::environment(format!(
+            "the Docker daemon ({server}) refuses API versions below {}.{}; this plimsoll speaks up to {}.{}",
+            oldest.unwrap_or_default().0,
+            oldest.unwrap_or_default().1,
+            used.0,
+            used.1
+        ))
+        .hint("update plimsoll"));
+    }
+    let api = format!("{}.{}", used.0, used.1);
+    let docker = docker.with_request_modifier(versioned(format!("/v{api}")));
+    Ok(Runtime::new(
+        docker,
+        Version {
+            server,
+            api,
+            podman,
+        },
+        remote_host,
+    ))
+}
+
+fn parse_api(version: &str) -> Option<(u32, u32)> {
+    let (major, minor) = version.trim().split_once('.')?;
+    Some((major.parse().ok()?, minor.split('.').next()?.parse().ok()?))
+}
+
+/// bollard 0.21 loses the version from the path; Docker calls such requests deprecated.
+fn versioned(prefix: String) -> impl Fn(BollardRequest) -> BollardRequest + Send + Sync + 'static {
+    move |mut request| {
+        if let Some(uri) = with_prefix(request.uri(), &prefix) {
+            *request.uri_mut() = uri;
+        }
+        request
+    }
+}
+
+fn with_prefix(uri: &http::Uri, prefix: &str) -> Option<http::Uri> {
+    let path = uri.path_and_query()?.as_str();
+    if path.starts_with("/v1.") {
+        return None;
+    }
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = Some(format!("{prefix}{path}").parse().ok()?);
+    http::Uri::from_parts(parts).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_is_put_back_once() {
+        let uri: http::Uri = "unix://2f76/containers/json?all=true".parse().expect("uri");
+        let once = with_prefix(&uri, "/v1.41").expect("changed");
+        assert_eq!(
+            once.to_string(),
+            "unix://2f76/v1.41/containers/json?all=true"
+        );
+        assert_eq!(with_prefix(&once, "/v1.41"), None);
+    }
+
+    #[test]
+    fn api_versions_compare_as_numbers() {
+        assert!(parse_api("1.9") < parse_api("1.41"));
+        assert_eq!(parse_api("1.44.0"), Some((1, 44)));
+        assert_eq!(parse_api(""), None);
+    }
+}

@@ -1,0 +1,284 @@
+//! Files in and out of a container.
+
+use super::exec::{ExecRequest, Output};
+use super::{Runtime, answer, checked_name, failed, is_not_found};
+use crate::capture::ExecEnd;
+use crate::error::Failure;
+use bollard::body_full;
+use bollard::query_parameters::{
+    ContainerArchiveInfoOptionsBuilder, DownloadFromContainerOptionsBuilder,
+    UploadToContainerOptionsBuilder,
+};
+use futures::StreamExt;
+use std::io::Read;
+use std::time::Duration;
+
+/// Longest time for a small file.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a tar adds to one file: headers (long names too), padding, end.
+const TAR_OVERHEAD: usize = 16 * 1024;
+
+impl Runtime {
+    /// A file of the container, `limit` bytes at most; `None` when there is no such file. Works for
+    /// stopped containers too. A larger file is a failure.
+    pub async fn read_file(
+        &self,
+        container: &str,
+        path: &str,
+        limit: usize,
+    ) -> Result<Option<Vec<u8>>, Failure> {
+        match self.read_archive(container, path, limit).await? {
+            Archive::File(bytes) => Ok(Some(bytes)),
+            Archive::TooLarge => Err(too_large(path, limit)),
+            // The archive endpoint does not see a tmpfs and does not follow links.
+            Archive::Other => {
+                let output = self
+                    .helper(container, &["cat", "--"], &[path], limit)
+                    .await?;
+                match output.end {
+                    _ if output.over_limit => Err(too_large(path, limit)),
+                    ExecEnd::Exited(0) => Ok(Some(output.stdout)),
+                    _ => Ok(None),
+                }
+            }
+        }
+    }
+
+    /// Size of a file of the container, bytes; `None` when there is no such file, or when it is a
+    /// link.
+    pub async fn file_size(&self, container: &str, path: &str) -> Result<Option<u64>, Failure> {
+        let options = ContainerArchiveInfoOptionsBuilder::default()
+            .path(path)
+            .build();
+        match self
+            .docker
+            .get_container_archive_info(checked_name(container)?, Some(options))
+            .await
+        {
+            Ok(stat) if stat.link_target.is_empty() => Ok(u64::try_from(stat.size).ok()),
+            Ok(_) => Ok(None),
+            // A HEAD has no body to tell more by.
+            Err(e) if answer(&e).is_some() => Ok(None),
+            Err(e) => Err(failed(
+                format!("cannot look at `{path}` in the container"),
+                e,
+            )),
+        }
+    }
+
+    /// Makes a directory (and those above it) in a running container.
+    pub async fn make_dir(&self, container: &str, path: &str) -> Result<(), Failure> {
+        let output = self
+            .helper(container, &["mkdir", "-p", "--"], &[path], 4096)
+            .await?;
+        match output.end {
+            ExecEnd::Exited(0) => Ok(()),
+            ExecEnd::NotFound(_) => {
+                let mut tar = tar::Builder::new(Vec::new());
+                let mut header = tar::Header::new_gnu();
+                header.set_entry_type(tar::EntryType::Directory);
+                header.set_mode(0o755);
+                header.set_size(0);
+                let name = path.trim_start_matches('/');
+                let bytes = tar
+                    .append_data(&mut header, name, std::io::empty())
+                    .and_then(|()| tar.into_inner())
+                    .map_err(|e| cannot_write(path).caused_by(e))?;
+                self.upload(container, path, bytes).await
+            }
+            _ => Err(refused(path, &output)),
+        }
+    }
+
+    /// Writes a file (mode 0644, or 0755 when `executable`) in a running container; the directory
+    /// must be there.
+    pub async fn write_file(
+        &self,
+        container: &str,
+        path: &str,
+        content: &[u8],
+        executable: bool,
+    ) -> Result<(), Failure> {
+        // By a shell where there is one: what the archive endpoint writes does not show on a tmpfs,
+        // and a read-only container refuses it even for a writable mount.
+        let program = if executable {
+            r#"cat > "$1" && chmod 755 "$1""#
+        } else {
+            r#"cat > "$1""#
+        };
+        let request = ExecRequest {
+            argv: ["sh", "-c", program, "plimsoll", path]
+                .map(str::to_owned)
+                .to_vec(),
+            stdin: Some(content.to_vec()),
+            ..Default::default()
+        };
+        let output = self.output(container, request, 4096, PATIENCE).await?;
+        match output.end {
+            ExecEnd::Exited(0) => Ok(()),
+            ExecEnd::NotFound(_) | ExecEnd::Exited(127) => {
+                let mut tar = tar::Builder::new(Vec::new());
+                let mut header = tar::Header::new_gnu();
+                header.set_mode(if executable { 0o755 } else { 0o644 });
+                header.set_size(content.len() as u64);
+                let name = path.trim_start_matches('/');
+                let bytes = tar
+                    .append_data(&mut header, name, content)
+                    .and_then(|()| tar.into_inner())
+                    .map_err(|e| cannot_write(path).caused_by(e))?;
+                self.upload(container, path, bytes).await
+            }
+            _ => Err(refused(path, &output)),
+        }
+    }
+
+    /// Removes a directory of ours in a running container; best effort, `true` when it is gone.
+    /// Refuses what is not an absolute path of at least two components.
+    pub async fn remove_dir(&self, container: &str, path: &str) -> bool {
+        let components: Vec<&str> = path
+            .split('/')
+            .filter(|c| !c.is_empty() && *c != ".")
+            .collect();
+        if !path.starts_with('/') || components.len() < 2 || components.contains(&"..") {
+            return false;
+        }
+        matches!(
+            self.helper(container, &["rm", "-rf", "--"], &[path], 4096)
+                .await,
+            Ok(Output {
+                end: ExecEnd::Exited(0),
+                ..
+            })
+        )
+    }
+
+    /// Runs a small program of the image, or busybox's when the image has only that.
+    async fn helper(
+        &self,
+        container: &str,
+        program: &[&str],
+        paths: &[&str],
+        limit: usize,
+    ) -> Result<Output, Failure> {
+        let mut argv: Vec<String> = program
+            .iter()
+            .chain(paths)
+            .map(|s| (*s).to_owned())
+            .collect();
+        let output = self
+            .output(
+                container,
+                ExecRequest {
+                    argv: argv.clone(),
+                    ..Default::default()
+                },
+                limit,
+                PATIENCE,
+            )
+            .await?;
+        if !matches!(output.end, ExecEnd::NotFound(_)) {
+            return Ok(output);
+        }
+        argv.insert(0, "busybox".to_owned());
+        self.output(
+            container,
+            ExecRequest {
+                argv,
+                ..Default::default()
+            },
+            limit,
+            PATIENCE,
+        )
+        .await
+    }
+
+    async fn upload(&self, container: &str, path: &str, tar: Vec<u8>) -> Result<(), Failure> {
+        let options = UploadToContainerOptionsBuilder::default().path("/").build();
+        self.docker
+            .upload_to_container(
+                checked_name(container)?,
+                Some(options),
+                body_full(tar.into()),
+            )
+            .await
+            .map_err(|e| failed(format!("cannot write `{path}` in the container"), e))
+    }
+
+    async fn read_archive(
+        &self,
+        container: &str,
+        path: &str,
+        limit: usize,
+    ) -> Result<Archive, Failure> {
+        let options = DownloadFromContainerOptionsBuilder::default()
+            .path(path)
+            .build();
+        let mut stream = self
+            .docker
+            .download_from_container(checked_name(container)?, Some(options));
+        let mut bytes = Vec::new();
+        while let Some(chunk) = stream.next().await {
+            match chunk {
+                Ok(chunk) => bytes.extend_from_slice(&chunk),
+                Err(e) if is_not_found(&e) => return Ok(Archive::Other),
+                // Podman answers 500 for what it cannot stat; `cat` will tell.
+                Err(e) if answer(&e).is_some() => return Ok(Archive::Other),
+                Err(e) => {
+                    return Err(failed(
+                        format!("cannot read `{path}` from the container"),
+                        e,
+                    ));
+                }
+            }
+            if bytes.len() > limit + TAR_OVERHEAD {
+                return Ok(Archive::TooLarge);
+            }
+        }
+        let mut archive = tar::Archive::new(bytes.as_slice());
+        let Some(Ok(mut entry)) = archive.entries().ok().and_then(|mut e| e.next()) else {
+            return Ok(Archive::Other);
+        };
+        if !entry.header().entry_type().is_file() {
+            return Ok(Archive::Other);
+        }
+        if entry.size() > limit as u64 {
+            return Ok(Archive::TooLarge);
+        }
+        let mut content = Vec::new();
+        match entry.read_to_end(&mut content) {
+            Ok(_) => Ok(Archive::File(content)),
+            Err(_) => Ok(Archive::Other),
+        }
+    }
+}
+
+enum Archive {
+    File(Vec<u8>),
+    TooLarge,
+    /// Nothing there, or no regular file.
+    Other,
+}
+
+fn too_large(path: &str, limit: usize) -> Failure {
+    Failure::environment(format!(
+        "`{path}` in the container is larger than {}",
+        crate::units::Bytes(limit as u64)
+    ))
+}
+
+fn cannot_write(path: &str) -> Failure {
+    Failure::environment(format!("cannot write `{path}` in the container"))
+}
+
+fn refused(path: &str, output: &Output) -> Failure {
+    let said = output.stderr.lines().next_back().unwrap_or_default().trim();
+    let failure = cannot_write(path);
+    match (said.is_empty(), &output.end) {
+        (false, _) => Failure::environment(format!("{}: {said}", failure.message)),
+        (true, ExecEnd::ContainerGone) => {
+            Failure::run(format!("{}: the container is gone", failure.message))
+        }
+        (true, end) => Failure::environment(format!("{}: {end:?}", failure.message)),
+    }
+}

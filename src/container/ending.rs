@@ -1,0 +1,226 @@
+//! The end of an exec's processes: asked first, killed then, counted always.
+
+use super::Runtime;
+use super::exec::{Code, EXEC_VARIABLE};
+use super::processes::{ProcessId, Tracker};
+use bollard::exec::{CreateExecOptions, StartExecResults};
+use futures::StreamExt;
+use rustix::process::Signal;
+use std::collections::BTreeSet;
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout};
+
+/// From SIGTERM to SIGKILL.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// From SIGKILL to giving up.
+const AFTER_KILL: Duration = Duration::from_secs(5);
+
+/// What a command left behind may end by itself in this time.
+const LEFTOVER_GRACE: Duration = Duration::from_secs(1);
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Ends the processes whose environment carries a mark, from inside the container. A constant
+/// program: `$1` is the signal, `$2` the mark. (Not `grep -F`: busybox' stops at the first NUL.)
+const KILL_MARKED: &str = r#"
+for d in /proc/[0-9]*; do
+  p=${d#/proc/}
+  [ "$p" = 1 ] || [ "$p" = $$ ] && continue
+  grep -q "$2" "$d/environ" 2>/dev/null && kill -"$1" "$p" 2>/dev/null && echo "$p"
+done
+true"#;
+
+/// Signals pids from inside the container: `$1` is the signal, the others are pids there.
+const KILL_PIDS: &str =
+    r#"s=$1; shift; for p; do kill -"$s" "$p" 2>/dev/null && echo "$p"; done; true"#;
+
+pub(super) struct Ending<'a> {
+    runtime: &'a Runtime,
+    container: &'a str,
+    exec_id: &'a str,
+    mark: &'a str,
+    tracker: Option<Tracker>,
+}
+
+impl<'a> Ending<'a> {
+    pub(super) fn new(
+        runtime: &'a Runtime,
+        container: &'a str,
+        exec_id: &'a str,
+        mark: &'a str,
+        tracker: Option<Tracker>,
+    ) -> Self {
+        Ending {
+            runtime,
+            container,
+            exec_id,
+            mark,
+            tracker,
+        }
+    }
+
+    /// The command has ended by itself: ends what it left behind. Returns how many were ended and
+    /// how many are still there.
+    pub(super) async fn leftovers(&mut self) -> (u32, u32) {
+        let Some(tracker) = &mut self.tracker else {
+            return (0, 0);
+        };
+        let begin = Instant::now();
+        while !tracker.observe().is_empty() {
+            if begin.elapsed() > LEFTOVER_GRACE {
+                return self.everything().await;
+            }
+            sleep(LOOK).await;
+        }
+        match tracker.met_strangers() {
+            true => self.end_from_inside().await,
+            false => (0, 0),
+        }
+    }
+
+    /// Ends the command and all that it started.
+    pub(super) async fn everything(&mut self) -> (u32, u32) {
+        let (killed, survivors) = self.end_from_host().await;
+        match self.tracker.as_ref().is_none_or(Tracker::met_strangers) {
+            true => {
+                let (more, left) = self.end_from_inside().await;
+                (killed + more, survivors.max(left))
+            }
+            false => (killed, survivors),
+        }
+    }
+
+    async fn end_from_host(&mut self) -> (u32, u32) {
+        let Some(tracker) = &mut self.tracker else {
+            return (0, 0);
+        };
+        let begin = Instant::now();
+        let mut asked: BTreeSet<ProcessId> = BTreeSet::new();
+        let mut last_told = Instant::now() - GRACE;
+        let mut quiet = false;
+        loop {
+            let alive = tracker.observe();
+            if alive.is_empty() {
+                // An exec that was still being started has no process yet: look once more after the
+                // daemon has said that it does not run.
+                if quiet {
+                    return (count(asked.len()), 0);
+                }
+                quiet = matches!(
+                    timeout(GRACE, self.runtime.exit_code(self.exec_id)).await,
+                    Ok(Code::Exited(_) | Code::Gone | Code::Untold)
+                );
+            } else {
+                quiet = false;
+            }
+            let kill = begin.elapsed() > GRACE;
+            if begin.elapsed() > GRACE + AFTER_KILL {
+                // Nothing to be seen, and yet the daemon says that it runs.
+                let survivors = alive.len().max(usize::from(!quiet));
+                return (
+                    count(asked.iter().filter(|p| !alive.contains(p)).count()),
+                    count(survivors),
+                );
+            }
+            let signal = if kill { Signal::KILL } else { Signal::TERM };
+            // SIGTERM once each; SIGKILL until it is gone.
+            let due: Vec<ProcessId> = alive
+                .iter()
+                .copied()
+                .filter(|p| kill || !asked.contains(p))
+                .collect();
+            let done = tracker.signal(&due, signal);
+            asked.extend(due.iter().copied());
+            // Not ours to signal (plimsoll without root): let the container's root do it.
+            if !done.refused_inside.is_empty() && last_told.elapsed() >= Duration::from_millis(500)
+            {
+                last_told = Instant::now();
+                let mut argv = shell(KILL_PIDS, signal);
+                argv.extend(done.refused_inside.iter().map(u32::to_string));
+                self.runtime.lines_inside(self.container, argv).await;
+            }
+            sleep(LOOK).await;
+        }
+    }
+
+    /// Without a view from the host: by the mark in the environment, as far as the image has a
+    /// shell and `grep`. A process that overwrote its environment is missed, but then the daemon
+    /// still says that the command runs.
+    async fn end_from_inside(&mut self) -> (u32, u32) {
+        let begin = Instant::now();
+        let mut ended: BTreeSet<String> = BTreeSet::new();
+        let mark = format!("{EXEC_VARIABLE}={}", self.mark);
+        loop {
+            let kill = begin.elapsed() > GRACE;
+            let mut argv = shell(KILL_MARKED, if kill { Signal::KILL } else { Signal::TERM });
+            argv.push(mark.clone());
+            let told = self
+                .runtime
+                .lines_inside(self.container, argv)
+                .await
+                .unwrap_or_default();
+            let code = timeout(Duration::from_secs(1), self.runtime.exit_code(self.exec_id)).await;
+            let over = matches!(code, Ok(Code::Exited(_) | Code::Gone));
+            let none_left = told.is_empty();
+            ended.extend(told);
+            if over && none_left {
+                return (count(ended.len()), 0);
+            }
+            if begin.elapsed() > GRACE + AFTER_KILL {
+                return (count(ended.len()), u32::from(!over));
+            }
+            sleep(Duration::from_millis(300)).await;
+        }
+    }
+}
+
+fn count(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+fn shell(program: &str, signal: Signal) -> Vec<String> {
+    let name = if signal == Signal::KILL {
+        "KILL"
+    } else {
+        "TERM"
+    };
+    ["sh", "-c", program, "plimsoll", name]
+        .map(str::to_owned)
+        .to_vec()
+}
+
+impl Runtime {
+    /// Lines that a helper says in the container, as root there; it carries no mark, so it is not
+    /// taken for the command that it ends. `None` when it could not be run.
+    async fn lines_inside(&self, container: &str, argv: Vec<String>) -> Option<Vec<String>> {
+        let options = CreateExecOptions {
+            attach_stdout: Some(true),
+            attach_stderr: Some(true),
+            cmd: Some(argv),
+            user: Some("0".to_owned()),
+            ..Default::default()
+        };
+        let run = async {
+            let id = self.docker.create_exec(container, options).await.ok()?.id;
+            let StartExecResults::Attached { mut output, .. } =
+                self.docker.start_exec(&id, None).await.ok()?
+            else {
+                return None;
+            };
+            let mut said = Vec::new();
+            while let Some(Ok(frame)) = output.next().await {
+                said.extend_from_slice(frame.as_ref());
+            }
+            Some(
+                String::from_utf8_lossy(&said)
+                    .lines()
+                    .filter(|l| l.bytes().all(|b| b.is_ascii_digit()))
+                    .map(str::to_owned)
+                    .collect(),
+            )
+        };
+        timeout(Duration::from_secs(5), run).await.ok()?
+    }
+}

@@ -1,0 +1,144 @@
+//! What happens to a container while we look: died, killed, out of memory, restarted, removed.
+
+use super::{Runtime, answer, checked_name};
+use bollard::models::EventMessage;
+use bollard::query_parameters::EventsOptionsBuilder;
+use futures::StreamExt;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+/// Attributes that are passed on. The others carry labels and command lines.
+const KEPT: &[&str] = &["exitCode", "signal", "execID", "execDuration", "oldName"];
+
+/// One event of a container.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Event {
+    /// Wall time, nanoseconds since the Unix epoch.
+    pub wall_ns: i64,
+    /// `die`, `oom`, `kill`, `restart`, `start`, `destroy`, `exec_start`, `exec_die`, …
+    pub action: String,
+    /// Attributes that matter: `exitCode`, `signal`, `execID`.
+    pub attributes: BTreeMap<String, String>,
+}
+
+impl Runtime {
+    /// Hands the container's events to `sink` until `cancel`, or until it is destroyed. `since_ns`
+    /// (wall time) also asks for past ones, as far as the daemon remembers. Returns why events
+    /// could not be had, when that was so.
+    pub async fn events(
+        &self,
+        id: &str,
+        since_ns: Option<i64>,
+        cancel: &CancellationToken,
+        mut sink: impl FnMut(Event) + Send,
+    ) -> Option<String> {
+        let id = checked_name(id).ok()?;
+        let mut since = since_ns;
+        // Events of the last nanoseconds are replayed after a reconnect.
+        let mut seen: HashSet<(i64, String, String)> = HashSet::new();
+        let mut pause = Duration::from_millis(100);
+        loop {
+            let filters = HashMap::from([
+                ("container".to_owned(), vec![id.to_owned()]),
+                ("type".to_owned(), vec!["container".to_owned()]),
+            ]);
+            let mut options = EventsOptionsBuilder::default().filters(&filters);
+            if let Some(ns) = since {
+                options = options.since(&format!(
+                    "{}.{:09}",
+                    ns.div_euclid(1_000_000_000),
+                    ns.rem_euclid(1_000_000_000)
+                ));
+            }
+            let mut stream = self.docker.events(Some(options.build()));
+            let failure = loop {
+                let message = tokio::select! {
+                    message = stream.next() => message,
+                    () = cancel.cancelled() => return None,
+                };
+                match message {
+                    Some(Ok(message)) => {
+                        let event = understand(message);
+                        let key = (
+                            event.wall_ns,
+                            event.action.clone(),
+                            event.attributes.get("execID").cloned().unwrap_or_default(),
+                        );
+                        if !seen.insert(key) {
+                            continue;
+                        }
+                        if seen.len() > 2048 {
+                            let recent = event.wall_ns - 1_000_000_000;
+                            seen.retain(|(ns, _, _)| *ns >= recent);
+                        }
+                        pause = Duration::from_millis(100);
+                        since = since.max(Some(event.wall_ns));
+                        let last = event.action == "destroy";
+                        sink(event);
+                        if last {
+                            return None;
+                        }
+                    }
+                    Some(Err(e)) => break Some(e),
+                    None => break None,
+                }
+            };
+            // A refusal stays one; a broken connection or podman's missing header does not.
+            if let Some((status, message)) = failure.as_ref().and_then(answer)
+                && status < 500
+            {
+                return Some(format!("the daemon gives no events: {}", message.trim()));
+            }
+            tokio::select! {
+                () = sleep(pause) => pause = (pause * 2).min(Duration::from_secs(5)),
+                () = cancel.cancelled() => return None,
+            }
+        }
+    }
+}
+
+fn understand(message: EventMessage) -> Event {
+    let action = message.action.unwrap_or_default();
+    // `exec_create: sh -c …` carries a command line, and with it whatever secret is in it.
+    let action = action
+        .split(':')
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .to_owned();
+    let attributes = message.actor.and_then(|a| a.attributes).unwrap_or_default();
+    Event {
+        wall_ns: message
+            .time_nano
+            .or_else(|| message.time?.checked_mul(1_000_000_000))
+            .unwrap_or_default(),
+        action,
+        attributes: attributes
+            .into_iter()
+            .filter(|(name, _)| KEPT.contains(&name.as_str()))
+            .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_line_never_gets_into_an_event() {
+        let message: EventMessage = serde_json::from_value(serde_json::json!({
+            "Type": "container", "Action": "exec_create: vllm serve --api-key s3cr3t", "timeNano": 5,
+            "Actor": {"ID": "1", "Attributes": {"execID": "e", "exitCode": "0", "com.label": "--api-key s3cr3t", "image": "i"}}
+        }))
+        .expect("event");
+        let event = understand(message);
+        assert_eq!(event.action, "exec_create");
+        assert_eq!(
+            event.attributes.keys().collect::<Vec<_>>(),
+            ["execID", "exitCode"]
+        );
+        assert!(!format!("{event:?}").contains("s3cr3t"));
+    }
+}

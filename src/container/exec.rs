@@ -1,0 +1,600 @@
+//! One command inside a container: its output as it comes, and an end that holds.
+//!
+//! Docker has no way to end an exec, and dropping its stream ends nothing. At the deadline or on
+//! cancellation the command's processes are ended from the host ([`processes`](super::processes)).
+//! Where the host does not show the container, `timeout` inside the container holds the deadline.
+
+pub use super::bound::Bound;
+use super::ending::Ending;
+use super::inspect::Found;
+use super::lines::ExecLines;
+use super::processes::{HostView, Tracker};
+use super::{RUN_VARIABLE, Runtime, answer, failed, is_not_found};
+use crate::capture::{ExecEnd, Stream};
+use crate::error::Failure;
+use bollard::container::LogOutput;
+use bollard::errors::Error;
+use bollard::exec::{CreateExecOptions, StartExecOptions, StartExecResults};
+use futures::StreamExt;
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+
+/// Environment variable that carries one exec's own mark.
+pub(super) const EXEC_VARIABLE: &str = "PLIMSOLL_EXEC";
+
+/// Between two looks at the exec's processes.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The stream may outlive the command's first process this long, when a child holds it.
+const HELD_STREAM: Duration = Duration::from_secs(5);
+
+/// A command whose start was overtaken by its end is given this long to appear.
+const STARTING: Duration = Duration::from_secs(10);
+
+/// A command to run inside a container.
+#[derive(Debug, Clone, Default)]
+pub struct ExecRequest {
+    /// Program and arguments; never a shell line made of parts.
+    pub argv: Vec<String>,
+    /// Environment besides the container's own. Tokens travel here.
+    pub env: BTreeMap<String, String>,
+    /// Id of the run: the value of [`RUN_VARIABLE`] in the command's environment.
+    pub run_id: String,
+    /// Longest time that the command may take.
+    pub deadline: Option<Duration>,
+    /// User, when not the container's.
+    pub user: Option<String>,
+    /// Working directory, when not the container's.
+    pub working_dir: Option<String>,
+    /// What the command reads from its standard input; without it there is none.
+    pub stdin: Option<Vec<u8>>,
+    /// Is told the host pids of the command's live processes, soon after the start and about once
+    /// a second. Stays empty where the host does not show the container.
+    pub pids: Option<watch::Sender<Vec<u32>>>,
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ExecResult {
+    /// How it ended.
+    pub end: ExecEnd,
+    /// Exit code, whatever the end, when the daemon told one.
+    pub exit_code: Option<i64>,
+    /// From the start to the end of the output and of the processes.
+    pub took: Duration,
+    /// Processes that had to be ended: at the deadline, on cancellation, or because the command
+    /// left them behind.
+    pub killed: u32,
+    /// Processes of it that were still there after that.
+    pub survivors: u32,
+    /// What would have held, or held, the deadline.
+    pub bound: Bound,
+}
+
+/// What a small command said.
+#[derive(Debug, Clone, Default)]
+pub struct Output {
+    /// How it ended.
+    pub end: ExecEnd,
+    /// Standard output, up to the limit.
+    pub stdout: Vec<u8>,
+    /// Standard error, up to 4 KiB.
+    pub stderr: String,
+    /// Whether there was more standard output than the limit.
+    pub over_limit: bool,
+}
+
+impl Output {
+    /// Standard output of a command that ended with 0 within its limit.
+    pub fn success(self) -> Option<Vec<u8>> {
+        (self.end == ExecEnd::Exited(0) && !self.over_limit).then_some(self.stdout)
+    }
+}
+
+impl Runtime {
+    /// Runs a command; `sink` gets its output in whole lines (and the repaints of progress bars)
+    /// as they come. `Err` only when the daemon refuses; how the command fared is in the result.
+    ///
+    /// Dropping the future leaves the command running: cancel `cancel` and await instead.
+    pub async fn exec(
+        &self,
+        container: &str,
+        request: ExecRequest,
+        cancel: &CancellationToken,
+        mut sink: impl FnMut(Stream, String) + Send,
+    ) -> Result<ExecResult, Failure> {
+        let mut lines = ExecLines::default();
+        let result = self
+            .run(container, request, cancel, |stream, bytes| {
+                lines.feed(stream, bytes, &mut sink);
+                ControlFlow::Continue(())
+            })
+            .await;
+        lines.finish(&mut sink);
+        result
+    }
+
+    /// Runs a small command and keeps what it says, `limit` bytes at most. It is ended when it says
+    /// more, or after `deadline`.
+    pub async fn output(
+        &self,
+        container: &str,
+        mut request: ExecRequest,
+        limit: usize,
+        deadline: Duration,
+    ) -> Result<Output, Failure> {
+        request.deadline = Some(deadline);
+        let mut output = Output::default();
+        let mut stderr = Vec::new();
+        let result = self
+            .run(
+                container,
+                request,
+                &CancellationToken::new(),
+                |stream, bytes| {
+                    let (into, limit) = match stream {
+                        Stream::Stderr => (&mut stderr, 4096),
+                        _ => (&mut output.stdout, limit),
+                    };
+                    let room = limit.saturating_sub(into.len()).min(bytes.len());
+                    into.extend_from_slice(&bytes[..room]);
+                    match stream != Stream::Stderr && room < bytes.len() {
+                        true => {
+                            output.over_limit = true;
+                            ControlFlow::Break(())
+                        }
+                        false => ControlFlow::Continue(()),
+                    }
+                },
+            )
+            .await?;
+        output.end = result.end;
+        output.stderr = String::from_utf8_lossy(&stderr).into_owned();
+        Ok(output)
+    }
+
+    pub(super) async fn run(
+        &self,
+        container: &str,
+        mut request: ExecRequest,
+        cancel: &CancellationToken,
+        mut sink: impl FnMut(Stream, &[u8]) -> ControlFlow<()> + Send,
+    ) -> Result<ExecResult, Failure> {
+        let Some(Found { facts, .. }) = self.inspect(container).await? else {
+            return Ok(gone());
+        };
+        let view = facts
+            .state
+            .pid
+            .filter(|_| self.shared.remote_host.is_none())
+            .and_then(|pid| HostView::open(pid, &facts.id));
+        let bound = self.wrap(&facts.id, &mut request, view.is_some()).await?;
+
+        let mark = mark(&request.run_id);
+        // Taken last before the start: what appears from now on may be ours.
+        let mut tracker =
+            view.map(|view| Tracker::before_exec(view, &format!("{EXEC_VARIABLE}={mark}")));
+        let exec_id = match self
+            .docker
+            .create_exec(&facts.id, options(&request, &mark))
+            .await
+        {
+            Ok(created) => created.id,
+            Err(e) if is_gone(&e) => return Ok(gone()),
+            Err(e) => {
+                return Err(failed(
+                    format!("cannot run a command in container `{}`", facts.name),
+                    e,
+                ));
+            }
+        };
+
+        let began = Instant::now();
+        // Inside-bound commands are given time to be ended by `timeout` first.
+        let patience = if bound == Bound::Inside {
+            Duration::from_secs(8)
+        } else {
+            Duration::ZERO
+        };
+        let limit = request.deadline.map(|d| began + d + patience);
+        let overdue = async || match limit {
+            Some(at) => sleep_until(at).await,
+            None => std::future::pending().await,
+        };
+
+        let mut head = Head::default();
+        let mut stop: Option<Stop> = None;
+        if cancel.is_cancelled() {
+            return Ok(ExecResult {
+                end: ExecEnd::Cancelled,
+                bound,
+                ..Default::default()
+            });
+        }
+        let options = StartExecOptions {
+            output_capacity: Some(64 * 1024),
+            ..Default::default()
+        };
+        let started = {
+            let start = self.docker.start_exec(&exec_id, Some(options));
+            tokio::pin!(start);
+            tokio::select! {
+                started = &mut start => Some(started),
+                () = cancel.cancelled() => {
+                    stop = Some(Stop::Cancelled);
+                    // What is on its way cannot be called back: let it arrive, then end it.
+                    timeout(STARTING, start).await.ok()
+                }
+                () = overdue() => {
+                    stop = Some(Stop::Deadline);
+                    timeout(STARTING, start).await.ok()
+                }
+            }
+        };
+        let (mut output, input) = match started {
+            Some(Ok(StartExecResults::Attached { output, input })) => (Some(output), Some(input)),
+            Some(Ok(StartExecResults::Detached)) | None => (None, None),
+            Some(Err(e)) if is_gone(&e) => return Ok(gone()),
+            // Newer daemons refuse a missing program here instead of writing to the output.
+            Some(Err(e)) => match answer(&e).filter(|(_, message)| is_missing_program(message)) {
+                Some((_, message)) => {
+                    return Ok(ExecResult {
+                        end: ExecEnd::NotFound(message.trim().to_owned()),
+                        bound,
+                        ..gone()
+                    });
+                }
+                None => {
+                    return Err(failed(
+                        format!("cannot start a command in container `{}`", facts.name),
+                        e,
+                    ));
+                }
+            },
+        };
+
+        let stdin = request.stdin.take();
+        let feed = async {
+            if let (Some(mut input), Some(bytes)) = (input, stdin) {
+                // A command that does not read to the end is no error of ours.
+                let _ = input.write_all(&bytes).await;
+                let _ = input.shutdown().await;
+            }
+        };
+        let root = self.host_pid(&exec_id);
+        tokio::pin!(feed, root);
+        let (mut fed, mut rooted) = (false, tracker.is_none());
+        let mut tick = interval(LOOK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut root_gone: Option<Instant> = None;
+        while let Some(stream) = output.as_mut().filter(|_| stop.is_none()) {
+            tokio::select! {
+                frame = stream.next() => match frame {
+                    Some(Ok(frame)) => {
+                        let (kind, bytes) = parts(&frame);
+                        head.keep(bytes);
+                        if sink(kind, bytes).is_break() {
+                            stop = Some(Stop::Enough);
+                        }
+                    }
+                    // A broken connection looks like the end; the exit code tells them apart.
+                    Some(Err(_)) | None => output = None,
+                },
+                () = &mut feed, if !fed => fed = true,
+                pid = &mut root, if !rooted => {
+                    rooted = true;
+                    if let (Some(tracker), Some(pid)) = (&mut tracker, pid) {
+                        tracker.set_root(pid);
+                        publish(&request, tracker);
+                    }
+                }
+                _ = tick.tick() => if let Some(tracker) = &mut tracker {
+                    publish(&request, tracker);
+                    if tracker.root_alive() == Some(false) {
+                        let since = *root_gone.get_or_insert_with(Instant::now);
+                        if since.elapsed() > HELD_STREAM {
+                            output = None;
+                        }
+                    }
+                },
+                () = cancel.cancelled() => stop = Some(Stop::Cancelled),
+                () = overdue() => stop = Some(Stop::Deadline),
+            }
+        }
+
+        // The output has ended by itself: so has the command, or it does at any moment.
+        let mut code = None;
+        if stop.is_none() {
+            tokio::select! {
+                found = self.exit_code(&exec_id) => code = Some(found),
+                () = cancel.cancelled() => stop = Some(Stop::Cancelled),
+                () = overdue() => stop = Some(Stop::Deadline),
+            }
+        }
+        let mut ending = Ending::new(self, &facts.id, &exec_id, &mark, tracker);
+        let (killed, survivors) = match stop {
+            None => ending.leftovers().await,
+            Some(_) => {
+                let end = ending.everything();
+                tokio::pin!(end);
+                let counts = loop {
+                    tokio::select! {
+                        counts = &mut end => break counts,
+                        frame = next_frame(&mut output) => if let Some(frame) = frame {
+                            let (kind, bytes) = parts(&frame);
+                            let _ = sink(kind, bytes);
+                        }
+                    }
+                };
+                // What it said last is on its way.
+                while let Ok(Some(frame)) =
+                    timeout(Duration::from_secs(2), next_frame_or_end(&mut output)).await
+                {
+                    let (kind, bytes) = parts(&frame);
+                    let _ = sink(kind, bytes);
+                }
+                counts
+            }
+        };
+        let code = match code {
+            Some(code) => code,
+            None => timeout(Duration::from_secs(1), self.exit_code(&exec_id))
+                .await
+                .unwrap_or(Code::Untold),
+        };
+        if let Some(pids) = &request.pids {
+            pids.send_replace(Vec::new());
+        }
+        let took = began.elapsed();
+        let exit_code = match code {
+            Code::Exited(code) => Some(code),
+            _ => None,
+        };
+        let inside_deadline = bound == Bound::Inside
+            && request.deadline.is_some_and(|d| took >= d)
+            && matches!(exit_code, Some(124 | 137 | 143));
+        let end = match (stop, code) {
+            (Some(Stop::Cancelled), _) => ExecEnd::Cancelled,
+            (Some(Stop::Deadline), _) => ExecEnd::Deadline,
+            (Some(Stop::Enough), _) => match head.missing_program() {
+                Some(message) if matches!(exit_code, Some(126 | 127)) => ExecEnd::NotFound(message),
+                _ => ExecEnd::Exited(0),
+            },
+            (None, _) if inside_deadline => ExecEnd::Deadline,
+            (None, Code::Gone) => ExecEnd::ContainerGone,
+            (None, Code::Exited(137)) if self.died_under(&facts).await => ExecEnd::ContainerGone,
+            (None, Code::Exited(n @ (126 | 127))) => match head.missing_program() {
+                Some(message) => ExecEnd::NotFound(message),
+                None => ExecEnd::Exited(n),
+            },
+            (None, Code::Exited(n)) => ExecEnd::Exited(n),
+            (None, Code::Untold) => ExecEnd::Unknown,
+        };
+        Ok(ExecResult {
+            end,
+            exit_code,
+            took,
+            killed,
+            survivors,
+            bound,
+        })
+    }
+
+    /// The exec's host pid, as soon as the daemon tells it.
+    async fn host_pid(&self, exec_id: &str) -> Option<u32> {
+        for _ in 0..40 {
+            match self.docker.inspect_exec(exec_id).await {
+                Ok(i) => match i.pid.and_then(|p| u32::try_from(p).ok()).filter(|p| *p > 1) {
+                    Some(pid) => return Some(pid),
+                    None if i.running == Some(false) && i.exit_code.is_some() => return None,
+                    None => {}
+                },
+                Err(_) => return None,
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+        None
+    }
+
+    /// The exit code, once the daemon says that the command does not run any more. Docker's
+    /// competitors need a moment for that after the output has ended.
+    pub(super) async fn exit_code(&self, exec_id: &str) -> Code {
+        let mut failures = 0;
+        let mut pause = Duration::from_millis(10);
+        loop {
+            match self.docker.inspect_exec(exec_id).await {
+                Ok(i) if i.running == Some(false) => match i.exit_code {
+                    Some(code) => return Code::Exited(code),
+                    None => failures += 1,
+                },
+                Ok(_) => {}
+                Err(e) if is_gone(&e) => return Code::Gone,
+                Err(_) => failures += 1,
+            }
+            if failures > 20 {
+                return Code::Untold;
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_millis(500));
+        }
+    }
+
+    /// Whether the container's life that the command began in is over. A process that is killed
+    /// with its container ends a moment before the daemon knows of the container's end.
+    async fn died_under(&self, before: &crate::capture::ContainerFacts) -> bool {
+        for _ in 0..5 {
+            match self.state(&before.id).await {
+                Ok(Some(now))
+                    if now.status == "running" && now.started_ns == before.state.started_ns => {}
+                Ok(_) => return true,
+                Err(_) => return false,
+            }
+            sleep(Duration::from_millis(200)).await;
+        }
+        false
+    }
+}
+
+/// Why we stopped waiting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stop {
+    Cancelled,
+    Deadline,
+    /// The caller has seen enough.
+    Enough,
+}
+
+/// What the daemon says of the exit code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Code {
+    Exited(i64),
+    Gone,
+    Untold,
+}
+
+fn gone() -> ExecResult {
+    ExecResult {
+        end: ExecEnd::ContainerGone,
+        ..Default::default()
+    }
+}
+
+fn is_gone(e: &Error) -> bool {
+    is_not_found(e)
+        || answer(e).is_some_and(|(code, message)| code == 409 && message.contains("not running"))
+}
+
+/// A value that no other exec carries. It may stand in a `grep` pattern, and its last word keeps it
+/// from being the beginning of another.
+fn mark(run_id: &str) -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let run: String = run_id
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
+        .collect();
+    format!(
+        "{run}-{}-{}-exec",
+        std::process::id(),
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    )
+}
+
+fn options(request: &ExecRequest, mark: &str) -> CreateExecOptions<String> {
+    let mut env: Vec<String> = request
+        .env
+        .iter()
+        .map(|(n, v)| format!("{n}={v}"))
+        .collect();
+    env.push(format!("{RUN_VARIABLE}={}", request.run_id));
+    env.push(format!("{EXEC_VARIABLE}={mark}"));
+    CreateExecOptions {
+        attach_stdin: Some(request.stdin.is_some()),
+        attach_stdout: Some(true),
+        attach_stderr: Some(true),
+        env: Some(env),
+        cmd: Some(request.argv.clone()),
+        user: request.user.clone(),
+        working_dir: request.working_dir.clone(),
+        ..Default::default()
+    }
+}
+
+fn publish(request: &ExecRequest, tracker: &mut Tracker) {
+    let pids: Vec<u32> = tracker.observe().iter().map(|p| p.pid).collect();
+    if let Some(sender) = &request.pids {
+        sender.send_if_modified(|known| {
+            let changed = *known != pids;
+            *known = pids;
+            changed
+        });
+    }
+}
+
+fn parts(frame: &LogOutput) -> (Stream, &[u8]) {
+    let stream = match frame {
+        LogOutput::StdErr { .. } => Stream::Stderr,
+        // Without a terminal the rest is what a cut connection left of a frame.
+        _ => Stream::Stdout,
+    };
+    (stream, frame.as_ref())
+}
+
+type Frames = std::pin::Pin<Box<dyn futures::Stream<Item = Result<LogOutput, Error>> + Send>>;
+
+/// The next frame; never resolves once there is none any more.
+async fn next_frame(output: &mut Option<Frames>) -> Option<LogOutput> {
+    match next_frame_or_end(output).await {
+        Some(frame) => Some(frame),
+        None => std::future::pending().await,
+    }
+}
+
+async fn next_frame_or_end(output: &mut Option<Frames>) -> Option<LogOutput> {
+    match output.as_mut()?.next().await {
+        Some(Ok(frame)) => Some(frame),
+        _ => {
+            *output = None;
+            None
+        }
+    }
+}
+
+/// The beginning of the output: where a runtime says that the program is missing.
+#[derive(Default)]
+struct Head(Vec<u8>);
+
+impl Head {
+    fn keep(&mut self, bytes: &[u8]) {
+        let room = 2048_usize.saturating_sub(self.0.len()).min(bytes.len());
+        self.0.extend_from_slice(&bytes[..room]);
+    }
+
+    fn missing_program(&self) -> Option<String> {
+        let text = String::from_utf8_lossy(&self.0);
+        text.lines()
+            .map(str::trim)
+            .find(|l| is_missing_program(l))
+            .map(str::to_owned)
+    }
+}
+
+/// Whether this is the runtime (or `timeout`) saying that it cannot run the program. A shell that
+/// misses a command says it in other words: that is the command's own business.
+fn is_missing_program(text: &str) -> bool {
+    text.contains("OCI runtime exec failed")
+        || text.contains("OCI runtime attempted to invoke a command that was not found")
+        || text.contains("executable file not found")
+        || (text.contains("timeout: ")
+            && (text.contains("failed to run command") || text.contains("can't execute")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_program_is_told_from_a_failing_one() {
+        for text in [
+            r#"OCI runtime exec failed: exec failed: unable to start container process: exec: "nope": executable file not found in $PATH: unknown"#,
+            "timeout: failed to run command \u{2018}vllm\u{2019}: No such file or directory",
+            "timeout: can't execute 'vllm': No such file or directory",
+        ] {
+            let mut head = Head::default();
+            head.keep(text.as_bytes());
+            assert_eq!(head.missing_program().as_deref(), Some(text));
+        }
+        for text in [
+            "sh: 1: nope: not found",
+            "Traceback: FileNotFoundError",
+            "request timeout: 3",
+        ] {
+            assert!(!is_missing_program(text), "{text}");
+        }
+    }
+}

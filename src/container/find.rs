@@ -1,0 +1,341 @@
+//! Which container the user means: never another one than named.
+
+use super::{RUN_LABEL, Runtime, checked_name, failed, inspect::Found};
+use crate::capture::{ContainerFacts, ContainerState};
+use crate::error::Failure;
+use bollard::models::ContainerSummary;
+use bollard::query_parameters::ListContainersOptionsBuilder;
+use std::collections::HashMap;
+
+/// Shortest part of an id that selects a container.
+const SHORTEST_ID: usize = 4;
+
+impl Runtime {
+    /// The running container that `wanted` names: its exact name, its id or the beginning of it
+    /// (4 hexadecimal digits or more, of one container only), or `label=KEY[=VALUE]`.
+    pub async fn find(&self, wanted: &str) -> Result<Found, Failure> {
+        let found = self.find_any(wanted).await?;
+        match refuse_state(&found.facts) {
+            Some(failure) => Err(failure),
+            None => Ok(found),
+        }
+    }
+
+    /// Like [`find`](Self::find), whatever state the container is in.
+    pub async fn find_any(&self, wanted: &str) -> Result<Found, Failure> {
+        let wanted = wanted.trim();
+        let id = match wanted.strip_prefix("label=") {
+            Some(label) => {
+                let with_label = self.list(true, &[label]).await?;
+                choose_labelled(label, &with_label)?
+            }
+            None => {
+                let name = checked_name(wanted.strip_prefix('/').unwrap_or(wanted))?;
+                choose(name, &self.list(true, &[]).await?)?
+            }
+        };
+        let gone = || Failure::environment(format!("container `{wanted}` was removed just now"));
+        self.inspect(&id).await?.ok_or_else(gone)
+    }
+
+    /// The running containers, as far as the list tells: ids, names, images, labels, state, ports.
+    pub async fn list_running(&self) -> Result<Vec<ContainerFacts>, Failure> {
+        self.list(false, &[]).await
+    }
+
+    /// The containers that plimsoll created, running or not.
+    pub async fn list_ours(&self) -> Result<Vec<ContainerFacts>, Failure> {
+        self.list(true, &[RUN_LABEL]).await
+    }
+
+    async fn list(
+        &self,
+        stopped_too: bool,
+        labels: &[&str],
+    ) -> Result<Vec<ContainerFacts>, Failure> {
+        let mut options = ListContainersOptionsBuilder::default().all(stopped_too);
+        if !labels.is_empty() {
+            let labels = labels.iter().map(|l| (*l).to_owned()).collect();
+            options = options.filters(&HashMap::from([("label".to_owned(), labels)]));
+        }
+        let listed = self
+            .docker
+            .list_containers(Some(options.build()))
+            .await
+            .map_err(|e| failed("cannot list the containers", e))?;
+        let mut facts: Vec<ContainerFacts> = listed.into_iter().map(summary).collect();
+        facts.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(facts)
+    }
+}
+
+fn summary(c: ContainerSummary) -> ContainerFacts {
+    // Linked containers have further names, `/other/alias`; their own has one slash.
+    let names = c.names.unwrap_or_default();
+    let own = names
+        .iter()
+        .find(|n| n.matches('/').count() <= 1)
+        .or(names.first());
+    let redactor = crate::redact::Redactor::default();
+    ContainerFacts {
+        id: c.id.unwrap_or_default(),
+        name: own
+            .map(|n| n.trim_start_matches('/').to_owned())
+            .unwrap_or_default(),
+        image: c.image.unwrap_or_default(),
+        image_id: c.image_id.unwrap_or_default(),
+        labels: c
+            .labels
+            .unwrap_or_default()
+            .into_iter()
+            .map(|(n, v)| (n.clone(), redactor.setting(&n, &v)))
+            .collect(),
+        published_ports: c
+            .ports
+            .unwrap_or_default()
+            .into_iter()
+            .filter_map(|p| {
+                Some((
+                    p.private_port,
+                    format!(
+                        "{}:{}",
+                        p.ip.filter(|i| !i.is_empty())
+                            .unwrap_or_else(|| "0.0.0.0".into()),
+                        p.public_port?
+                    ),
+                ))
+            })
+            .collect(),
+        state: ContainerState {
+            status: c.state.map(|s| s.to_string()).unwrap_or_default(),
+            ..Default::default()
+        },
+        created_ns: c.created.and_then(|s| s.checked_mul(1_000_000_000)),
+        ..Default::default()
+    }
+}
+
+fn choose(wanted: &str, all: &[ContainerFacts]) -> Result<String, Failure> {
+    // A name wins over an id that begins alike: Docker decides so too.
+    if let Some(c) = all.iter().find(|c| c.name == wanted || c.id == wanted) {
+        return Ok(c.id.clone());
+    }
+    let id = wanted.to_ascii_lowercase();
+    if id.len() >= SHORTEST_ID && id.bytes().all(|b| b.is_ascii_hexdigit()) {
+        let matches: Vec<&ContainerFacts> = all.iter().filter(|c| c.id.starts_with(&id)).collect();
+        match matches.as_slice() {
+            [] => {}
+            [one] => return Ok(one.id.clone()),
+            several => return Err(ambiguous(&format!("the id `{wanted}`"), several)),
+        }
+    }
+    Err(unknown(wanted, all))
+}
+
+fn choose_labelled(label: &str, with_label: &[ContainerFacts]) -> Result<String, Failure> {
+    let running: Vec<&ContainerFacts> = with_label
+        .iter()
+        .filter(|c| c.state.status == "running")
+        .collect();
+    match (running.as_slice(), with_label) {
+        ([one], _) => Ok(one.id.clone()),
+        ([], [one]) => Ok(one.id.clone()),
+        ([], []) => Err(
+            Failure::environment(format!("no container has the label `{label}`"))
+                .hint("`docker ps --filter label=…` shows who has which"),
+        ),
+        ([], several) => Err(ambiguous(
+            &format!("the label `{label}`"),
+            &several.iter().collect::<Vec<_>>(),
+        )),
+        (several, _) => Err(ambiguous(&format!("the label `{label}`"), several)),
+    }
+}
+
+fn ambiguous(what: &str, several: &[&ContainerFacts]) -> Failure {
+    let list: Vec<String> = several
+        .iter()
+        .map(|c| format!("{} ({})", c.name, short(&c.id)))
+        .collect();
+    Failure::environment(format!("{what} fits {} containers", several.len()))
+        .hint(format!("name one of them: {}", list.join(", ")))
+}
+
+fn unknown(wanted: &str, all: &[ContainerFacts]) -> Failure {
+    let failure = Failure::environment(format!("no container is named `{wanted}`"));
+    let near = near_names(wanted, all.iter().map(|c| c.name.as_str()));
+    let failure = match near.as_slice() {
+        [] => failure,
+        near => failure.hint(format!(
+            "did you mean {}?",
+            near.iter()
+                .map(|n| format!("`{n}`"))
+                .collect::<Vec<_>>()
+                .join(" or ")
+        )),
+    };
+    let running: Vec<String> = all
+        .iter()
+        .filter(|c| c.state.status == "running")
+        .map(|c| format!("{} ({})", c.name, c.image))
+        .collect();
+    match running.len() {
+        0 => failure.hint("no container is running; `docker ps --all` shows the stopped ones"),
+        n if n > 12 => failure.hint(format!(
+            "{n} containers are running; `docker ps` lists them"
+        )),
+        _ => failure.hint(format!("running containers: {}", running.join(", "))),
+    }
+}
+
+/// Names like the wanted one, nearest first, three at most.
+fn near_names<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let wanted = wanted.to_ascii_lowercase();
+    let mut near: Vec<(usize, &str)> = names
+        .filter_map(|name| {
+            let lower = name.to_ascii_lowercase();
+            let contained = (wanted.len() >= 3 && lower.contains(&wanted))
+                || (lower.len() >= 3 && wanted.contains(&lower));
+            let distance = distance(&wanted, &lower);
+            let close = distance <= 1 + wanted.len().max(lower.len()) / 4;
+            (contained || close)
+                .then_some((if contained { distance.min(2) } else { distance }, name))
+        })
+        .collect();
+    near.sort();
+    near.into_iter().take(3).map(|(_, name)| name).collect()
+}
+
+/// Edits that turn one name into the other (Levenshtein).
+fn distance(a: &str, b: &str) -> usize {
+    let b = b.as_bytes();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, ca) in a.bytes().enumerate() {
+        let mut corner = i;
+        row[0] = i + 1;
+        for (j, cb) in b.iter().enumerate() {
+            let change = corner + usize::from(ca != *cb);
+            corner = row[j + 1];
+            row[j + 1] = change.min(row[j] + 1).min(corner + 1);
+        }
+    }
+    row[b.len()]
+}
+
+/// Why nothing can be run in the container now.
+fn refuse_state(c: &ContainerFacts) -> Option<Failure> {
+    let (name, state) = (&c.name, &c.state);
+    let failure = match state.status.as_str() {
+        "running" => return None,
+        "paused" => Failure::environment(format!("container `{name}` is paused")).hint(format!("`docker unpause {name}` lets it go on")),
+        "restarting" => Failure::environment(format!(
+            "container `{name}` is restarting (it ended with exit code {} and Docker starts it again)",
+            state.exit_code.unwrap_or_default()
+        ))
+        .hint(format!("`docker logs --tail 50 {name}` shows why it ends")),
+        "created" => {
+            Failure::environment(format!("container `{name}` was created but never started")).hint(format!("start it: `docker start {name}`"))
+        }
+        status => {
+            let oom = if state.oom_killed { ", killed for lack of memory" } else { "" };
+            Failure::environment(format!("container `{name}` is not running: {status}, exit code {}{oom}", state.exit_code.unwrap_or_default()))
+                .hint(format!("start it: `docker start {name}`"))
+                .hint(format!("`docker logs --tail 50 {name}` shows how it ended"))
+        }
+    };
+    Some(failure)
+}
+
+/// An id as `docker ps` shows it.
+pub(crate) fn short(id: &str) -> &str {
+    id.get(..12).unwrap_or(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn container(name: &str, id: &str, status: &str) -> ContainerFacts {
+        ContainerFacts {
+            name: name.into(),
+            id: id.into(),
+            image: "i".into(),
+            state: ContainerState {
+                status: status.into(),
+                exit_code: Some(3),
+                ..Default::default()
+            },
+            ..Default::default()
+        }
+    }
+
+    fn all() -> Vec<ContainerFacts> {
+        vec![
+            container("vllm-server", "abcd1111", "running"),
+            container("tgi", "abcd2222", "running"),
+            container("abcd", "ffff0000", "exited"),
+            container("old", "eeee9999", "exited"),
+        ]
+    }
+
+    #[test]
+    fn a_container_is_chosen_by_name_or_by_the_beginning_of_its_id_only() {
+        assert_eq!(choose("tgi", &all()).expect("name"), "abcd2222");
+        assert_eq!(choose("abcd2", &all()).expect("prefix"), "abcd2222");
+        assert_eq!(choose("ABCD2", &all()).expect("prefix"), "abcd2222");
+        assert_eq!(choose("abcd", &all()).expect("the name wins"), "ffff0000");
+        assert!(choose("vllm", &all()).is_err(), "part of a name is no name");
+        assert!(choose("ffe", &all()).is_err() && choose("fff", &all()).is_err());
+    }
+
+    #[test]
+    fn a_wrong_name_is_answered_with_near_ones_and_what_runs() {
+        let f = choose("vlm-server", &all()).expect_err("unknown");
+        assert_eq!(f.message, "no container is named `vlm-server`");
+        assert_eq!(f.hints[0], "did you mean `vllm-server`?");
+        assert_eq!(f.hints[1], "running containers: vllm-server (i), tgi (i)");
+        assert_eq!(
+            near_names("vllm", ["vllm-server", "x", "tgi"].into_iter()),
+            ["vllm-server"]
+        );
+        let mut two = all();
+        two.push(container("x", "abcd2229", "running"));
+        let f = choose("abcd222", &two).expect_err("two");
+        assert_eq!(f.message, "the id `abcd222` fits 2 containers");
+        assert_eq!(f.hints[0], "name one of them: tgi (abcd2222), x (abcd2229)");
+    }
+
+    #[test]
+    fn a_label_prefers_the_running_container() {
+        let some = [
+            container("a", "1", "exited"),
+            container("b", "2", "running"),
+        ];
+        assert_eq!(choose_labelled("k=v", &some).expect("one runs"), "2");
+        assert_eq!(choose_labelled("k=v", &some[..1]).expect("only one"), "1");
+        assert!(choose_labelled("k", &[]).is_err());
+    }
+
+    #[test]
+    fn a_stopped_container_says_how_it_ended() {
+        let f = refuse_state(&container("old", "1", "exited")).expect("refused");
+        assert_eq!(
+            f.message,
+            "container `old` is not running: exited, exit code 3"
+        );
+        assert_eq!(f.hints[0], "start it: `docker start old`");
+        assert!(refuse_state(&container("a", "1", "running")).is_none());
+    }
+
+    #[test]
+    fn edits_are_counted() {
+        assert_eq!(
+            (
+                distance("", "ab"),
+                distance("kitten", "sitting"),
+                distance("a", "a")
+            ),
+            (2, 3, 0)
+        );
+    }
+}

@@ -1,0 +1,365 @@
+//! One GET to an engine's endpoint, by whatever route there is into the container.
+
+use super::exec::ExecRequest;
+use super::{Runtime, locked};
+use crate::capture::{ContainerFacts, ExecEnd};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper_util::rt::TokioIo;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// Longest time for one attempt.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Longest body that is read, bytes.
+const LONGEST_BODY: usize = 4 * 1024 * 1024;
+
+/// Environment variable by which the key reaches the client inside the container: not as an
+/// argument, which `docker events` and `ps` would show.
+const KEY_VARIABLE: &str = "PLIMSOLL_BEARER";
+
+/// Asks from inside the container. The URL is the only argument.
+const PYTHON: &str = r#"
+import os, sys, urllib.error, urllib.request
+request = urllib.request.Request(sys.argv[1])
+key = os.environ.get("PLIMSOLL_BEARER")
+if key:
+    request.add_header("Authorization", "Bearer " + key)
+try:
+    reply = urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=3)
+except urllib.error.HTTPError as error:
+    reply = error
+except Exception as error:
+    sys.stderr.write(str(error))
+    sys.exit(7)
+sys.stdout.write("%d\n" % reply.getcode())
+sys.stdout.flush()
+sys.stdout.buffer.write(reply.read(4 << 20))
+"#;
+
+/// A way to an engine's port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Route {
+    /// `host:port` on this machine (or the daemon's), where Docker publishes the port.
+    Published(String),
+    /// `address:port` on the container's network.
+    Address(String),
+    /// `127.0.0.1:port`: the container uses the host's network.
+    HostNetwork(String),
+    /// `curl` in the container.
+    Curl,
+    /// `python3` in the container.
+    Python,
+    /// `wget` in the container; it tells no status.
+    Wget(&'static [&'static str]),
+}
+
+impl Route {
+    /// The words that a [`Probe`](crate::capture::Probe) uses.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Route::Published(_) => "published port",
+            Route::Address(_) => "container address",
+            Route::HostNetwork(_) => "host network",
+            Route::Curl => "exec curl",
+            Route::Python => "exec python3",
+            Route::Wget(_) => "exec wget",
+        }
+    }
+}
+
+/// What came back.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Reply {
+    /// HTTP status; `None` when nothing answered.
+    pub status: Option<u16>,
+    /// Body as text, cut at 4 MiB. Not redacted.
+    pub body: String,
+    /// How it was reached; empty when it was not.
+    pub route: String,
+    /// Why there is none.
+    pub error: Option<String>,
+}
+
+impl Runtime {
+    /// Asks `path` of the engine that listens on `port` in the container. Tries the published port,
+    /// the container's addresses, the host's network, then a client inside the container, and
+    /// remembers what worked. 3 s for each attempt.
+    pub async fn get(
+        &self,
+        facts: &ContainerFacts,
+        port: u16,
+        path: &str,
+        bearer: Option<&str>,
+    ) -> Reply {
+        let memory = (facts.id.clone(), port);
+        let known = locked(&self.shared.routes).get(&memory).cloned();
+        if let Some(route) = known {
+            match self.ask(&route, facts, port, path, bearer).await {
+                Ok(reply) => return reply,
+                Err(_) => drop(locked(&self.shared.routes).remove(&memory)),
+            }
+        }
+        self.try_routes(self.routes(facts, port), facts, port, path, bearer)
+            .await
+    }
+
+    /// Like [`get`](Self::get), but never by a client inside the container: for asking whether
+    /// anything listens at all.
+    pub async fn get_outside(&self, facts: &ContainerFacts, port: u16, path: &str) -> Reply {
+        let mut routes = self.routes(facts, port);
+        routes.retain(|r| {
+            matches!(
+                r,
+                Route::Published(_) | Route::Address(_) | Route::HostNetwork(_)
+            )
+        });
+        self.try_routes(routes, facts, port, path, None).await
+    }
+
+    async fn try_routes(
+        &self,
+        routes: Vec<Route>,
+        facts: &ContainerFacts,
+        port: u16,
+        path: &str,
+        bearer: Option<&str>,
+    ) -> Reply {
+        let mut errors: Vec<String> = Vec::new();
+        for route in routes {
+            match self.ask(&route, facts, port, path, bearer).await {
+                Ok(reply) => {
+                    locked(&self.shared.routes).insert((facts.id.clone(), port), route);
+                    return reply;
+                }
+                Err(e) => errors.push(format!("{}: {e}", route.name())),
+            }
+        }
+        Reply {
+            error: Some(errors.join("; ")),
+            ..Default::default()
+        }
+    }
+
+    fn routes(&self, facts: &ContainerFacts, port: u16) -> Vec<Route> {
+        let remote = self.shared.remote_host.as_deref();
+        let mut routes = Vec::new();
+        if let Some(published) = facts.published_ports.get(&port) {
+            routes.push(Route::Published(reachable(published, remote)));
+        }
+        if remote.is_none() {
+            let joined = |a: &String| {
+                if a.contains(':') {
+                    format!("[{a}]:{port}")
+                } else {
+                    format!("{a}:{port}")
+                }
+            };
+            routes.extend(facts.addresses.iter().map(|a| Route::Address(joined(a))));
+        }
+        if facts.network_mode == "host" {
+            routes.push(Route::HostNetwork(format!(
+                "{}:{port}",
+                remote.unwrap_or("127.0.0.1")
+            )));
+        }
+        routes.extend([
+            Route::Curl,
+            Route::Python,
+            Route::Wget(&["wget"]),
+            Route::Wget(&["busybox", "wget"]),
+        ]);
+        routes
+    }
+
+    async fn ask(
+        &self,
+        route: &Route,
+        facts: &ContainerFacts,
+        port: u16,
+        path: &str,
+        bearer: Option<&str>,
+    ) -> Result<Reply, String> {
+        let reply = match route {
+            Route::Published(to) | Route::Address(to) | Route::HostNetwork(to) => {
+                timeout(PATIENCE, direct(to, path, bearer))
+                    .await
+                    .map_err(|_| "no answer in 3 s".to_owned())?
+            }
+            inside => self.ask_inside(inside, facts, port, path, bearer).await,
+        };
+        reply.map(|(status, body)| Reply {
+            status,
+            body,
+            route: route.name().to_owned(),
+            error: None,
+        })
+    }
+
+    async fn ask_inside(
+        &self,
+        route: &Route,
+        facts: &ContainerFacts,
+        port: u16,
+        path: &str,
+        bearer: Option<&str>,
+    ) -> Result<(Option<u16>, String), String> {
+        let url = format!("http://127.0.0.1:{port}{path}");
+        let mut request = ExecRequest::default();
+        let own = |words: &[&str]| words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>();
+        match route {
+            Route::Curl => {
+                // Settings by standard input, so that the key is no argument.
+                let mut config =
+                    format!("url = \"{}\"\n", url.replace(['"', '\\', '\n', '\r'], ""));
+                if let Some(key) = bearer {
+                    config.push_str(&format!(
+                        "header = \"Authorization: Bearer {}\"\n",
+                        key.replace('\\', "\\\\")
+                            .replace('"', "\\\"")
+                            .replace(['\n', '\r'], "")
+                    ));
+                }
+                request.stdin = Some(config.into_bytes());
+                request.argv = own(&[
+                    "curl",
+                    "-sS",
+                    "-m",
+                    "3",
+                    "--noproxy",
+                    "*",
+                    "-w",
+                    "\n%{http_code}",
+                    "-K",
+                    "-",
+                ]);
+            }
+            Route::Python => {
+                request.argv = own(&["python3", "-c", PYTHON]);
+                request.argv.push(url);
+                request.env = bearer
+                    .map(|k| BTreeMap::from([(KEY_VARIABLE.to_owned(), k.to_owned())]))
+                    .unwrap_or_default();
+            }
+            Route::Wget(_) if bearer.is_some() => return Err("wget would show the key".to_owned()),
+            Route::Wget(program) => {
+                request.argv = own(program);
+                request.argv.extend(own(&["-q", "-T", "3", "-O", "-"]));
+                request.argv.push(url);
+            }
+            _ => return Err("no route inside".to_owned()),
+        }
+        let output = self
+            .output(&facts.id, request, LONGEST_BODY + 16, PATIENCE * 3)
+            .await
+            .map_err(|f| f.message)?;
+        let said = output
+            .stderr
+            .lines()
+            .next_back()
+            .unwrap_or_default()
+            .trim()
+            .to_owned();
+        match output.end {
+            ExecEnd::Exited(0) => {}
+            ExecEnd::NotFound(_) => return Err("not in the image".to_owned()),
+            ExecEnd::Exited(code) if said.is_empty() => return Err(format!("exit code {code}")),
+            ExecEnd::Exited(_) => return Err(said),
+            ExecEnd::ContainerGone => return Err("the container is gone".to_owned()),
+            _ => return Err("no answer in time".to_owned()),
+        }
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        match route {
+            Route::Curl => match text.rsplit_once('\n') {
+                Some((body, code)) => {
+                    Ok((code.trim().parse().ok().filter(|c| *c > 0), body.to_owned()))
+                }
+                None => Err("curl told no status".to_owned()),
+            },
+            Route::Python => match text.split_once('\n') {
+                Some((code, body)) => Ok((code.trim().parse().ok(), body.to_owned())),
+                None => Err("python3 told no status".to_owned()),
+            },
+            // wget ends with 0 for 2xx only.
+            _ => Ok((Some(200), text)),
+        }
+    }
+}
+
+/// Where a published address is reached: listening on all addresses means this machine, too.
+fn reachable(published: &str, remote: Option<&str>) -> String {
+    let Some((host, port)) = published.rsplit_once(':') else {
+        return published.to_owned();
+    };
+    match (host, remote) {
+        ("0.0.0.0" | "" | "[::]" | "::", Some(remote)) if remote.contains(':') => {
+            format!("[{remote}]:{port}")
+        }
+        ("0.0.0.0" | "" | "[::]" | "::", remote) => {
+            format!("{}:{port}", remote.unwrap_or("127.0.0.1"))
+        }
+        _ => published.to_owned(),
+    }
+}
+
+async fn direct(
+    to: &str,
+    path: &str,
+    bearer: Option<&str>,
+) -> Result<(Option<u16>, String), String> {
+    let stream = TcpStream::connect(to).await.map_err(|e| e.to_string())?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|e| e.to_string())?;
+    let mut request = hyper::Request::get(path)
+        .header("host", to)
+        .header("accept", "*/*")
+        .header("connection", "close");
+    if let Some(key) = bearer {
+        request = request.header("authorization", format!("Bearer {key}"));
+    }
+    let request = request
+        .body(Empty::<Bytes>::new())
+        .map_err(|e| e.to_string())?;
+    let exchange = async {
+        let response = sender
+            .send_request(request)
+            .await
+            .map_err(|e| e.to_string())?;
+        let status = response.status().as_u16();
+        let body = Limited::new(response.into_body(), LONGEST_BODY)
+            .collect()
+            .await
+            .map_err(|e| e.to_string())?;
+        Ok((
+            Some(status),
+            String::from_utf8_lossy(&body.to_bytes()).into_owned(),
+        ))
+    };
+    // Both on this task: when it is dropped, the connection is.
+    tokio::pin!(exchange, connection);
+    tokio::select! {
+        biased;
+        done = &mut exchange => done,
+        ended = &mut connection => match ended {
+            Ok(()) => exchange.await,
+            Err(e) => Err(e.to_string()),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_published_on_all_addresses_is_reached_on_this_machine() {
+        assert_eq!(reachable("0.0.0.0:18000", None), "127.0.0.1:18000");
+        assert_eq!(reachable("[::]:18000", None), "127.0.0.1:18000");
+        assert_eq!(reachable("10.0.0.5:18000", None), "10.0.0.5:18000");
+        assert_eq!(reachable("0.0.0.0:18000", Some("gpu-1")), "gpu-1:18000");
+    }
+}

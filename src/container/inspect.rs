@@ -1,0 +1,311 @@
+//! What Docker knows of a container, in our words and without its secrets.
+
+use super::environment::{NOT_KEPT, is_kept};
+use super::lines::parse_stamp;
+use super::{Runtime, answer, checked_name, failed, is_not_found};
+use crate::capture::{ContainerFacts, ContainerState};
+use crate::error::Failure;
+use crate::redact::Secrets;
+use bollard::models::{ContainerInspectResponse, DeviceRequest, HostConfig, PortMap};
+use bollard::query_parameters::InspectContainerOptions;
+use std::collections::BTreeMap;
+
+/// A container: what may be written down, and apart from it what may not.
+#[derive(Debug, Clone, Default)]
+pub struct Found {
+    /// Facts; secrets are redacted.
+    pub facts: ContainerFacts,
+    /// The secrets that were redacted: hand them to a [`Redactor`](crate::redact::Redactor) before
+    /// anything of the container's output is written.
+    pub secrets: Secrets,
+}
+
+impl Runtime {
+    /// Looks at a container by id or exact name; `None` when there is none (any more).
+    pub async fn inspect(&self, id: &str) -> Result<Option<Found>, Failure> {
+        let id = checked_name(id)?;
+        match self
+            .docker
+            .inspect_container(id, None::<InspectContainerOptions>)
+            .await
+        {
+            Ok(response) => Ok(Some(understand(response))),
+            Err(e) if is_not_found(&e) => Ok(None),
+            Err(e) => Err(failed(format!("cannot inspect container `{id}`"), e)),
+        }
+    }
+
+    /// State of a container; `None` when it is gone.
+    pub async fn state(&self, id: &str) -> Result<Option<ContainerState>, Failure> {
+        Ok(self.inspect(id).await?.map(|f| f.facts.state))
+    }
+
+    /// Whether an image is here; its id.
+    pub async fn image_id(&self, image: &str) -> Result<Option<String>, Failure> {
+        match self.docker.inspect_image(image).await {
+            Ok(found) => Ok(Some(found.id.unwrap_or_default())),
+            // An ill-formed name is answered with 400: there is no such image either.
+            Err(e) if is_not_found(&e) || answer(&e).is_some_and(|(code, _)| code == 400) => {
+                Ok(None)
+            }
+            Err(e) => Err(failed(format!("cannot inspect image `{image}`"), e)),
+        }
+    }
+}
+
+fn understand(c: ContainerInspectResponse) -> Found {
+    let config = c.config.unwrap_or_default();
+    let host = c.host_config.unwrap_or_default();
+    let raw_env: Vec<(String, String)> = config
+        .env
+        .unwrap_or_default()
+        .into_iter()
+        .map(|line| match line.split_once('=') {
+            Some((name, value)) => (name.to_owned(), value.to_owned()),
+            None => (line, String::new()),
+        })
+        .collect();
+    let mut argv: Vec<String> = c.path.into_iter().filter(|p| !p.is_empty()).collect();
+    argv.extend(c.args.unwrap_or_default());
+    let mut secrets = Secrets::gather(raw_env.iter().map(|(n, v)| (n.as_str(), v.as_str())), &argv);
+    let raw_labels = config.labels.unwrap_or_default();
+    secrets.extend(&Secrets::gather(
+        raw_labels.iter().map(|(n, v)| (n.as_str(), v.as_str())),
+        &[],
+    ));
+    let redactor = secrets.redactor();
+
+    let network = c.network_settings.unwrap_or_default();
+    let mut addresses: Vec<String> = Vec::new();
+    for endpoint in network.networks.unwrap_or_default().into_values() {
+        addresses.extend(
+            [endpoint.ip_address, endpoint.global_ipv6_address]
+                .into_iter()
+                .flatten()
+                .filter(|a| !a.is_empty()),
+        );
+    }
+    addresses.sort();
+    addresses.dedup();
+
+    let mut mounts: Vec<String> = c
+        .mounts
+        .unwrap_or_default()
+        .into_iter()
+        .map(|m| {
+            let source = m
+                .source
+                .filter(|s| !s.is_empty())
+                .or(m.name)
+                .unwrap_or_default();
+            redactor
+                .text(&format!("{source} → {}", m.destination.unwrap_or_default()))
+                .into_owned()
+        })
+        .collect();
+    mounts.sort();
+
+    let state = c.state.unwrap_or_default();
+    let stamp = |text: Option<String>| {
+        text.and_then(|t| parse_stamp(t.as_bytes()))
+            .filter(|ns| *ns > 0)
+    };
+    let facts = ContainerFacts {
+        id: c.id.unwrap_or_default(),
+        name: c
+            .name
+            .unwrap_or_default()
+            .trim_start_matches('/')
+            .to_owned(),
+        image: config.image.unwrap_or_default(),
+        image_id: c.image.unwrap_or_default(),
+        labels: raw_labels
+            .iter()
+            .map(|(n, v)| (n.clone(), redactor.setting(n, v)))
+            .collect(),
+        argv: redactor.argv(&argv),
+        env: raw_env
+            .iter()
+            .map(|(n, v)| {
+                let value = match is_kept(n, &argv) {
+                    true => redactor.setting(n, v),
+                    false => NOT_KEPT.to_owned(),
+                };
+                (n.clone(), value)
+            })
+            .collect(),
+        state: ContainerState {
+            status: state.status.map(|s| s.to_string()).unwrap_or_default(),
+            pid: state
+                .pid
+                .and_then(|p| u32::try_from(p).ok())
+                .filter(|p| *p > 0),
+            exit_code: match state.running.unwrap_or_default() {
+                true => None,
+                false => state.exit_code,
+            },
+            oom_killed: state.oom_killed.unwrap_or_default(),
+            started_ns: stamp(state.started_at),
+            finished_ns: stamp(state.finished_at),
+            restart_count: c.restart_count.unwrap_or_default(),
+        },
+        addresses,
+        published_ports: published(network.ports.unwrap_or_default()),
+        gpu_request: gpu_request(&host),
+        devices: devices(&host),
+        mounts,
+        network_mode: host.network_mode.unwrap_or_default(),
+        memory_limit_bytes: host
+            .memory
+            .and_then(|m| u64::try_from(m).ok())
+            .filter(|m| *m > 0),
+        shm_size_bytes: host
+            .shm_size
+            .and_then(|m| u64::try_from(m).ok())
+            .filter(|m| *m > 0),
+        tty: config.tty.unwrap_or_default(),
+        created_ns: stamp(c.created),
+    };
+    Found { facts, secrets }
+}
+
+/// TCP ports that are published: container port → `host address:port`.
+fn published(ports: PortMap) -> BTreeMap<u16, String> {
+    let mut published = BTreeMap::new();
+    for (port, bindings) in ports {
+        let Some(port) = port
+            .strip_suffix("/tcp")
+            .unwrap_or(&port)
+            .parse::<u16>()
+            .ok()
+        else {
+            continue;
+        };
+        let mut bindings: Vec<_> = bindings
+            .unwrap_or_default()
+            .into_iter()
+            .filter_map(|b| {
+                let host_port = b.host_port.filter(|p| !p.is_empty())?;
+                let ip = b
+                    .host_ip
+                    .filter(|i| !i.is_empty())
+                    .unwrap_or_else(|| "0.0.0.0".into());
+                Some((ip.contains(':'), ip, host_port))
+            })
+            .collect();
+        // IPv4 first: it is what `localhost` rules are written for.
+        bindings.sort();
+        if let Some((v6, ip, host_port)) = bindings.into_iter().next() {
+            published.insert(
+                port,
+                if v6 {
+                    format!("[{ip}]:{host_port}")
+                } else {
+                    format!("{ip}:{host_port}")
+                },
+            );
+        }
+    }
+    published
+}
+
+/// The GPU request as Docker holds it: a device id each, or `all`, or `count=N`.
+fn gpu_request(host: &HostConfig) -> Vec<String> {
+    let is_gpu = |r: &DeviceRequest| {
+        let capability = r
+            .capabilities
+            .iter()
+            .flatten()
+            .flatten()
+            .any(|c| c == "gpu");
+        let driver = r.driver.as_deref().unwrap_or_default();
+        capability || matches!(driver, "nvidia" | "cdi" | "amd")
+    };
+    let mut request = Vec::new();
+    for r in host.device_requests.iter().flatten().filter(|r| is_gpu(r)) {
+        let ids = r.device_ids.clone().unwrap_or_default();
+        match (ids.is_empty(), r.count.unwrap_or_default()) {
+            (false, _) => request.extend(ids),
+            (true, n) if n < 0 => request.push("all".to_owned()),
+            (true, n) => request.push(format!("count={n}")),
+        }
+    }
+    request
+}
+
+/// Host devices passed through; `/dev` as a whole for a privileged container.
+fn devices(host: &HostConfig) -> Vec<String> {
+    let mut devices: Vec<String> = host
+        .devices
+        .iter()
+        .flatten()
+        .filter_map(|d| d.path_on_host.clone())
+        .collect();
+    if host.privileged.unwrap_or_default() {
+        devices.push("/dev".to_owned());
+    }
+    devices
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(json: serde_json::Value) -> Found {
+        understand(serde_json::from_value(json).expect("inspect response"))
+    }
+
+    #[test]
+    fn a_container_is_understood_and_its_secrets_are_kept_apart() {
+        let found = read(serde_json::json!({
+            "Id": "71be", "Name": "/vllm", "Created": "2026-11-21T10:00:00.5Z", "Path": "vllm", "Args": ["serve", "m", "--api-key", "kkkkkk"], "RestartCount": 2,
+            "Image": "sha256:1",
+            "State": {"Status": "running", "Running": true, "Pid": 42, "ExitCode": 0, "OOMKilled": false, "StartedAt": "2026-11-21T10:00:01Z", "FinishedAt": "0001-01-01T00:00:00Z"},
+            "Config": {"Image": "vllm/vllm-openai:v1", "Tty": true, "Env": ["HF_TOKEN=hf_secretsecret", "VLLM_A=b=c", "VLLM_NOTE=it is kkkkkk", "VLLM_EMPTY", "NOTE=private"], "Labels": {"a": "b"}},
+            "HostConfig": {"Memory": 1024, "ShmSize": 67108864, "NetworkMode": "bridge", "Devices": [{"PathOnHost": "/dev/kfd"}],
+                "DeviceRequests": [{"Driver": "", "Count": -1, "Capabilities": [["gpu"]]}, {"Driver": "nvidia", "DeviceIDs": ["0", "GPU-1"], "Capabilities": [["gpu"]]}]},
+            "NetworkSettings": {"Ports": {"8000/tcp": [{"HostIp": "::", "HostPort": "18000"}, {"HostIp": "0.0.0.0", "HostPort": "18000"}], "9/udp": null, "7/tcp": null},
+                "Networks": {"bridge": {"IPAddress": "172.17.0.2", "GlobalIPv6Address": ""}}},
+            "Mounts": [{"Source": "/models", "Destination": "/m"}],
+        }));
+        let f = &found.facts;
+        assert_eq!(
+            (f.name.as_str(), f.tty, f.created_ns.is_some()),
+            ("vllm", true, true)
+        );
+        assert_eq!(f.argv, ["vllm", "serve", "m", "--api-key", "[redacted]"]);
+        assert_eq!(f.env["HF_TOKEN"], "[redacted]");
+        assert_eq!(f.env["NOTE"], NOT_KEPT);
+        assert_eq!(
+            (
+                f.env["VLLM_A"].as_str(),
+                f.env["VLLM_NOTE"].as_str(),
+                f.env["VLLM_EMPTY"].as_str()
+            ),
+            ("b=c", "it is [redacted]", "")
+        );
+        assert_eq!(f.state.exit_code, None, "a running container has none");
+        assert_eq!(
+            (f.state.pid, f.state.finished_ns, f.state.restart_count),
+            (Some(42), None, 2)
+        );
+        assert_eq!(
+            f.published_ports,
+            BTreeMap::from([(8000, "0.0.0.0:18000".to_owned())])
+        );
+        assert_eq!(f.addresses, ["172.17.0.2"]);
+        assert_eq!(f.gpu_request, ["all", "0", "GPU-1"]);
+        assert_eq!(f.devices, ["/dev/kfd"]);
+        assert_eq!(f.mounts, ["/models → /m"]);
+        assert_eq!(f.memory_limit_bytes, Some(1024));
+        assert_eq!(found.secrets.api_key(), Some("kkkkkk"));
+        assert_eq!(found.secrets.get("HF_TOKEN"), Some("hf_secretsecret"));
+        assert!(!format!("{found:?}").contains("kkkkkk"));
+    }
+
+    #[test]
+    fn an_empty_answer_is_a_container_of_which_nothing_is_known() {
+        let found = read(serde_json::json!({}));
+        assert_eq!(found.facts, ContainerFacts::default());
+    }
+}

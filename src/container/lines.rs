@@ -1,0 +1,460 @@
+//! Frames to whole lines: Docker cuts output anywhere, parsers want lines.
+
+use crate::capture::Stream;
+
+/// Longest line that is kept, bytes. The rest of a longer one is counted, not kept.
+pub const LONGEST_LINE: usize = 64 * 1024;
+
+/// Docker's log drivers cut lines at this length, bytes; each piece but the last comes without a
+/// newline and repeats the line's timestamp.
+pub const LOG_CUT: usize = 16 * 1024;
+
+/// Cuts a byte stream into lines at `\n`, `\r\n` and lone `\r`.
+///
+/// A progress bar's repaints (`\r`-terminated) are lines of their own; an empty repaint is none.
+/// The lines do not depend on how the bytes were chunked.
+#[derive(Debug, Default)]
+pub struct LineCutter {
+    kept: Vec<u8>,
+    cut: usize,
+    after: After,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum After {
+    #[default]
+    Text,
+    /// A `\r` that ended a piece: the `\n` of `\r\n` may follow and is not a second line.
+    Piece,
+    /// A `\r` with nothing before it: with `\n` it makes an empty line, alone it makes none.
+    Nothing,
+}
+
+impl LineCutter {
+    /// Feeds bytes; `emit` gets every line that they complete.
+    pub fn feed(&mut self, mut bytes: &[u8], mut emit: impl FnMut(String)) {
+        while let Some(at) = memchr::memchr2(b'\n', b'\r', bytes) {
+            self.keep(&bytes[..at]);
+            let empty = self.kept.is_empty() && self.cut == 0;
+            if bytes[at] == b'\n' {
+                if !(empty && self.after == After::Piece) {
+                    emit(self.take());
+                }
+                self.after = After::Text;
+            } else if empty {
+                self.after = if self.after == After::Piece {
+                    After::Piece
+                } else {
+                    After::Nothing
+                };
+            } else {
+                emit(self.take());
+                self.after = After::Piece;
+            }
+            bytes = &bytes[at + 1..];
+        }
+        self.keep(bytes);
+    }
+
+    /// The end of the stream: `emit` gets what was left without a newline.
+    pub fn finish(&mut self, emit: impl FnOnce(String)) {
+        if !self.kept.is_empty() || self.cut > 0 {
+            emit(self.take());
+        }
+        self.after = After::Text;
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        self.after = After::Text;
+        let room = LONGEST_LINE
+            .saturating_sub(self.kept.len())
+            .min(bytes.len());
+        self.kept.extend_from_slice(&bytes[..room]);
+        self.cut += bytes.len() - room;
+    }
+
+    fn take(&mut self) -> String {
+        let mut line = String::from_utf8_lossy(&self.kept).into_owned();
+        if self.cut > 0 {
+            line.push_str(&format!(" [{} more bytes cut]", self.cut));
+        }
+        self.kept.clear();
+        self.cut = 0;
+        line
+    }
+}
+
+/// A line cutter for each stream of one exec.
+#[derive(Debug, Default)]
+pub struct ExecLines {
+    out: LineCutter,
+    err: LineCutter,
+    console: LineCutter,
+}
+
+impl ExecLines {
+    /// Feeds a frame; `emit` gets every line that it completes.
+    pub fn feed(&mut self, stream: Stream, bytes: &[u8], mut emit: impl FnMut(Stream, String)) {
+        self.of(stream).feed(bytes, |line| emit(stream, line));
+    }
+
+    /// The end of the output.
+    pub fn finish(&mut self, mut emit: impl FnMut(Stream, String)) {
+        for stream in [Stream::Stdout, Stream::Stderr, Stream::Console] {
+            self.of(stream).finish(|line| emit(stream, line));
+        }
+    }
+
+    fn of(&mut self, stream: Stream) -> &mut LineCutter {
+        match stream {
+            Stream::Stdout => &mut self.out,
+            Stream::Stderr => &mut self.err,
+            Stream::Console => &mut self.console,
+        }
+    }
+}
+
+/// A line of a container's log as the driver stored it, before `\r` is looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogEntry {
+    /// Wall time, nanoseconds since the Unix epoch.
+    pub wall_ns: i64,
+    /// Which stream.
+    pub stream: Stream,
+    /// Text without timestamp and newline.
+    pub text: Vec<u8>,
+    /// Bytes that were not kept because the line was too long.
+    pub cut: usize,
+}
+
+impl LogEntry {
+    /// The lines in it: one, or the repaints of a progress bar.
+    pub fn lines(&self, mut emit: impl FnMut(String)) {
+        if self.text.is_empty() && self.cut == 0 {
+            return emit(String::new());
+        }
+        let mut cutter = LineCutter::default();
+        let mut lines = 0_usize;
+        cutter.feed(&self.text, |line| {
+            lines += 1;
+            emit(line);
+        });
+        cutter.cut += self.cut;
+        cutter.finish(|line| {
+            lines += 1;
+            emit(line);
+        });
+        // Nothing but carriage returns: still a line of the log.
+        if lines == 0 {
+            emit(String::new());
+        }
+    }
+}
+
+/// Puts the frames of a log with timestamps together.
+#[derive(Debug)]
+pub struct LogAssembler {
+    tty: bool,
+    /// Podman cuts lines anywhere and gives the pieces different timestamps.
+    loose: bool,
+    open: [Option<Open>; 3],
+    /// Raw bytes of a terminal's log up to its next newline.
+    raw: Vec<u8>,
+    /// Timestamp of the entry before, for a line that came without one.
+    last_ns: i64,
+}
+
+#[derive(Debug)]
+struct Open {
+    entry: LogEntry,
+    stamp: Vec<u8>,
+    last_piece: usize,
+}
+
+impl LogAssembler {
+    /// For a container with or without a terminal; `loose` for podman.
+    pub fn new(tty: bool, loose: bool) -> Self {
+        LogAssembler {
+            tty,
+            loose,
+            open: [None, None, None],
+            raw: Vec::new(),
+            last_ns: 0,
+        }
+    }
+
+    /// Feeds a frame; `emit` gets every entry that it completes.
+    pub fn feed(&mut self, stream: Stream, frame: &[u8], mut emit: impl FnMut(LogEntry)) {
+        if self.tty || stream == Stream::Console {
+            return self.feed_raw(frame, emit);
+        }
+        // One frame is one (piece of a) line with Docker; be ready for several.
+        for piece in frame.split_inclusive(|b| *b == b'\n') {
+            self.piece(stream, piece, &mut emit);
+        }
+    }
+
+    /// The end of the log: `emit` gets what was left open.
+    pub fn finish(&mut self, mut emit: impl FnMut(LogEntry)) {
+        for slot in &mut self.open {
+            if let Some(open) = slot.take() {
+                emit(open.entry);
+            }
+        }
+        if !self.raw.is_empty() {
+            let raw = std::mem::take(&mut self.raw);
+            self.raw_line(&raw, emit);
+        }
+    }
+
+    /// Forgets what was left open: the follow starts again and will replay it.
+    pub fn reset(&mut self) {
+        self.open = [None, None, None];
+        self.raw.clear();
+    }
+
+    fn piece(&mut self, stream: Stream, piece: &[u8], emit: &mut impl FnMut(LogEntry)) {
+        let ended = piece.ends_with(b"\n");
+        let piece = &piece[..piece.len() - usize::from(ended)];
+        let (stamp, text) = split_stamp(piece);
+        let loose = self.loose;
+        let slot = &mut self.open[stream as usize];
+        // A last line without newline is open too; the next life of the container must not be
+        // glued to it.
+        let continues = slot.as_ref().is_some_and(|open| {
+            loose
+                || stamp.is_none()
+                || open.last_piece >= LOG_CUT
+                || stamp.is_some_and(|s| s.0 == open.stamp)
+        });
+        if !continues && let Some(open) = slot.take() {
+            emit(open.entry);
+        }
+        if let Some((_, ns)) = stamp {
+            self.last_ns = ns;
+        }
+        let open = slot.get_or_insert_with(|| Open {
+            entry: LogEntry {
+                wall_ns: self.last_ns,
+                stream,
+                text: Vec::new(),
+                cut: 0,
+            },
+            stamp: stamp.map(|s| s.0.to_vec()).unwrap_or_default(),
+            last_piece: 0,
+        });
+        let room = LONGEST_LINE
+            .saturating_sub(open.entry.text.len())
+            .min(text.len());
+        open.entry.text.extend_from_slice(&text[..room]);
+        open.entry.cut += text.len() - room;
+        open.last_piece = text.len();
+        // A short piece without newline is the last of its life: Docker cuts at LOG_CUT only.
+        let complete = ended || (!loose && text.len() < LOG_CUT);
+        if complete && let Some(open) = slot.take() {
+            emit(open.entry);
+        }
+    }
+
+    fn feed_raw(&mut self, mut bytes: &[u8], mut emit: impl FnMut(LogEntry)) {
+        while let Some(at) = memchr::memchr(b'\n', bytes) {
+            let line = if self.raw.is_empty() {
+                bytes[..at].to_vec()
+            } else {
+                self.raw.extend_from_slice(&bytes[..at]);
+                std::mem::take(&mut self.raw)
+            };
+            self.raw_line(&line, &mut emit);
+            bytes = &bytes[at + 1..];
+        }
+        // A terminal that never sends a newline must not fill memory.
+        let room = (16 * LONGEST_LINE)
+            .saturating_sub(self.raw.len())
+            .min(bytes.len());
+        self.raw.extend_from_slice(&bytes[..room]);
+    }
+
+    fn raw_line(&mut self, line: &[u8], mut emit: impl FnMut(LogEntry)) {
+        let (stamp, text) = split_stamp(line);
+        let mut text = text.to_vec();
+        if let Some((stamp, ns)) = stamp {
+            self.last_ns = ns;
+            // Pieces of a long line follow one another with nothing but the timestamp between.
+            let mut at = LOG_CUT;
+            while text
+                .get(at..)
+                .is_some_and(|t| t.starts_with(stamp) && t.get(stamp.len()) == Some(&b' '))
+            {
+                text.drain(at..=at + stamp.len());
+                at += LOG_CUT;
+            }
+        }
+        if text.ends_with(b"\r") {
+            text.pop();
+        }
+        let cut = text.len().saturating_sub(LONGEST_LINE);
+        text.truncate(LONGEST_LINE);
+        emit(LogEntry {
+            wall_ns: self.last_ns,
+            stream: Stream::Console,
+            text,
+            cut,
+        });
+    }
+}
+
+/// Splits `2026-11-21T10:00:00.123456789Z text`; `None` when it does not begin with a timestamp.
+fn split_stamp(line: &[u8]) -> (Option<(&[u8], i64)>, &[u8]) {
+    // An empty line may come without the space.
+    let end = memchr::memchr(b' ', &line[..line.len().min(64)]).unwrap_or(line.len());
+    match parse_stamp(&line[..end]) {
+        Some(ns) => (
+            Some((&line[..end], ns)),
+            line.get(end + 1..).unwrap_or_default(),
+        ),
+        None => (None, line),
+    }
+}
+
+/// An RFC 3339 timestamp as nanoseconds since the Unix epoch.
+pub fn parse_stamp(stamp: &[u8]) -> Option<i64> {
+    if stamp.len() < 20 || stamp[4] != b'-' || stamp[10] != b'T' {
+        return None;
+    }
+    let at: jiff::Timestamp = std::str::from_utf8(stamp).ok()?.parse().ok()?;
+    i64::try_from(at.as_nanosecond()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn cut(chunks: &[&[u8]]) -> Vec<String> {
+        let mut lines = Vec::new();
+        let mut cutter = LineCutter::default();
+        for chunk in chunks {
+            cutter.feed(chunk, |l| lines.push(l));
+        }
+        cutter.finish(|l| lines.push(l));
+        lines
+    }
+
+    #[test]
+    fn lines_and_repaints_are_cut() {
+        assert_eq!(cut(&[b"a\nb\r\n\r\nc\n\nd"]), ["a", "b", "", "c", "", "d"]);
+        assert_eq!(
+            cut(&[b"\r 10%", b"\r 20%\r", b"\n", b"done\n"]),
+            [" 10%", " 20%", "done"]
+        );
+        assert_eq!(cut(&[b"tty\r\r\nnext\r\r\n"]), ["tty", "next"]);
+    }
+
+    #[test]
+    fn a_line_is_bounded_and_says_so() {
+        let long = vec![b'x'; LONGEST_LINE + 100];
+        let lines = cut(&[&long, b"\nshort\n"]);
+        assert_eq!(lines.len(), 2);
+        assert!(lines[0].ends_with(" [100 more bytes cut]") && lines[0].len() < LONGEST_LINE + 40);
+        assert_eq!(lines[1], "short");
+    }
+
+    fn entries(a: &mut LogAssembler, frames: &[(Stream, Vec<u8>)]) -> Vec<(i64, String)> {
+        let mut got = Vec::new();
+        for (s, f) in frames {
+            a.feed(*s, f, |e| e.lines(|l| got.push((e.wall_ns, l))));
+        }
+        a.finish(|e| e.lines(|l| got.push((e.wall_ns, l))));
+        got
+    }
+
+    const T1: &str = "2026-11-21T10:00:00.000000001Z";
+    const T2: &str = "2026-11-21T10:00:00.000000002Z";
+
+    #[test]
+    fn a_long_log_line_is_put_together_across_frames() {
+        let x = "x".repeat(LOG_CUT);
+        let frames = [
+            (Stream::Stdout, format!("{T1} {x}").into_bytes()),
+            (Stream::Stderr, format!("{T1} between\n").into_bytes()),
+            (Stream::Stdout, format!("{T1} {x}").into_bytes()),
+            (Stream::Stdout, format!("{T1} end\n").into_bytes()),
+        ];
+        let got = entries(&mut LogAssembler::new(false, false), &frames);
+        assert_eq!(got.len(), 2);
+        assert_eq!(got[0].1, "between");
+        assert_eq!(got[1].1, format!("{x}{x}end"));
+        assert_eq!(got[1].0 % 1_000_000_000, 1);
+    }
+
+    #[test]
+    fn a_tail_without_newline_is_not_glued_to_the_next_life() {
+        let frames = [
+            (Stream::Stdout, format!("{T1} tail").into_bytes()),
+            (Stream::Stdout, format!("{T2} boot\n").into_bytes()),
+        ];
+        let got = entries(&mut LogAssembler::new(false, false), &frames);
+        assert_eq!(
+            got.iter().map(|g| g.1.as_str()).collect::<Vec<_>>(),
+            ["tail", "boot"]
+        );
+        // Podman cuts anywhere, so there it is one line.
+        let got = entries(&mut LogAssembler::new(false, true), &frames);
+        assert_eq!(
+            got.iter().map(|g| g.1.as_str()).collect::<Vec<_>>(),
+            ["tailboot"]
+        );
+    }
+
+    #[test]
+    fn a_terminal_log_is_raw_text() {
+        let x = "x".repeat(LOG_CUT);
+        let text = format!("{T1} hello\r\n{T2} {x}{T2} rest\r\n{T2} \r\n");
+        for size in [1, 7, 1000, 100_000] {
+            let frames: Vec<_> = text
+                .as_bytes()
+                .chunks(size)
+                .map(|c| (Stream::Console, c.to_vec()))
+                .collect();
+            let got = entries(&mut LogAssembler::new(true, false), &frames);
+            let texts: Vec<_> = got.iter().map(|g| g.1.as_str()).collect();
+            assert_eq!(texts, ["hello", format!("{x}rest").as_str(), ""]);
+        }
+    }
+
+    #[test]
+    fn stamps_are_read_with_and_without_offset() {
+        assert_eq!(parse_stamp(b"1970-01-01T00:00:01.5Z"), Some(1_500_000_000));
+        assert_eq!(
+            parse_stamp(b"1970-01-01T01:00:01.000000007+01:00"),
+            Some(1_000_000_007)
+        );
+        assert_eq!(parse_stamp(b"hello"), None);
+        assert_eq!(
+            parse_stamp(b"0001-01-01T00:00:00Z"),
+            None,
+            "Docker's zero time does not fit nanoseconds"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_chunking_gives_the_same_lines(text in "([a-zé]{0,5}|\r|\n|\r\n){0,30}", cuts in proptest::collection::vec(0usize..80, 0..10)) {
+            let bytes = text.as_bytes();
+            let whole = cut(&[bytes]);
+            let mut at: Vec<usize> = cuts.into_iter().filter(|c| *c <= bytes.len()).chain([0, bytes.len()]).collect();
+            at.sort_unstable();
+            let chunks: Vec<&[u8]> = at.windows(2).map(|w| &bytes[w[0]..w[1]]).collect();
+            prop_assert_eq!(cut(&chunks), whole);
+        }
+
+        #[test]
+        fn text_survives_cutting(lines in proptest::collection::vec("[a-z ]{0,10}", 0..10)) {
+            let text: String = lines.iter().map(|l| format!("{l}\n")).collect();
+            prop_assert_eq!(cut(&[text.as_bytes()]), lines);
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Containers: connect, inspect, exec, logs, launch, copy, events. The only user of bollard.
+//!
+//! Errors are [`Failure`]s. What the outside world does wrong has [`ExitCode::Environment`].
+//!
+//! [`ExitCode::Environment`]: crate::error::ExitCode::Environment
+
+mod bound;
+mod connect;
+pub mod copy;
+mod ending;
+mod environment;
+pub mod events;
+pub mod exec;
+pub mod find;
+pub mod http;
+pub mod inspect;
+pub mod launch;
+pub mod lines;
+pub mod logs;
+pub mod processes;
+pub mod sockets;
+
+use crate::error::Failure;
+use bollard::Docker;
+use bollard::errors::Error;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Environment variable that every exec carries: the run's id.
+pub const RUN_VARIABLE: &str = "PLIMSOLL_RUN";
+
+/// Label of containers that plimsoll created: the run's id.
+pub const RUN_LABEL: &str = "plimsoll.run";
+
+/// Label of containers that plimsoll created: `<boot id>:<pid>:<start time>` of their owner.
+pub const OWNER_LABEL: &str = "plimsoll.owner";
+
+/// Label of containers that plimsoll created: when, RFC 3339.
+pub const CREATED_LABEL: &str = "plimsoll.created";
+
+/// What the daemon says of itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Version {
+    /// Version of the server.
+    pub server: String,
+    /// API version in use, `1.41` or newer.
+    pub api: String,
+    /// Whether it is podman behind Docker's API.
+    pub podman: bool,
+}
+
+/// A container runtime that answered. Cheap to clone.
+#[derive(Clone)]
+pub struct Runtime {
+    docker: Docker,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    version: Version,
+    /// Name of the daemon's machine, when it is another one.
+    remote_host: Option<String>,
+    /// How an engine's port was reached last time, by container and port.
+    routes: Mutex<HashMap<(String, u16), http::Route>>,
+    /// Which `timeout` a container's image has, by container.
+    timeouts: Mutex<HashMap<String, bound::TimeoutProgram>>,
+}
+
+impl std::fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Runtime")
+            .field(&self.shared.version)
+            .finish()
+    }
+}
+
+impl Runtime {
+    /// Connects to the daemon that `DOCKER_HOST`, the Docker context or the usual sockets lead to.
+    pub async fn connect() -> Result<Runtime, Failure> {
+        connect::connect().await
+    }
+
+    /// Connects to the daemon at `host` (`unix:///path`, `tcp://host:port`).
+    pub async fn connect_to(host: &str) -> Result<Runtime, Failure> {
+        connect::to_host(host, "the command line").await
+    }
+
+    fn new(docker: Docker, version: Version, remote_host: Option<String>) -> Self {
+        let shared = Shared {
+            version,
+            remote_host,
+            routes: Mutex::default(),
+            timeouts: Mutex::default(),
+        };
+        Runtime {
+            docker,
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// What the daemon said of itself.
+    pub fn version(&self) -> &Version {
+        &self.shared.version
+    }
+}
+
+/// The lock, whoever panicked while holding it: the maps behind it are only memories.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The daemon's status code and message, when the daemon answered.
+fn answer(error: &Error) -> Option<(u16, &str)> {
+    match error {
+        Error::DockerResponseServerError {
+            status_code,
+            message,
+        } => Some((*status_code, message)),
+        _ => None,
+    }
+}
+
+fn is_not_found(error: &Error) -> bool {
+    answer(error).is_some_and(|(code, _)| code == 404)
+}
+
+/// A failure for what the daemon answered to `what` (`cannot inspect container `x``).
+fn failed(what: impl Into<String>, error: Error) -> Failure {
+    let what = what.into();
+    match &error {
+        Error::DockerResponseServerError { message, .. } => {
+            Failure::environment(format!("{what}: {}", message.trim()))
+        }
+        Error::JsonDataError { message, .. } => Failure::environment(format!(
+            "{what}: the daemon's answer is not Docker's: {message}"
+        ))
+        .hint("is this podman? its newer versions answer as Docker does"),
+        Error::RequestTimeoutError => {
+            Failure::environment(format!("{what}: the daemon did not answer in time"))
+        }
+        _ => Failure::environment(what).caused_by(error),
+    }
+}
+
+/// Whether `text` can be a container's name or id: only such reach a URL.
+fn is_name(text: &str) -> bool {
+    text.len() <= 255
+        && text.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'))
+}
+
+fn checked_name(text: &str) -> Result<&str, Failure> {
+    match is_name(text) {
+        true => Ok(text),
+        false => Err(
+            Failure::usage(format!("`{text}` is no container name or id"))
+                .hint("names hold letters, digits, `_`, `.` and `-`; `docker ps` shows them"),
+        ),
+    }
+}

@@ -1,0 +1,512 @@
+//! The processes of one exec, found and ended from the host.
+//!
+//! Docker can start a process in a container but not end it, and dropping the stream ends nothing.
+//! So we look at the container's cgroup through the host's `/proc` and signal what belongs to our
+//! exec. What was there before the exec began is never touched.
+//!
+//! A process belongs to the exec when it is in the container's cgroup, was not there before, and
+//! 1. is in the exec's session (the runtime calls `setsid` for an exec, and children inherit it) or
+//!    in one that a process of the exec was seen in, or
+//! 2. carries the exec's mark in its environment (a process may have overwritten that), or
+//! 3. descends from one that belongs; once seen it stays known, so a grandchild that left the
+//!    session is found even after its parent is gone.
+//!
+//! What this misses: a process that leaves the session, clears its environment and loses its
+//! parent, all between two looks.
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::collections::{BTreeSet, HashMap};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A process, safe from its number being used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ProcessId {
+    /// Host pid.
+    pub pid: u32,
+    /// Start time, clock ticks since boot.
+    pub started: u64,
+}
+
+/// What `/proc/<pid>/stat` says of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stat {
+    id: ProcessId,
+    state: u8,
+    parent: u32,
+    session: u32,
+}
+
+impl Stat {
+    fn read(pid: u32) -> Option<Stat> {
+        parse_stat(pid, &fs::read(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    /// Not a zombie: those hold nothing and cannot be signalled away.
+    fn alive(&self) -> bool {
+        !matches!(self.state, b'Z' | b'X' | b'x')
+    }
+}
+
+fn parse_stat(pid: u32, stat: &[u8]) -> Option<Stat> {
+    // The name in parentheses may hold anything, also `) R 1`.
+    let after = &stat[memchr::memrchr(b')', stat)? + 1..];
+    let text = std::str::from_utf8(after).ok()?;
+    let fields: Vec<&str> = text.split_ascii_whitespace().collect();
+    Some(Stat {
+        id: ProcessId {
+            pid,
+            started: fields.get(19)?.parse().ok()?,
+        },
+        state: *fields.first()?.as_bytes().first()?,
+        parent: fields.get(1)?.parse().ok()?,
+        session: fields.get(3)?.parse().ok()?,
+    })
+}
+
+/// When a process of this host started, clock ticks since boot.
+pub(super) fn start_time(pid: u32) -> Option<u64> {
+    Stat::read(pid).map(|s| s.id.started)
+}
+
+/// One line of `/proc/<pid>/cgroup`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CgroupLine<'a> {
+    /// Controllers (`memory`, `cpu,cpuacct`, `name=systemd`); empty for the v2 hierarchy.
+    pub controllers: &'a str,
+    /// Path below the hierarchy's mount.
+    pub path: &'a str,
+}
+
+/// The lines of `/proc/<pid>/cgroup`.
+pub fn parse_cgroup(text: &str) -> impl Iterator<Item = CgroupLine<'_>> {
+    text.lines().filter_map(|line| {
+        let mut fields = line.splitn(3, ':');
+        let (_, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
+        Some(CgroupLine { controllers, path })
+    })
+}
+
+/// The container's own cgroup in `path`: up to the component that carries its id, so that a
+/// process in a child cgroup (an init's `…/init`) leads to the whole container. `None` when no
+/// component does: then this is not that container.
+pub fn container_cgroup<'a>(path: &'a str, container_id: &str) -> Option<&'a str> {
+    if container_id.len() < 12 {
+        return None;
+    }
+    let at = path.find(container_id)?;
+    let end = path[at..].find('/').map_or(path.len(), |i| at + i);
+    Some(&path[..end])
+}
+
+/// A container's processes as the host's `/proc` shows them.
+#[derive(Debug, Clone)]
+pub struct HostView {
+    /// Controllers of the hierarchy that we read; empty for v2.
+    controllers: String,
+    /// Path of the container's cgroup in that hierarchy.
+    path: String,
+    /// Where that cgroup is mounted; `None`: every process' cgroup line is read instead.
+    dir: Option<PathBuf>,
+    init: u32,
+}
+
+impl HostView {
+    /// Looks for the container's cgroup by its process 1 (host pid). `None` when this host's `/proc`
+    /// does not show the container: a remote daemon, a machine of its own, another pid namespace.
+    pub fn open(init: u32, container_id: &str) -> Option<HostView> {
+        if init <= 1 {
+            return None;
+        }
+        let text = fs::read_to_string(format!("/proc/{init}/cgroup")).ok()?;
+        // With v1, membership in these is not changed by what runs in the container.
+        let rank = |c: &str| match c {
+            "memory" => 0,
+            "pids" => 1,
+            "" => 2,
+            _ => 3,
+        };
+        let mut lines: Vec<_> = parse_cgroup(&text)
+            .filter_map(|l| Some((l.controllers, container_cgroup(l.path, container_id)?)))
+            .collect();
+        lines.sort_by_key(|(c, _)| rank(c));
+        let (controllers, path) = *lines.first()?;
+        let relative = path.trim_start_matches('/');
+        let first = controllers
+            .trim_start_matches("name=")
+            .split(',')
+            .next()
+            .unwrap_or_default();
+        let dir = [
+            format!("/sys/fs/cgroup/{controllers}"),
+            format!("/sys/fs/cgroup/{first}"),
+            "/sys/fs/cgroup/unified".into(),
+            "/sys/fs/cgroup".into(),
+        ]
+        .iter()
+        .map(|mount| Path::new(mount).join(relative))
+        .find(|dir| read_procs(dir).is_some_and(|p| p.contains(&init)));
+        Some(HostView {
+            controllers: controllers.to_owned(),
+            path: path.to_owned(),
+            dir,
+            init,
+        })
+    }
+
+    /// Host pids of the container's processes.
+    pub fn pids(&self) -> impl Iterator<Item = u32> {
+        self.processes().into_iter().map(|p| p.id.pid)
+    }
+
+    /// All processes of the container, zombies left out.
+    fn processes(&self) -> Vec<Stat> {
+        let pids = match &self.dir {
+            Some(dir) => {
+                let mut pids = Vec::new();
+                collect_procs(dir, &mut pids, 0);
+                pids
+            }
+            None => all_pids().filter(|pid| self.holds(*pid)).collect(),
+        };
+        pids.into_iter()
+            .filter_map(Stat::read)
+            .filter(Stat::alive)
+            .collect()
+    }
+
+    /// Whether the process is in the container's cgroup or a child of it.
+    fn holds(&self, pid: u32) -> bool {
+        let Ok(text) = fs::read_to_string(format!("/proc/{pid}/cgroup")) else {
+            return false;
+        };
+        parse_cgroup(&text)
+            .find(|l| l.controllers == self.controllers)
+            .and_then(|l| l.path.strip_prefix(self.path.as_str()))
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+}
+
+fn read_procs(dir: &Path) -> Option<Vec<u32>> {
+    let text = fs::read_to_string(dir.join("cgroup.procs")).ok()?;
+    Some(text.lines().filter_map(|l| l.trim().parse().ok()).collect())
+}
+
+fn collect_procs(dir: &Path, pids: &mut Vec<u32>, depth: u32) {
+    // A threaded v2 cgroup refuses this; its processes are listed by its parent.
+    pids.extend(read_procs(dir).unwrap_or_default());
+    if depth > 8 {
+        return;
+    }
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|t| t.is_dir()) {
+            collect_procs(&entry.path(), pids, depth + 1);
+        }
+    }
+}
+
+fn all_pids() -> impl Iterator<Item = u32> {
+    fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|e| e.file_name().to_str()?.parse().ok())
+}
+
+/// Follows the processes of one exec from before its start until the last of them is gone.
+#[derive(Debug)]
+pub struct Tracker {
+    view: HostView,
+    /// `NAME=value` that the exec's environment carries and nobody else's does.
+    mark: Vec<u8>,
+    before: BTreeSet<ProcessId>,
+    root: Option<ProcessId>,
+    /// Sessions that processes of the exec are in. One that was seen empty is forgotten: its number
+    /// may then be used again.
+    sessions: BTreeSet<u32>,
+    /// Sessions of those from before.
+    foreign: BTreeSet<u32>,
+    known: BTreeSet<ProcessId>,
+    /// Pids of processes of the exec, also former ones: only a session that one of them began is
+    /// the exec's. (Before its `setsid`, the first process is still in the runtime's session.)
+    led: BTreeSet<u32>,
+    strangers: bool,
+}
+
+/// What a signal did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Signalled {
+    /// Processes that got it.
+    pub sent: Vec<ProcessId>,
+    /// Processes that we may not signal from here, as the container numbers them.
+    pub refused_inside: Vec<u32>,
+}
+
+impl Tracker {
+    /// Remembers what runs in the container now. To be called before the exec is started.
+    pub fn before_exec(view: HostView, mark: &str) -> Self {
+        let now = view.processes();
+        Tracker {
+            view,
+            mark: mark.as_bytes().to_vec(),
+            before: now.iter().map(|p| p.id).collect(),
+            root: None,
+            sessions: BTreeSet::new(),
+            foreign: now.iter().map(|p| p.session).collect(),
+            known: BTreeSet::new(),
+            led: BTreeSet::new(),
+            strangers: false,
+        }
+    }
+
+    /// Tells the exec's host pid, once the daemon has told it.
+    pub fn set_root(&mut self, pid: u32) {
+        if pid <= 1
+            || self.root.is_some()
+            || self.foreign.contains(&pid)
+            || self.before.iter().any(|b| b.pid == pid)
+        {
+            return;
+        }
+        match Stat::read(pid) {
+            Some(stat) if self.view.holds(pid) => self.root = Some(stat.id),
+            // Another process has the number already.
+            Some(stat) if stat.alive() => return,
+            // It has ended; its children are in its session all the same.
+            _ => {}
+        }
+        self.led.insert(pid);
+        self.sessions.insert(pid);
+    }
+
+    /// Looks again; returns the exec's processes that are alive, in order of their pids. Cheap
+    /// enough for once a second: it is how a grandchild is known before it leaves home.
+    pub fn observe(&mut self) -> Vec<ProcessId> {
+        let now = self.view.processes();
+        let by_pid: HashMap<u32, &Stat> = now.iter().map(|s| (s.id.pid, s)).collect();
+        let candidates: Vec<&Stat> = now
+            .iter()
+            .filter(|s| s.id.pid > 1 && s.id.pid != self.view.init && !self.before.contains(&s.id))
+            .collect();
+        let mut ours: BTreeSet<ProcessId> = candidates
+            .iter()
+            // A process between fork and exec still shows its parent's environment; that is right too.
+            .filter(|s| {
+                Some(s.id) == self.root
+                    || self.sessions.contains(&s.session)
+                    || self.known.contains(&s.id)
+                    || self.is_marked(s.id.pid)
+            })
+            .map(|s| s.id)
+            .collect();
+        // Children of ours, and theirs: whatever the order of the pids.
+        loop {
+            let more: Vec<ProcessId> = candidates
+                .iter()
+                .filter(|s| !ours.contains(&s.id))
+                .filter(|s| by_pid.get(&s.parent).is_some_and(|p| ours.contains(&p.id)))
+                .map(|s| s.id)
+                .collect();
+            if more.is_empty() {
+                break;
+            }
+            ours.extend(more);
+        }
+        self.led.extend(ours.iter().map(|id| id.pid));
+        let living = candidates
+            .iter()
+            .filter(|s| ours.contains(&s.id))
+            .map(|s| s.session);
+        let root = self.root.filter(|r| ours.contains(r)).map(|r| r.pid);
+        self.sessions = living
+            .chain(root)
+            .filter(|s| self.led.contains(s) && !self.foreign.contains(s))
+            .collect();
+        self.strangers = candidates
+            .iter()
+            .any(|s| !ours.contains(&s.id) && !is_readable(s.id.pid));
+        self.known = ours.clone();
+        ours.into_iter().collect()
+    }
+
+    /// Whether the last look met processes whose environment we may not read (plimsoll without
+    /// root): the mark of one that left the session cannot be seen from here.
+    pub fn met_strangers(&self) -> bool {
+        self.strangers
+    }
+
+    /// Whether the exec's first process is alive; `None` while it is not known.
+    pub fn root_alive(&self) -> Option<bool> {
+        self.root
+            .map(|root| Stat::read(root.pid).is_some_and(|s| s.id == root && s.alive()))
+    }
+
+    /// Signals these processes, as far as they are still who they were.
+    pub fn signal(&self, ids: &[ProcessId], signal: Signal) -> Signalled {
+        let mut done = Signalled::default();
+        for id in ids {
+            match self.signal_one(*id, signal) {
+                Ok(true) => done.sent.push(*id),
+                Ok(false) => {}
+                Err(()) => done.refused_inside.extend(pid_inside(id.pid)),
+            }
+        }
+        done
+    }
+
+    /// `Ok(false)`: it is gone. `Err`: we may not signal it.
+    fn signal_one(&self, id: ProcessId, signal: Signal) -> Result<bool, ()> {
+        let Some(pid) = i32::try_from(id.pid)
+            .ok()
+            .filter(|p| *p > 1)
+            .and_then(Pid::from_raw)
+        else {
+            return Ok(false);
+        };
+        let Ok(fd) = pidfd_open(pid, PidfdFlags::empty()) else {
+            return Ok(false);
+        };
+        // The descriptor holds whoever has the number now; only then is it checked who that is.
+        let still =
+            Stat::read(id.pid).is_some_and(|s| s.id == id && s.alive()) && self.view.holds(id.pid);
+        if !still {
+            return Ok(false);
+        }
+        match pidfd_send_signal(&fd, signal) {
+            Ok(()) => Ok(true),
+            Err(rustix::io::Errno::PERM) => Err(()),
+            Err(_) => Ok(false),
+        }
+    }
+
+    fn is_marked(&self, pid: u32) -> bool {
+        let Ok(environ) = fs::read(format!("/proc/{pid}/environ")) else {
+            return false;
+        };
+        environ.split(|b| *b == 0).any(|entry| entry == self.mark)
+    }
+}
+
+/// Whether we may read the process' environment; a process that is gone counts as readable.
+fn is_readable(pid: u32) -> bool {
+    !fs::File::open(format!("/proc/{pid}/environ"))
+        .is_err_and(|e| e.kind() == std::io::ErrorKind::PermissionDenied)
+}
+
+/// The pid as the innermost namespace numbers it; `None` when it is gone or has no namespace of
+/// its own (1 is never given out: that is the container's life).
+fn pid_inside(pid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|l| l.strip_prefix("NSpid:"))?;
+    line.split_ascii_whitespace()
+        .last()?
+        .parse()
+        .ok()
+        .filter(|p| *p > 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const ID: &str = "71beb9bc82f1873508b7ad5d9782bf14a88c1aa338620ce6a6c5e8eb5c62c3a8";
+
+    #[test]
+    fn the_container_is_found_in_every_form_of_cgroup_path() {
+        for (path, expected) in [
+            (format!("/docker/{ID}"), Some(format!("/docker/{ID}"))),
+            (
+                format!("/system.slice/docker-{ID}.scope"),
+                Some(format!("/system.slice/docker-{ID}.scope")),
+            ),
+            (
+                format!("/system.slice/docker-{ID}.scope/init"),
+                Some(format!("/system.slice/docker-{ID}.scope")),
+            ),
+            (
+                format!(
+                    "/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{ID}.scope/container"
+                ),
+                Some(format!(
+                    "/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{ID}.scope"
+                )),
+            ),
+            (
+                format!("/docker/outer/docker/{ID}/a/b"),
+                Some(format!("/docker/outer/docker/{ID}")),
+            ),
+            (format!("/../{ID}"), Some(format!("/../{ID}"))),
+            ("/".into(), None),
+            ("/docker/another".into(), None),
+        ] {
+            assert_eq!(
+                container_cgroup(&path, ID).map(str::to_owned),
+                expected,
+                "{path}"
+            );
+        }
+        assert_eq!(
+            container_cgroup("/docker/", ""),
+            None,
+            "an empty id is in every path"
+        );
+    }
+
+    #[test]
+    fn cgroup_lines_of_v1_and_v2_are_read() {
+        let lines: Vec<_> =
+            parse_cgroup("9:name=systemd:/x\n4:memory:/docker/a:b\n0::/y\nbroken\n").collect();
+        assert_eq!(lines.len(), 3);
+        assert_eq!(
+            lines[1],
+            CgroupLine {
+                controllers: "memory",
+                path: "/docker/a:b"
+            }
+        );
+        assert_eq!(
+            lines[2],
+            CgroupLine {
+                controllers: "",
+                path: "/y"
+            }
+        );
+    }
+
+    #[test]
+    fn stat_is_read_past_a_hostile_name() {
+        let stat = b"42 (a) R 1 (x) S 7 42 41 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 987654 1 2 3";
+        assert_eq!(
+            parse_stat(42, stat),
+            Some(Stat {
+                id: ProcessId {
+                    pid: 42,
+                    started: 987_654
+                },
+                state: b'S',
+                parent: 7,
+                session: 41
+            })
+        );
+        assert_eq!(parse_stat(1, b"1 (x"), None);
+        assert_eq!(parse_stat(1, b""), None);
+    }
+
+    #[test]
+    fn our_own_process_is_in_no_container_of_that_id() {
+        assert!(HostView::open(std::process::id(), ID).is_none());
+        assert!(HostView::open(1, ID).is_none() && HostView::open(0, ID).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn cgroup_parsing_never_panics(text in "\\PC{0,200}", id in "[0-9a-f]{0,64}") {
+            for line in parse_cgroup(&text) {
+                if let Some(path) = container_cgroup(line.path, &id) {
+                    prop_assert!(line.path.starts_with(path) && path.contains(&id));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! A bounded reader of lines: any log, of any length, in constant memory.
+
+use super::LogParser;
+use super::facts::LogReport;
+use std::io::{self, BufRead};
+
+/// Bytes of one line that are kept; the rest of a longer line is skipped. The longest line that
+/// carries facts is an engine's configuration, some 10 kB.
+pub const LONGEST_LINE: usize = 64 * 1024;
+
+/// Feeds every line of `reader` to `parser` and returns what they said.
+///
+/// Reads as a stream: neither the file nor more than [`LONGEST_LINE`] bytes of a line are held.
+/// A reader with a large buffer (256 KiB) spares copies. Lines end in `\n` or `\r\n`; the last one
+/// may lack its end.
+pub fn parse_reader<R: BufRead>(parser: &mut dyn LogParser, reader: R) -> io::Result<LogReport> {
+    for_each_line(reader, |line| parser.line(line, None))?;
+    Ok(parser.report())
+}
+
+/// Calls `take` with every line of `reader`, without its end, cut to [`LONGEST_LINE`] bytes.
+pub fn for_each_line<R: BufRead>(mut reader: R, mut take: impl FnMut(&[u8])) -> io::Result<()> {
+    // Holds a line that spans two fillings of the reader's buffer; whole lines are not copied.
+    let mut partial: Vec<u8> = Vec::new();
+    let mut in_line = false;
+    loop {
+        let buffer = match reader.fill_buf() {
+            Ok(buffer) => buffer,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+            Err(e) => return Err(e),
+        };
+        if buffer.is_empty() {
+            if in_line {
+                take(without_cr(&partial));
+            }
+            return Ok(());
+        }
+        let mut rest = buffer;
+        while let Some(end) = memchr::memchr(b'\n', rest) {
+            let (line, after) = (&rest[..end], &rest[end + 1..]);
+            if in_line {
+                keep(&mut partial, line);
+                take(without_cr(&partial));
+                partial.clear();
+                in_line = false;
+            } else {
+                take(without_cr(&line[..line.len().min(LONGEST_LINE)]));
+            }
+            rest = after;
+        }
+        if !rest.is_empty() {
+            keep(&mut partial, rest);
+            in_line = true;
+        }
+        let used = buffer.len();
+        reader.consume(used);
+    }
+}
+
+fn keep(partial: &mut Vec<u8>, more: &[u8]) {
+    let room = LONGEST_LINE.saturating_sub(partial.len());
+    partial.extend_from_slice(&more[..more.len().min(room)]);
+}
+
+fn without_cr(line: &[u8]) -> &[u8] {
+    line.strip_suffix(b"\r").unwrap_or(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::BufReader;
+
+    fn lines(text: &[u8], buffer: usize) -> Vec<Vec<u8>> {
+        let mut seen = Vec::new();
+        for_each_line(BufReader::with_capacity(buffer, text), |l| {
+            seen.push(l.to_vec())
+        })
+        .unwrap();
+        seen
+    }
+
+    #[test]
+    fn lines_are_the_same_whatever_the_buffer() {
+        let text = b"one\r\ntwo\n\nlast without end";
+        for buffer in 1..30 {
+            assert_eq!(
+                lines(text, buffer),
+                [b"one".as_slice(), b"two", b"", b"last without end"],
+                "buffer of {buffer}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_long_line_is_cut_and_the_next_one_is_whole() {
+        let mut text = vec![b'x'; 3 * LONGEST_LINE];
+        text.extend_from_slice(b"\nnext\n");
+        for buffer in [64, 4096, 4 * LONGEST_LINE] {
+            let seen = lines(&text, buffer);
+            assert_eq!(seen.len(), 2);
+            assert_eq!(seen[0].len(), LONGEST_LINE);
+            assert_eq!(seen[1], b"next");
+        }
+    }
+}

@@ -1,0 +1,394 @@
+//! What plimsoll knows about inference engines: text in, values out. No I/O, no clock.
+//!
+//! A new engine is one new file (or folder) here and one line in [`ALL`].
+
+pub mod argv;
+pub mod command;
+pub mod defaults;
+pub mod facts;
+pub mod lines;
+pub mod prometheus;
+pub mod reference;
+pub mod vllm;
+
+use crate::capture::{AtNs, ContainerFacts, Probe, RequestedSettings, Workload};
+use facts::LogReport;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Every engine, in the order in which they are asked whether a container is theirs.
+pub static ALL: &[&dyn Engine] = &[&reference::Reference, &vllm::Vllm];
+
+/// The engine called `name`, as in `--engine`.
+pub fn by_name(name: &str) -> Option<&'static dyn Engine> {
+    ALL.iter().copied().find(|e| e.name() == name)
+}
+
+/// The first engine that recognises the container.
+pub fn recognise(facts: &ContainerFacts) -> Option<(&'static dyn Engine, Recognition)> {
+    ALL.iter().find_map(|e| e.recognise(facts).map(|r| (*e, r)))
+}
+
+/// Everything plimsoll knows about one engine.
+pub trait Engine: Sync {
+    /// The name in flags and documents: `vllm`.
+    fn name(&self) -> &'static str;
+
+    /// True for an engine that only pretends (the reference engine). Shown wherever it shows.
+    fn simulated(&self) -> bool {
+        false
+    }
+
+    /// Whether this container is its own, by command, image and labels.
+    fn recognise(&self, facts: &ContainerFacts) -> Option<Recognition>;
+
+    /// The settings that command and environment of process 1 ask for.
+    fn settings(&self, facts: &ContainerFacts) -> ServerSettings;
+
+    /// Port that a server of it listens on when nothing says otherwise, inside the container.
+    fn default_port(&self) -> u16 {
+        8000
+    }
+
+    /// Paths to GET from a serving engine, in order of use.
+    fn endpoints(&self) -> &'static [&'static str];
+
+    /// What the endpoints' replies say.
+    fn read_probes(&self, probes: &[Probe]) -> ProbeFacts;
+
+    /// A fresh parser for this engine's log.
+    fn log_parser(&self) -> Box<dyn LogParser>;
+
+    /// The command that lists the flags of the installed bench, asked before [`Engine::bench`].
+    fn bench_help(&self, kind: BenchKind) -> Option<Vec<String>>;
+
+    /// A second question, when the answer to the first lists no flags; `first` is that answer,
+    /// both streams together. `None` when the first answer is good, or no other will be.
+    fn bench_help_again(&self, _kind: BenchKind, _first: &str) -> Option<Vec<String>> {
+        None
+    }
+
+    /// The command that runs the bench. `help` is the output of [`Engine::bench_help`], or that of
+    /// [`Engine::bench_help_again`] where it was asked.
+    fn bench(&self, job: &BenchJob<'_>, help: Option<&str>) -> Result<BenchPlan, PlanError>;
+
+    /// What the bench's result file says.
+    fn read_bench(&self, kind: BenchKind, result: &str) -> Result<BenchResult, ReadError>;
+
+    /// Which part of the bench's run an output line begins, if any. A beginning may be told more
+    /// than once, and the first counts; steps count only once the measured part has begun. A line
+    /// may hold several states of one bar, with carriage returns between them.
+    fn bench_progress(&self, kind: BenchKind, line: &str) -> Option<BenchProgress>;
+
+    /// Command and environment that make a container of this engine serve (`plimsoll run`).
+    fn serve(&self, job: &ServeJob<'_>) -> ServePlan;
+}
+
+/// Why a container was taken for an engine's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recognition {
+    /// A sentence: what was seen.
+    pub evidence: String,
+    /// Whether process 1 is the engine's server. False for an idle container with the engine in it.
+    pub serving: bool,
+}
+
+/// What command and environment of a server say. `None` is the engine's default.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ServerSettings {
+    /// Port that it listens on.
+    pub port: Option<u16>,
+    /// Address that it binds.
+    pub host: Option<String>,
+    /// Path or name of the model.
+    pub model: Option<String>,
+    /// Name under which requests ask for it.
+    pub served_model_name: Option<String>,
+    /// Whether clients need a key. The key itself is never kept.
+    pub needs_api_key: bool,
+    /// Settings in the field's words: flag name with underscores → value as text.
+    pub values: BTreeMap<String, String>,
+}
+
+/// What the endpoints of a running engine say. Unknown is `None`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ProbeFacts {
+    /// `/version`.
+    pub engine_version: Option<String>,
+    /// Model path or id.
+    pub model: Option<String>,
+    /// Name under which requests ask for it.
+    pub served_model_name: Option<String>,
+    /// Longest sequence, tokens.
+    pub max_model_len: Option<u64>,
+    /// Tokens per KV block.
+    pub block_size: Option<u64>,
+    /// Blocks in the KV pool (one engine; data-parallel pools are summed).
+    pub num_gpu_blocks: Option<u64>,
+    /// Blocks swapped to host memory, where the engine has such.
+    pub num_cpu_blocks: Option<u64>,
+    /// Tokens that the KV pool holds.
+    pub kv_cache_tokens: Option<u64>,
+    /// Bytes of the KV pool on one device of each engine, where the engine says so
+    /// (data-parallel pools are summed).
+    pub kv_cache_bytes: Option<u64>,
+    /// Share of the KV pool in use, 0 to 1.
+    pub kv_cache_usage: Option<f64>,
+    /// KV type, the engine's own word.
+    pub kv_cache_dtype: Option<String>,
+    /// Share of device memory the engine may take.
+    pub gpu_memory_utilization: Option<f64>,
+    /// Preemptions since the start.
+    pub preemptions: Option<u64>,
+    /// Requests running.
+    pub requests_running: Option<u64>,
+    /// Requests waiting.
+    pub requests_waiting: Option<u64>,
+    /// Every other setting read back, the engine's own words.
+    pub values: BTreeMap<String, String>,
+}
+
+/// An incremental reader of an engine's log.
+pub trait LogParser: Send {
+    /// Takes one line without its newline. Must be cheap for lines that carry nothing, must not
+    /// keep more than a bounded amount, and never panics, whatever the bytes.
+    fn line(&mut self, line: &[u8], at: Option<AtNs>);
+
+    /// How many milestones were passed so far. Cheap: asked after every line of a running engine.
+    fn steps_seen(&self) -> usize;
+
+    /// What the lines so far said.
+    fn report(&self) -> LogReport;
+
+    /// The line that best explains why the engine failed to start or died, if one was seen: the
+    /// root cause, not the last wrapper.
+    fn root_cause(&self) -> Option<String>;
+
+    /// Whether the engine said that it is ready to serve.
+    fn ready(&self) -> bool;
+}
+
+/// A bench of an engine.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum BenchKind {
+    /// Fixed batch, repeated; the engine in the bench's own process.
+    Latency,
+    /// Many prompts at once; the engine in the bench's own process.
+    Throughput,
+    /// A client against the running server.
+    Serve,
+}
+
+impl BenchKind {
+    /// `latency`, `throughput`, `serve`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            BenchKind::Latency => "latency",
+            BenchKind::Throughput => "throughput",
+            BenchKind::Serve => "serve",
+        }
+    }
+}
+
+/// What to bench.
+#[derive(Debug, Clone)]
+pub struct BenchJob<'a> {
+    /// Which bench.
+    pub kind: BenchKind,
+    /// Model: path or id for the in-process benches and the tokenizer.
+    pub model: &'a str,
+    /// Name under which the server knows it (serve).
+    pub served_model_name: Option<&'a str>,
+    /// Port of the server, as seen inside the container (serve).
+    pub port: u16,
+    /// Load.
+    pub workload: &'a Workload,
+    /// Engine settings (in-process benches).
+    pub settings: &'a RequestedSettings,
+    /// Extra engine arguments, as given (in-process benches).
+    pub extra_engine_args: &'a [String],
+    /// Folder inside the container, made for this run; the result file goes here.
+    pub workdir: &'a str,
+    /// Repeat, from 1.
+    pub repeat: u32,
+}
+
+/// A command to run inside the container.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BenchPlan {
+    /// Arguments; never a shell string.
+    pub argv: Vec<String>,
+    /// Environment beyond the container's own.
+    pub env: Vec<(String, String)>,
+    /// The file inside the container that the bench will write.
+    pub result_path: String,
+    /// What was asked for and this release cannot do; sentences.
+    pub notes: Vec<String>,
+}
+
+/// Why a bench cannot be planned.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// The installed bench does not know the flag that the request needs.
+    #[error("the installed `{bench}` does not know {flags}")]
+    UnknownFlags {
+        /// The bench's command.
+        bench: String,
+        /// The flags, comma separated.
+        flags: String,
+    },
+    /// The engine has no such bench.
+    #[error("engine `{engine}` has no {kind} bench")]
+    NoSuchBench {
+        /// The engine.
+        engine: &'static str,
+        /// The kind asked for.
+        kind: &'static str,
+    },
+    /// The request contradicts itself or lacks something.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+/// Why a bench's result could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// Not JSON, or cut off.
+    #[error("the bench's result is no valid JSON: {0}")]
+    Json(String),
+    /// JSON without what a result must have.
+    #[error("the bench's result lacks `{0}`")]
+    Missing(&'static str),
+}
+
+/// What a bench measured. Unknown is `None`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct BenchResult {
+    /// Mean latency of a batch (latency bench) or of a request end to end (serve), milliseconds.
+    pub mean_latency_ms: Option<f64>,
+    /// Percentiles of the same, milliseconds: `p10` … `p99`, `median`.
+    pub latency_percentiles_ms: BTreeMap<String, f64>,
+    /// Each measured latency, milliseconds, where the bench lists them.
+    pub latencies_ms: Vec<f64>,
+    /// Generated tokens per second.
+    pub output_tokens_per_second: Option<f64>,
+    /// Prompt and generated tokens per second.
+    pub total_tokens_per_second: Option<f64>,
+    /// Requests per second.
+    pub requests_per_second: Option<f64>,
+    /// Duration of the measured part, seconds.
+    pub duration_s: Option<f64>,
+    /// Requests that succeeded.
+    pub completed: Option<u64>,
+    /// Requests that failed.
+    pub failed: Option<u64>,
+    /// Prompt tokens in all.
+    pub total_input_tokens: Option<u64>,
+    /// Generated tokens in all.
+    pub total_output_tokens: Option<u64>,
+    /// Time to first token, milliseconds: `mean`, `median`, `p99`, ….
+    pub ttft_ms: BTreeMap<String, f64>,
+    /// Time per output token after the first, milliseconds.
+    pub tpot_ms: BTreeMap<String, f64>,
+    /// Inter-token latency, milliseconds.
+    pub itl_ms: BTreeMap<String, f64>,
+    /// End-to-end latency, milliseconds.
+    pub e2el_ms: BTreeMap<String, f64>,
+}
+
+/// A step of the bench, seen in its output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BenchProgress {
+    /// The bench's warm-up begins: the engine inside is loaded.
+    Warmup,
+    /// The measured part begins.
+    Measuring,
+    /// So many of so many iterations or requests are done.
+    Step {
+        /// Done so far.
+        done: u64,
+        /// In all.
+        of: u64,
+    },
+}
+
+/// What to serve.
+#[derive(Debug, Clone)]
+pub struct ServeJob<'a> {
+    /// Model.
+    pub model: &'a str,
+    /// Port inside the container.
+    pub port: u16,
+    /// Settings.
+    pub settings: &'a RequestedSettings,
+    /// Extra arguments, as given.
+    pub extra_engine_args: &'a [String],
+}
+
+/// How to make a container serve.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ServePlan {
+    /// Arguments after the image's entrypoint.
+    pub cmd: Vec<String>,
+    /// Environment.
+    pub env: Vec<(String, String)>,
+    /// Path that answers 200 once the engine serves.
+    pub health_path: &'static str,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn engines_by_name_and_by_container() {
+        for engine in ALL {
+            assert!(
+                std::ptr::eq(by_name(engine.name()).unwrap(), *engine),
+                "{}",
+                engine.name()
+            );
+            assert_eq!(engine.log_parser().report().engine, engine.name());
+        }
+        assert!(by_name("nothing").is_none());
+        let facts = |argv: &[&str]| ContainerFacts {
+            argv: argv.iter().map(|w| (*w).to_owned()).collect(),
+            ..ContainerFacts::default()
+        };
+        let name = |argv: &[&str]| recognise(&facts(argv)).map(|(e, r)| (e.name(), r.serving));
+        assert_eq!(name(&["vllm", "serve", "m"]), Some(("vllm", true)));
+        assert_eq!(
+            name(&["/reference-engine", "idle"]),
+            Some(("reference", false))
+        );
+        assert_eq!(name(&["postgres"]), None);
+    }
+
+    #[test]
+    fn help_is_asked_again_where_the_first_answer_is_no_list() {
+        let vllm = by_name("vllm").unwrap();
+        assert_eq!(
+            vllm.bench_help(BenchKind::Latency).unwrap().join(" "),
+            "vllm bench latency --help=all"
+        );
+        let again = |first: &str| {
+            vllm.bench_help_again(BenchKind::Latency, first)
+                .map(|a| a.join(" "))
+        };
+        assert_eq!(
+            again("\nParameters matching 'all':\n  --x X\n").as_deref(),
+            Some("vllm bench latency --help")
+        );
+        assert_eq!(
+            again(include_str!(
+                "../../tests/fixtures/vllm/help/help-bench-latency-all.txt"
+            )),
+            None
+        );
+        assert_eq!(again("vllm: error: invalid choice: 'bench'"), None);
+    }
+}

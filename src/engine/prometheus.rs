@@ -1,0 +1,147 @@
+//! Samples in Prometheus' text format, as engines answer on `/metrics`.
+//!
+//! Comments, types, timestamps and exemplars carry nothing for us and are passed over, and so is
+//! a line that is no sample.
+
+use std::borrow::Cow;
+
+/// One sample.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sample<'a> {
+    /// Name, with its prefix: `vllm:num_requests_running`.
+    pub name: &'a str,
+    /// Labels in the order written.
+    pub labels: Vec<(&'a str, Cow<'a, str>)>,
+    /// Value; may be NaN or infinite.
+    pub value: f64,
+}
+
+impl Sample<'_> {
+    /// The value of a label.
+    pub fn label(&self, name: &str) -> Option<&str> {
+        self.labels
+            .iter()
+            .find(|(k, _)| *k == name)
+            .map(|(_, v)| v.as_ref())
+    }
+}
+
+/// Every sample of a reply.
+pub fn samples(text: &str) -> impl Iterator<Item = Sample<'_>> {
+    text.lines().filter_map(sample)
+}
+
+fn sample(line: &str) -> Option<Sample<'_>> {
+    let line = line.trim();
+    if line.starts_with('#') {
+        return None;
+    }
+    let end = line.find(|c: char| c == '{' || c.is_whitespace())?;
+    let (name, rest) = line.split_at(end);
+    if name.is_empty() {
+        return None;
+    }
+    let (labels, rest) = match rest.strip_prefix('{') {
+        Some(inside) => labels(inside)?,
+        None => (Vec::new(), rest),
+    };
+    // Rust's parser knows `NaN`, `Inf` and `+Inf` in any case.
+    let value = rest.split_whitespace().next()?.parse().ok()?;
+    Some(Sample {
+        name,
+        labels,
+        value,
+    })
+}
+
+type Labels<'a> = Vec<(&'a str, Cow<'a, str>)>;
+
+/// Labels up to the closing brace, and what follows it.
+fn labels(mut rest: &str) -> Option<(Labels<'_>, &str)> {
+    let mut labels = Vec::new();
+    loop {
+        rest = rest.trim_start_matches([' ', '\t', ',']);
+        if let Some(after) = rest.strip_prefix('}') {
+            return Some((labels, after));
+        }
+        let (name, value) = rest.split_once('=')?;
+        let inside = value.trim_start().strip_prefix('"')?;
+        let end = closing_quote(inside)?;
+        labels.push((name.trim(), unescape(&inside[..end])));
+        rest = &inside[end + 1..];
+    }
+}
+
+fn closing_quote(text: &str) -> Option<usize> {
+    let mut escaped = false;
+    text.bytes().position(|b| {
+        let closes = b == b'"' && !escaped;
+        escaped = b == b'\\' && !escaped;
+        closes
+    })
+}
+
+fn unescape(text: &str) -> Cow<'_, str> {
+    if !text.contains('\\') {
+        return Cow::Borrowed(text);
+    }
+    let mut plain = String::with_capacity(text.len());
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        match (c, c == '\\') {
+            (_, true) => match chars.next() {
+                Some('n') => plain.push('\n'),
+                Some(other) => plain.push(other),
+                None => {}
+            },
+            (c, false) => plain.push(c),
+        }
+    }
+    Cow::Owned(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn forms() {
+        let text = "# HELP a b\n# TYPE a gauge\n\nplain 3\nspaced  1e3 1712345678\n\
+                    v:x{engine=\"0\", name=\"a,b}\\\"c\\\\\\n\",} 2.5 # {trace=\"1\"} 9\nbad{a=\"x} 1\nbad\nbad x\n{} 1\nnan NaN\ninf +Inf";
+        let all: Vec<_> = samples(text).collect();
+        assert_eq!(
+            all.iter().map(|s| s.name).collect::<Vec<_>>(),
+            ["plain", "spaced", "v:x", "nan", "inf"]
+        );
+        assert_eq!(all[1].value, 1000.0);
+        assert_eq!(all[2].label("engine"), Some("0"));
+        assert_eq!(all[2].label("name"), Some("a,b}\"c\\\n"));
+        assert_eq!(all[2].label("no"), None);
+        assert_eq!(all[2].value, 2.5);
+        assert!(all[3].value.is_nan() && all[4].value.is_infinite());
+    }
+
+    #[test]
+    fn a_real_reply() {
+        let text = include_str!("../../tests/fixtures/vllm/metrics/metrics-after-bench.prom");
+        let lines = text
+            .lines()
+            .filter(|l| !l.starts_with('#') && !l.is_empty())
+            .count();
+        assert_eq!(samples(text).count(), lines);
+        let config = samples(text)
+            .find(|s| s.name == "vllm:cache_config_info")
+            .unwrap();
+        assert_eq!(config.label("num_gpu_blocks"), Some("4096"));
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(text in "\\PC{0,80}|[a-z{}\"=,\\\\ 0-9\n#é]{0,80}") {
+            for s in samples(&text) {
+                prop_assert!(!s.name.is_empty());
+            }
+        }
+    }
+}

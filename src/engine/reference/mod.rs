@@ -1,0 +1,290 @@
+//! The reference engine: a calibration weight of ours that takes exactly the memory it is told to
+//! and speaks the surface of an engine. It infers nothing, and says so.
+
+mod bench;
+mod log;
+
+pub use log::ReferenceLogParser;
+
+use super::argv::{Flags, Grammar, basename};
+use super::command::commands;
+use super::vllm::{Names, read_bench_result, read_endpoints};
+use super::{
+    BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, LogParser, PlanError,
+    ProbeFacts, ReadError, Recognition, ServeJob, ServePlan, ServerSettings,
+};
+use crate::capture::{ContainerFacts, Probe};
+
+/// Image label of the reference engine; its value is `1`.
+const LABEL: &str = "plimsoll.reference-engine";
+/// Name of its program.
+const PROGRAM: &str = "reference-engine";
+
+/// The pool's size in bytes is on its `/metrics`, and is not taken from there: this engine is the
+/// ruler that the measurement is held against, so it must be measured and not believed.
+const NAMES: Names = Names {
+    prefix: "reference:",
+    trust_kv_bytes: false,
+};
+
+/// The reference engine.
+pub struct Reference;
+
+impl Engine for Reference {
+    fn name(&self) -> &'static str {
+        "reference"
+    }
+
+    fn simulated(&self) -> bool {
+        true
+    }
+
+    fn recognise(&self, facts: &ContainerFacts) -> Option<Recognition> {
+        let label = facts.labels.get(LABEL).is_some_and(|v| v == "1");
+        let words = program_words(facts);
+        if words.is_none() && !label {
+            return None;
+        }
+        let serving = words
+            .as_deref()
+            .or(Some(facts.argv.as_slice()))
+            .and_then(<[_]>::first)
+            .is_some_and(|w| w == "serve");
+        let what = if label {
+            format!("label `{LABEL}=1`")
+        } else {
+            format!("process 1 runs `{PROGRAM}`")
+        };
+        let evidence = if serving {
+            what
+        } else {
+            format!("{what}; it does not serve")
+        };
+        Some(Recognition { evidence, serving })
+    }
+
+    fn settings(&self, facts: &ContainerFacts) -> ServerSettings {
+        let words = program_words(facts).unwrap_or_default();
+        let Some((command, words)) = words.split_first() else {
+            return ServerSettings::default();
+        };
+        if command != "serve" {
+            return ServerSettings::default();
+        }
+        let flags = Flags::read(words, &Grammar::default());
+        ServerSettings {
+            port: flags.value("port").and_then(|p| p.parse().ok()),
+            model: flags.value("model").map(str::to_owned),
+            served_model_name: flags.value("model").map(str::to_owned),
+            values: flags
+                .given
+                .iter()
+                .map(|f| (f.name.clone(), f.values.join(" ")))
+                .collect(),
+            ..ServerSettings::default()
+        }
+    }
+
+    fn endpoints(&self) -> &'static [&'static str] {
+        &["/health", "/version", "/v1/models", "/metrics"]
+    }
+
+    fn read_probes(&self, probes: &[Probe]) -> ProbeFacts {
+        read_endpoints(probes, &NAMES)
+    }
+
+    fn log_parser(&self) -> Box<dyn LogParser> {
+        Box::<ReferenceLogParser>::default()
+    }
+
+    fn bench_help(&self, _kind: BenchKind) -> Option<Vec<String>> {
+        // It is built with plimsoll; there is nothing to find out.
+        None
+    }
+
+    fn bench(&self, job: &BenchJob<'_>, _help: Option<&str>) -> Result<BenchPlan, PlanError> {
+        bench::plan(job)
+    }
+
+    fn read_bench(&self, kind: BenchKind, result: &str) -> Result<BenchResult, ReadError> {
+        // It writes the keys that vLLM's benches write.
+        read_bench_result(kind, result)
+    }
+
+    fn bench_progress(&self, _kind: BenchKind, line: &str) -> Option<BenchProgress> {
+        bench::progress(line)
+    }
+
+    fn serve(&self, job: &ServeJob<'_>) -> ServePlan {
+        let mut cmd = ["serve", "--model", job.model, "--port"]
+            .map(str::to_owned)
+            .to_vec();
+        cmd.push(job.port.to_string());
+        cmd.extend(job.extra_engine_args.iter().cloned());
+        ServePlan {
+            cmd,
+            env: Vec::new(),
+            health_path: "/health",
+        }
+    }
+}
+
+/// The words after the program's name in process 1's command.
+fn program_words(facts: &ContainerFacts) -> Option<Vec<String>> {
+    commands(&facts.argv, &facts.env)
+        .into_iter()
+        .find_map(|mut command| {
+            let at = command.argv.iter().position(|w| basename(w) == PROGRAM)?;
+            Some(command.argv.split_off(at + 1))
+        })
+}
+
+/// `k=v` words of a phase line.
+fn phase_line(line: &str) -> Option<impl Iterator<Item = (&str, &str)>> {
+    let at = line.find("reference-engine phase=")?;
+    Some(
+        line[at..]
+            .split_whitespace()
+            .skip(1)
+            .filter_map(|w| w.split_once('=')),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(argv: &[&str]) -> ContainerFacts {
+        ContainerFacts {
+            argv: argv.iter().map(|w| (*w).to_owned()).collect(),
+            ..ContainerFacts::default()
+        }
+    }
+
+    #[test]
+    fn recognised_by_program_or_label() {
+        let serving = |f: &ContainerFacts| Reference.recognise(f).map(|r| r.serving);
+        assert_eq!(
+            serving(&facts(&["/reference-engine", "serve", "--model", "m"])),
+            Some(true)
+        );
+        assert_eq!(
+            serving(&facts(&["tini", "--", "/reference-engine", "serve"])),
+            Some(true)
+        );
+        assert_eq!(serving(&facts(&["/reference-engine", "idle"])), Some(false));
+        assert_eq!(
+            serving(&facts(&["/reference-engine", "bench", "serve"])),
+            Some(false)
+        );
+        assert_eq!(serving(&facts(&["nginx"])), None);
+        let mut labelled = facts(&["serve", "--model", "m"]);
+        labelled.labels.insert(LABEL.into(), "1".into());
+        assert_eq!(serving(&labelled), Some(true));
+        labelled.argv = vec!["sleep".into(), "9".into()];
+        assert_eq!(serving(&labelled), Some(false));
+        labelled.labels.insert(LABEL.into(), "0".into());
+        assert_eq!(serving(&labelled), None);
+    }
+
+    #[test]
+    fn settings_and_serving() {
+        let s = Reference.settings(&facts(&[
+            "/reference-engine",
+            "serve",
+            "--model",
+            "toy",
+            "--weights",
+            "64MiB",
+            "--port=8001",
+        ]));
+        assert_eq!((s.model.as_deref(), s.port), (Some("toy"), Some(8001)));
+        assert_eq!(s.values["weights"], "64MiB");
+        assert_eq!(
+            Reference.settings(&facts(&["/reference-engine", "idle"])),
+            ServerSettings::default()
+        );
+        let extra = ["--weights".to_owned(), "1GiB".to_owned()];
+        let job = ServeJob {
+            model: "toy",
+            port: 8000,
+            settings: &Default::default(),
+            extra_engine_args: &extra,
+        };
+        assert_eq!(
+            Reference.serve(&job).cmd.join(" "),
+            "serve --model toy --port 8000 --weights 1GiB"
+        );
+    }
+
+    #[test]
+    fn its_results_are_read() {
+        let latency = include_str!("../../../tests/fixtures/reference/latency.json");
+        let latency = Reference.read_bench(BenchKind::Latency, latency).unwrap();
+        assert_eq!(
+            (
+                latency.latencies_ms.len(),
+                latency.latency_percentiles_ms.len()
+            ),
+            (2, 7)
+        );
+        let throughput = include_str!("../../../tests/fixtures/reference/throughput.json");
+        assert_eq!(
+            Reference
+                .read_bench(BenchKind::Throughput, throughput)
+                .unwrap()
+                .completed,
+            Some(3)
+        );
+        let serve = include_str!("../../../tests/fixtures/reference/serve.json");
+        let serve = Reference.read_bench(BenchKind::Serve, serve).unwrap();
+        assert_eq!(
+            (serve.completed, serve.total_output_tokens),
+            (Some(4), Some(16))
+        );
+        assert_eq!(
+            (
+                serve.ttft_ms.len(),
+                serve.e2el_ms.len(),
+                serve.mean_latency_ms
+            ),
+            (3, 3, Some(285.4539135))
+        );
+    }
+
+    #[test]
+    fn endpoints_do_not_tell_the_pool() {
+        let probe = |path: &str, body: &str| Probe {
+            path: path.into(),
+            status: Some(200),
+            body: body.into(),
+            ..Probe::default()
+        };
+        let facts = Reference.read_probes(&[
+            probe("/version", r#"{"version":"0.1.0"}"#),
+            probe("/v1/models", r#"{"object":"list","data":[{"id":"toy","object":"model"}]}"#),
+            probe(
+                "/metrics",
+                "reference:cache_config_info{block_size=\"16\",num_gpu_blocks=\"64\",kv_cache_memory_bytes=\"1048576\"} 1\n\
+                 reference:kv_cache_usage_perc 0.5\nreference:num_requests_running 1\nreference:num_requests_waiting 2\n\
+                 reference:num_preemptions_total 3\n",
+            ),
+        ]);
+        assert_eq!(
+            (facts.engine_version.as_deref(), facts.model.as_deref()),
+            (Some("0.1.0"), Some("toy"))
+        );
+        assert_eq!(
+            (facts.num_gpu_blocks, facts.block_size, facts.kv_cache_bytes),
+            (Some(64), Some(16), None)
+        );
+        assert_eq!(
+            (facts.kv_cache_usage, facts.preemptions),
+            (Some(0.5), Some(3))
+        );
+        assert_eq!(
+            (facts.requests_running, facts.requests_waiting),
+            (Some(1), Some(2))
+        );
+    }
+}

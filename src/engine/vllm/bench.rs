@@ -1,0 +1,351 @@
+//! The command line of `vllm bench` for the installed release and the load asked for.
+
+use super::help::{Help, refused};
+use crate::capture::{RequestedSettings, Workload};
+use crate::engine::defaults::{NUM_ITERS, NUM_PROMPTS, NUM_WARMUPS};
+use crate::engine::{BenchJob, BenchKind, BenchPlan, PlanError};
+
+/// An engine flag as the user's settings ask for it.
+pub struct EngineFlag {
+    flag: &'static str,
+    value: Option<String>,
+}
+
+impl EngineFlag {
+    /// Its words on a command line.
+    pub fn words(self) -> impl Iterator<Item = String> {
+        std::iter::once(self.flag.to_owned()).chain(self.value)
+    }
+}
+
+/// The settings as flags of the engine.
+pub fn engine_flags(settings: &RequestedSettings) -> Vec<EngineFlag> {
+    // Destructured, so that a new setting cannot be forgotten here.
+    let RequestedSettings {
+        dtype,
+        quantization,
+        kv_cache_dtype,
+        tensor_parallel_size,
+        enforce_eager,
+        gpu_memory_utilization,
+        max_model_len,
+    } = settings;
+    let value = |flag, value: Option<String>| {
+        value.map(|v| EngineFlag {
+            flag,
+            value: Some(v),
+        })
+    };
+    [
+        value("--dtype", dtype.clone()),
+        value("--quantization", quantization.clone()),
+        value("--kv-cache-dtype", kv_cache_dtype.clone()),
+        value(
+            "--tensor-parallel-size",
+            tensor_parallel_size.map(|v| v.to_string()),
+        ),
+        enforce_eager.then_some(EngineFlag {
+            flag: "--enforce-eager",
+            value: None,
+        }),
+        value(
+            "--gpu-memory-utilization",
+            gpu_memory_utilization.map(|v| v.to_string()),
+        ),
+        value("--max-model-len", max_model_len.map(|v| v.to_string())),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// Plans a bench. `help` is what the installed bench said of its flags.
+pub fn plan(job: &BenchJob<'_>, help: Option<&str>) -> Result<BenchPlan, PlanError> {
+    check(job)?;
+    if help.is_some_and(|text| refused(job.kind, text)) {
+        return Err(PlanError::Invalid(format!(
+            "the installed vLLM has no `vllm bench {}`; it came with 0.8.5",
+            job.kind.as_str()
+        )));
+    }
+    let mut line = Line::new(job.kind, help);
+    match job.kind {
+        BenchKind::Latency => latency(job, &mut line),
+        BenchKind::Throughput => throughput(job, &mut line),
+        BenchKind::Serve => serve(job, &mut line),
+    }
+    let name = format!("{}-{}.json", job.kind.as_str(), job.repeat);
+    let workdir = job.workdir.trim_end_matches('/');
+    let result_path = format!("{workdir}/{name}");
+    if job.kind == BenchKind::Serve {
+        line.need("--save-result", None);
+        line.need("--result-dir", Some(workdir.to_owned()));
+        line.need("--result-filename", Some(name));
+    } else {
+        line.need("--output-json", Some(result_path.clone()));
+        line.argv.extend(job.extra_engine_args.iter().cloned());
+    }
+    line.finish(job.kind, result_path)
+}
+
+fn check(job: &BenchJob<'_>) -> Result<(), PlanError> {
+    let Workload {
+        input_len,
+        output_len,
+        ..
+    } = *job.workload;
+    let invalid = |text: String| Err(PlanError::Invalid(text));
+    if job.model.is_empty() {
+        return invalid("the bench needs a model: its path or id".to_owned());
+    }
+    if input_len == 0 || output_len == 0 {
+        return invalid("input and output length must be at least one token".to_owned());
+    }
+    if [
+        job.workload.num_prompts,
+        job.workload.num_iters,
+        job.workload.batch_size,
+    ]
+    .contains(&Some(0))
+    {
+        return invalid(
+            "a bench of nothing: prompts, iterations and batch size must be at least 1".to_owned(),
+        );
+    }
+    let sequence = u64::from(input_len) + u64::from(output_len);
+    match job.settings.max_model_len {
+        Some(longest) if job.kind != BenchKind::Serve && sequence > longest => invalid(format!(
+            "input length {input_len} and output length {output_len} do not fit into the model length asked for: {longest}"
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn latency(job: &BenchJob<'_>, line: &mut Line) {
+    let load = job.workload;
+    line.need("--model", Some(job.model.to_owned()));
+    line.need("--input-len", Some(load.input_len.to_string()));
+    line.need("--output-len", Some(load.output_len.to_string()));
+    line.asked("--batch-size", load.batch_size);
+    line.asked_or("--num-iters", load.num_iters, NUM_ITERS);
+    line.asked_or("--num-iters-warmup", load.num_iters_warmup, NUM_WARMUPS);
+    line.engine(job);
+    line.no_effect(&[
+        ("number of prompts", load.num_prompts.is_some()),
+        ("concurrency", load.max_concurrency.is_some()),
+        ("request rate", load.request_rate.is_some()),
+    ]);
+}
+
+fn throughput(job: &BenchJob<'_>, line: &mut Line) {
+    let load = job.workload;
+    line.need("--model", Some(job.model.to_owned()));
+    line.random_dataset(load);
+    line.asked_or("--num-prompts", load.num_prompts, NUM_PROMPTS);
+    // Most releases have none here, and the load asked for stays the same without.
+    if line.help.knows("--num-warmups") {
+        line.asked("--num-warmups", load.num_iters_warmup.filter(|n| *n > 0));
+    } else {
+        line.no_effect(&[("warm-up", load.num_iters_warmup.is_some_and(|n| n > 0))]);
+    }
+    line.engine(job);
+    line.no_effect(&[
+        ("batch size", load.batch_size.is_some()),
+        ("number of iterations", load.num_iters.is_some()),
+        ("concurrency", load.max_concurrency.is_some()),
+        ("request rate", load.request_rate.is_some()),
+    ]);
+}
+
+fn serve(job: &BenchJob<'_>, line: &mut Line) {
+    let load = job.workload;
+    let backend = if line.help.knows("--backend") {
+        "--backend"
+    } else {
+        "--endpoint-type"
+    };
+    // Some early releases call the same client by the engine's name.
+    let client = if line.help.offers(backend, "openai") {
+        "openai"
+    } else {
+        "vllm"
+    };
+    line.need(backend, Some(client.to_owned()));
+    // Not the server's published port: the bench runs inside, beside the server.
+    line.need("--base-url", Some(format!("http://127.0.0.1:{}", job.port)));
+    line.need("--endpoint", Some("/v1/completions".to_owned()));
+    match job.served_model_name.filter(|name| *name != job.model) {
+        Some(name) if line.help.knows("--served-model-name") => {
+            line.need("--model", Some(job.model.to_owned()));
+            line.need("--served-model-name", Some(name.to_owned()));
+        }
+        Some(name) => {
+            line.need("--model", Some(name.to_owned()));
+            line.need("--tokenizer", Some(job.model.to_owned()));
+        }
+        None => line.need("--model", Some(job.model.to_owned())),
+    }
+    let trusts = |a: &&String| *a == "--trust-remote-code";
+    if job.extra_engine_args.iter().any(|a| trusts(&a)) {
+        // The tokenizer of such a model is code as well.
+        line.ours("--trust-remote-code", None);
+    }
+    line.random_dataset(load);
+    line.asked_or("--num-prompts", load.num_prompts, NUM_PROMPTS);
+    line.asked("--max-concurrency", load.max_concurrency);
+    line.asked("--request-rate", load.request_rate);
+    match load.num_iters_warmup {
+        Some(0) => {}
+        Some(n) => line.need("--num-warmups", Some(n.to_string())),
+        None if line.ours("--num-warmups", Some(NUM_WARMUPS.to_string())) => {}
+        None => line
+            .notes
+            .push("this release has no warm-up requests but its one test request".to_owned()),
+    }
+    // The output length is a length and not a limit.
+    line.ours("--ignore-eos", None);
+    line.asked("--seed", load.seed);
+    line.ours(
+        "--percentile-metrics",
+        Some("ttft,tpot,itl,e2el".to_owned()),
+    );
+    line.ours("--metric-percentiles", Some("50,90,95,99".to_owned()));
+    let mut idle: Vec<String> = engine_flags(job.settings)
+        .into_iter()
+        .map(|f| f.flag.to_owned())
+        .collect();
+    idle.extend(
+        job.extra_engine_args
+            .iter()
+            .filter(|a| a.starts_with('-') && !trusts(a))
+            .cloned(),
+    );
+    if !idle.is_empty() {
+        let verb = if idle.len() == 1 { "has" } else { "have" };
+        line.notes.push(format!(
+            "the server is already running; {} {verb} no effect",
+            idle.join(", ")
+        ));
+    }
+    line.no_effect(&[
+        ("batch size", load.batch_size.is_some()),
+        ("number of iterations", load.num_iters.is_some()),
+    ]);
+}
+
+/// A command line in the making.
+struct Line {
+    help: Help,
+    kind: BenchKind,
+    argv: Vec<String>,
+    unknown: Vec<&'static str>,
+    notes: Vec<String>,
+}
+
+impl Line {
+    fn new(kind: BenchKind, help: Option<&str>) -> Line {
+        let read = help.and_then(Help::read);
+        let notes = match &read {
+            Some(_) => Vec::new(),
+            None => vec![format!(
+                "the flags of the installed `vllm bench {}` could not be read; those of 0.32 are assumed",
+                kind.as_str()
+            )],
+        };
+        let argv = ["vllm", "bench", kind.as_str()].map(str::to_owned).to_vec();
+        Line {
+            help: read.unwrap_or(Help::Newest),
+            kind,
+            argv,
+            unknown: Vec::new(),
+            notes,
+        }
+    }
+
+    /// A flag that the request cannot do without.
+    fn need(&mut self, flag: &'static str, value: Option<String>) {
+        if !self.ours(flag, value) {
+            self.unknown.push(flag);
+        }
+    }
+
+    /// A flag that the user asked for, if so.
+    fn asked(&mut self, flag: &'static str, value: Option<impl ToString>) {
+        if let Some(value) = value {
+            self.need(flag, Some(value.to_string()));
+        }
+    }
+
+    /// The same with a value of ours where the user has none.
+    fn asked_or(&mut self, flag: &'static str, value: Option<u32>, ours: u32) {
+        match value {
+            Some(value) => self.need(flag, Some(value.to_string())),
+            None => {
+                self.ours(flag, Some(ours.to_string()));
+            }
+        }
+    }
+
+    /// A flag that only improves the bench; left out where it is unknown.
+    fn ours(&mut self, flag: &'static str, value: Option<String>) -> bool {
+        let known = self.help.knows(flag);
+        if known {
+            self.argv.push(flag.to_owned());
+            self.argv.extend(value);
+        }
+        known
+    }
+
+    /// Random prompts of the lengths asked for. `--random-range-ratio` is left alone: its default
+    /// means fixed lengths in every release, while its values changed their meaning in 0.9.
+    fn random_dataset(&mut self, load: &Workload) {
+        if self.help.offers("--dataset-name", "random") {
+            self.ours("--dataset-name", Some("random".to_owned()));
+        }
+        // Where both are known the long one must be used: its default (1024) beats the short one.
+        for (long, short, tokens) in [
+            ("--random-input-len", "--input-len", load.input_len),
+            ("--random-output-len", "--output-len", load.output_len),
+        ] {
+            let flag = if self.help.knows(long) { long } else { short };
+            self.need(flag, Some(tokens.to_string()));
+        }
+    }
+
+    /// Seed and engine settings of a bench that runs the engine itself.
+    fn engine(&mut self, job: &BenchJob<'_>) {
+        self.asked("--seed", job.workload.seed);
+        for EngineFlag { flag, value } in engine_flags(job.settings) {
+            self.need(flag, value);
+        }
+    }
+
+    fn no_effect(&mut self, asked: &[(&str, bool)]) {
+        for (what, _) in asked.iter().filter(|(_, asked)| *asked) {
+            self.notes.push(format!(
+                "the {} bench has no {what}; it was ignored",
+                self.kind.as_str()
+            ));
+        }
+    }
+
+    fn finish(self, kind: BenchKind, result_path: String) -> Result<BenchPlan, PlanError> {
+        if !self.unknown.is_empty() {
+            let bench = format!("vllm bench {}", kind.as_str());
+            return Err(PlanError::UnknownFlags {
+                bench,
+                flags: self.unknown.join(", "),
+            });
+        }
+        Ok(BenchPlan {
+            argv: self.argv,
+            env: Vec::new(),
+            result_path,
+            notes: self.notes,
+        })
+    }
+}
+
+#[cfg(test)]
+#[path = "bench_tests.rs"]
+mod tests;

@@ -1,0 +1,187 @@
+//! Which lines may carry something: one pass over the bytes, before anything is parsed.
+
+use aho_corasick::{AhoCorasick, MatchKind, packed};
+use std::sync::LazyLock;
+
+/// What a line may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Candidate {
+    /// Nothing of interest.
+    Nothing,
+    /// The periodic statistics, and nothing else.
+    Statistics,
+    /// A message that is worth parsing.
+    Message,
+}
+
+/// The mark of a statistics line: the one kind of interesting line that a serving log is full of.
+const STATISTICS: &str = "cache usage: ";
+
+/// Words that every line of interest holds one of, and busy lines (requests, statistics, progress
+/// bars) hold none of. Four bytes and up, not over 64 of them: then the search is vectorised.
+const WORDS: &[&str] = &[
+    STATISTICS,
+    " GiB",
+    " MiB",
+    "weights took",
+    "weights take",
+    "loading took",
+    "emory profiling",
+    "total_gpu_memory",
+    "cache size",
+    "Maximum concurrency",
+    " blocks: ",
+    "num_gpu_blocks",
+    "LLM engine (",
+    "version ",
+    "  model ",
+    "non-default args",
+    "Namespace(",
+    "backend",
+    "in world size",
+    "ax model len",
+    "max seq len",
+    "lock size",
+    "block-size",
+    "to load model",
+    "Loading model from",
+    "Loading drafter",
+    "startup complete",
+    "Uvicorn running",
+    "server process",
+    "init engine (",
+    "Graph capturing",
+    "Error",
+    "error: ",
+    "error, ",
+    "Exception",
+    "above exception",
+    "ut of memory",
+    "OOM on device",
+    "died",
+    "exited unexpectedly",
+    "failed to start",
+    "EngineCore e",
+    "preempt",
+    "padding layers",
+    "mamba page size",
+    "KVCACHE_SPACE",
+    "hutting down",
+    "shutdown]",
+    "gpu-memory-util",
+    "gpu_memory_util",
+    "store kv cache",
+    "scaling factor",
+    "KV cache format",
+    "LinearMethod",
+    "nvfp4.py",
+    "vailable memory",
+    "estimated maximum",
+    "detected platform",
+    "(Worker",
+    "llmWorker",
+    "vllm serve",
+    "SIGTERM",
+    "Segfault",
+    "% Completed",
+];
+
+/// A search for [`WORDS`].
+pub struct Filter {
+    search: Search,
+}
+
+enum Search {
+    Packed(packed::Searcher),
+    // On processors without the vector instructions that `packed` needs.
+    Automaton(AhoCorasick),
+}
+
+static FILTER: LazyLock<Option<Filter>> = LazyLock::new(Filter::new);
+
+impl Filter {
+    /// The filter, made once. `None` only if the words were not searchable: then every line counts
+    /// as a message, which is slow and right.
+    pub fn shared() -> Option<&'static Filter> {
+        FILTER.as_ref()
+    }
+
+    fn new() -> Option<Filter> {
+        let packed = packed::Config::new()
+            .match_kind(packed::MatchKind::LeftmostFirst)
+            .builder()
+            .extend(WORDS)
+            .build();
+        let search = match packed {
+            Some(searcher) => Search::Packed(searcher),
+            None => Search::Automaton(
+                AhoCorasick::builder()
+                    .match_kind(MatchKind::LeftmostFirst)
+                    .build(WORDS)
+                    .ok()?,
+            ),
+        };
+        Some(Filter { search })
+    }
+
+    /// What `line` may hold.
+    pub fn candidate(&self, line: &[u8]) -> Candidate {
+        let mut statistics = false;
+        let mut from = 0;
+        while let Some((word, end)) = self.find(&line[from..]) {
+            if word != 0 {
+                return Candidate::Message;
+            }
+            statistics = true;
+            from += end;
+        }
+        if statistics {
+            Candidate::Statistics
+        } else {
+            Candidate::Nothing
+        }
+    }
+
+    fn find(&self, text: &[u8]) -> Option<(usize, usize)> {
+        match &self.search {
+            Search::Packed(s) => s.find(text).map(|m| (m.pattern().as_usize(), m.end())),
+            Search::Automaton(s) => s.find(text).map(|m| (m.pattern().as_usize(), m.end())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn busy_lines_are_passed_over() {
+        let filter = Filter::shared().unwrap();
+        for line in [
+            r#"INFO:     127.0.0.1:34574 - "POST /v1/completions HTTP/1.1" 200 OK"#,
+            "Processed prompts:  80%|████████  | 32/40 [00:00<00:00, 312.47it/s, est. speed input: 505.70 toks/s]",
+            "(APIServer pid=1) INFO 11-21 01:33:08 [logger.py:40] Received request cmpl-1: prompt: 'Hello', params: SamplingParams(n=1)",
+            "Capturing CUDA graphs (decode, FULL): 100%|██████████| 35/35 [00:09<00:00,  3.57it/s]",
+        ] {
+            assert_eq!(
+                filter.candidate(line.as_bytes()),
+                Candidate::Nothing,
+                "{line}"
+            );
+        }
+        let statistics = "(APIServer pid=1) INFO 11-21 01:33:08 [loggers.py:335] Engine 000: Avg prompt throughput: 256.1 tokens/s, Avg generation throughput: 128.0 tokens/s, Running: 0 reqs, Waiting: 0 reqs, GPU KV cache usage: 0.0%, Prefix cache hit rate: 0.0%";
+        assert_eq!(
+            filter.candidate(statistics.as_bytes()),
+            Candidate::Statistics
+        );
+        let glued = format!("{statistics}\rINFO 1 [a.py:1] Available KV cache memory: 2.0 GiB");
+        assert_eq!(filter.candidate(glued.as_bytes()), Candidate::Message);
+    }
+
+    #[test]
+    fn the_search_stays_vectorised() {
+        // A 65th word would silently fall back to the slow search.
+        assert!(WORDS.len() <= 64, "{}", WORDS.len());
+        assert!(WORDS.iter().all(|w| w.len() >= 4));
+    }
+}

@@ -1,0 +1,185 @@
+//! What a reader of the log should be told besides the figures. Few, and only what is certain.
+
+use super::run::Run;
+use super::trouble::Witness;
+use crate::engine::facts::{EngineStep, FactValue, Finding, Severity};
+
+const GIB: f64 = 1_073_741_824.0;
+
+/// The findings of a start.
+pub fn of(run: &Run) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if let Some(witness) = run.trouble.lack_of_memory() {
+        let step = reached(run);
+        findings.push(finding(
+            "oom",
+            Severity::Error,
+            format!("the engine ran out of memory {step}"),
+            Some(&witness.quote),
+        ));
+    }
+    death(run, &mut findings);
+    if let Some((count, witness)) = &run.trouble.preemptions {
+        findings.push(finding(
+            "preemption_seen",
+            Severity::Warning,
+            format!("requests were thrown out and computed again for lack of KV cache, at least {count} times"),
+            Some(&witness.quote),
+        ));
+    }
+    if let Some(quote) = &run.unscaled_fp8 {
+        findings.push(finding(
+            "kv_cache_fp8_unscaled",
+            Severity::Warning,
+            "the fp8 KV cache runs with scaling factor 1.0: the checkpoint brings no scales"
+                .to_owned(),
+            Some(quote),
+        ));
+    }
+    pool(run, &mut findings);
+    if run.settings.arguments_seen && run.settings.get("gpu_memory_utilization").is_none() {
+        findings.push(finding(
+            "gpu_memory_utilization_default",
+            Severity::Info,
+            "gpu_memory_utilization was not given, so the release's default holds: 0.90 before 0.21, 0.92 since".to_owned(),
+            None,
+        ));
+    }
+    for key in [
+        "tensor_parallel_size",
+        "pipeline_parallel_size",
+        "data_parallel_size",
+    ] {
+        if run.settings.is_inferred(key) {
+            findings.push(finding(
+                "parallel_size_inferred",
+                Severity::Info,
+                format!(
+                    "{key} was concluded from the ranks that printed something; more may exist"
+                ),
+                None,
+            ));
+        }
+    }
+    findings
+}
+
+/// The log holds several starts.
+pub fn restarted(earlier: u32) -> Finding {
+    finding(
+        "engine_restarted",
+        Severity::Warning,
+        format!(
+            "the log holds {} starts of the engine; facts and steps are those of the last one",
+            earlier.saturating_add(1)
+        ),
+        None,
+    )
+}
+
+fn death(run: &Run, findings: &mut Vec<Finding>) {
+    let trouble = &run.trouble;
+    let cause = |w: &Witness| run.root_cause().unwrap_or_else(|| w.quote.clone());
+    let failed_to_start = trouble.start_failed().filter(|_| !run.is_ready());
+    let (code, message, witness) = match (failed_to_start, &trouble.fatal) {
+        (Some(wrapper), _) => (
+            "engine_failed_to_start",
+            "the engine failed to start",
+            wrapper,
+        ),
+        (None, Some(fatal)) => ("engine_died", "the engine died", fatal),
+        (None, None) => return,
+    };
+    findings.push(finding(
+        code,
+        Severity::Error,
+        message.to_owned(),
+        Some(&cause(witness)),
+    ));
+}
+
+fn pool(run: &Run, findings: &mut Vec<Finding>) {
+    // VLLM_CPU_KVCACHE_SPACE silently beats --kv-cache-memory-bytes.
+    if let Some(FactValue::Int(asked)) = run.settings.get("kv_cache_memory_bytes")
+        && let Some(got) = run.readings.of("kv_cache_gib").first()
+        && (*asked as f64 / GIB - got.value).abs() > 0.01 + 0.01 * got.value.abs()
+    {
+        findings.push(finding(
+            "kv_cache_memory_bytes_not_used",
+            Severity::Warning,
+            format!(
+                "kv_cache_memory_bytes asks for {asked} bytes, but the pool has {} GiB",
+                got.value
+            ),
+            Some(&got.quote),
+        ));
+    }
+    let smallest = |key: &str| {
+        run.readings
+            .of(key)
+            .into_iter()
+            .map(|r| r.value)
+            .min_by(f64::total_cmp)
+    };
+    if let (Some(tokens), Some(blocks), Some(FactValue::Int(size))) = (
+        smallest("kv_cache_tokens"),
+        smallest("num_gpu_blocks"),
+        run.settings.get("block_size"),
+    ) {
+        let product = blocks * *size as f64;
+        // With context parallelism the tokens are those of all ranks; a hybrid model's attention
+        // block size is another key, so it does not get here.
+        let comparable = run.settings.get("kv_cache_tokens_of_all_ranks").is_none();
+        if comparable && (tokens - product).abs() > 0.01 * product.max(1.0) {
+            findings.push(finding(
+                "kv_cache_size_disagrees",
+                Severity::Warning,
+                format!("the log says {tokens} tokens of KV cache, but {blocks} blocks of {size} tokens are {product}"),
+                None,
+            ));
+        }
+    }
+    if let Some(concurrency) = run
+        .readings
+        .of("max_concurrency")
+        .into_iter()
+        .min_by(|a, b| a.value.total_cmp(&b.value))
+        && concurrency.value < 1.0
+    {
+        findings.push(finding(
+            "one_request_does_not_fit",
+            Severity::Warning,
+            format!(
+                "the KV pool holds {} of one request of the longest length",
+                concurrency.value
+            ),
+            Some(&concurrency.quote),
+        ));
+    }
+}
+
+/// Where the start had come to.
+fn reached(run: &Run) -> &'static str {
+    if run.is_ready() {
+        "while serving"
+    } else if run.passed(EngineStep::GraphsCaptured) || run.passed(EngineStep::KvCacheAllocated) {
+        "while warming up"
+    } else if run.passed(EngineStep::Profiled) {
+        "when the KV cache was to be allocated"
+    } else if run.passed(EngineStep::WeightsLoaded) {
+        "while its memory was profiled"
+    } else if run.passed(EngineStep::LoadingWeights) {
+        "while it loaded weights"
+    } else {
+        "before it loaded weights"
+    }
+}
+
+fn finding(code: &str, severity: Severity, message: String, quote: Option<&str>) -> Finding {
+    Finding {
+        code: code.to_owned(),
+        severity,
+        message,
+        quote: quote.map(str::to_owned),
+    }
+}

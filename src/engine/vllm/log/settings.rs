@@ -1,0 +1,405 @@
+//! Configuration that the log names: from the engine's banner, the argument line, the command line.
+
+use super::figures::number;
+use super::readings::Line;
+use crate::engine::facts::{Fact, FactValue};
+use std::collections::BTreeMap;
+
+/// How well a line knows a setting; of two lines the higher one is believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Trust {
+    /// Concluded from something else.
+    Inferred,
+    /// Named in passing by a message.
+    Mentioned,
+    /// On the command line.
+    Command,
+    /// Among the arguments that the server repeats.
+    Arguments,
+    /// Said by the component that uses it.
+    Used,
+    /// In the engine's own configuration.
+    Banner,
+    /// Changed afterwards by the engine.
+    Adjusted,
+}
+
+/// Settings read so far.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    by_key: BTreeMap<&'static str, (Trust, Fact)>,
+    /// Continuation lines that a banner may still have.
+    banner_lines_left: u32,
+    /// Whether the line of non-default arguments was seen.
+    pub arguments_seen: bool,
+    /// Whether a draft model is configured.
+    pub speculative: bool,
+}
+
+/// Banner: key there, key here.
+const BANNER_KEYS: &[(&str, &str)] = &[
+    ("model", "model"),
+    ("dtype", "dtype"),
+    ("quantization", "quantization"),
+    ("kv_cache_dtype", "kv_cache_dtype"),
+    ("max_seq_len", "max_model_len"),
+    ("tensor_parallel_size", "tensor_parallel_size"),
+    ("pipeline_parallel_size", "pipeline_parallel_size"),
+    ("data_parallel_size", "data_parallel_size"),
+    (
+        "decode_context_parallel_size",
+        "decode_context_parallel_size",
+    ),
+    ("enforce_eager", "enforce_eager"),
+    ("device_config", "device"),
+    ("served_model_name", "served_model_name"),
+    ("enable_prefix_caching", "enable_prefix_caching"),
+    ("chunked_prefill_enabled", "enable_chunked_prefill"),
+    ("enable_chunked_prefill", "enable_chunked_prefill"),
+];
+
+/// Argument line: keys as they are here.
+const ARGUMENT_KEYS: &[&str] = &[
+    "model",
+    "dtype",
+    "quantization",
+    "kv_cache_dtype",
+    "max_model_len",
+    "tensor_parallel_size",
+    "pipeline_parallel_size",
+    "data_parallel_size",
+    "decode_context_parallel_size",
+    "gpu_memory_utilization",
+    "enforce_eager",
+    "served_model_name",
+    "block_size",
+    "swap_space",
+    "cpu_offload_gb",
+    "kv_cache_memory_bytes",
+    "num_gpu_blocks_override",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "enable_prefix_caching",
+    "enable_chunked_prefill",
+];
+
+impl Settings {
+    /// Takes a value unless a better source gave one. Of equal sources the first one holds.
+    pub fn set(
+        &mut self,
+        key: &'static str,
+        value: FactValue,
+        trust: Trust,
+        line: &Line<'_>,
+        needle: &str,
+    ) {
+        // No name is that long; it is a log gone wrong.
+        if matches!(&value, FactValue::Text(text) if text.len() > 1024) {
+            return;
+        }
+        match self.by_key.get(key) {
+            Some((known, _)) if *known >= trust && trust != Trust::Adjusted => {}
+            _ => {
+                let fact = Fact {
+                    value,
+                    quote: line.quote(needle),
+                    at_ns: line.at,
+                };
+                self.by_key.insert(key, (trust, fact));
+            }
+        }
+    }
+
+    /// A count, when there is one.
+    pub fn set_count(
+        &mut self,
+        key: &'static str,
+        value: Option<f64>,
+        trust: Trust,
+        line: &Line<'_>,
+        needle: &str,
+    ) {
+        if let Some(value) = value {
+            self.set(key, FactValue::Int(value as i64), trust, line, needle);
+        }
+    }
+
+    /// Takes a size concluded from the ranks seen so far, which grows as higher ranks are seen.
+    pub fn infer_size(&mut self, key: &'static str, size: u32, line: &Line<'_>) {
+        if self
+            .by_key
+            .get(key)
+            .is_none_or(|(known, _)| *known == Trust::Inferred)
+        {
+            self.by_key.remove(key);
+            self.set(
+                key,
+                FactValue::Int(i64::from(size)),
+                Trust::Inferred,
+                line,
+                "",
+            );
+        }
+    }
+
+    /// Whether a value was concluded, not said.
+    pub fn is_inferred(&self, key: &str) -> bool {
+        self.by_key
+            .get(key)
+            .is_some_and(|(trust, _)| *trust == Trust::Inferred)
+    }
+
+    /// The settings as facts.
+    pub fn facts(&self) -> impl Iterator<Item = (&'static str, &Fact)> {
+        self.by_key.iter().map(|(key, (_, fact))| (*key, fact))
+    }
+
+    /// The value of a setting.
+    pub fn get(&self, key: &str) -> Option<&FactValue> {
+        self.by_key.get(key).map(|(_, fact)| &fact.value)
+    }
+
+    /// Whether a banner is going on: some copies break it into many lines.
+    pub fn banner_open(&self) -> bool {
+        self.banner_lines_left > 0
+    }
+
+    /// Reads a banner, an argument line or a command line.
+    pub fn read(&mut self, line: &Line<'_>) {
+        let text = line.text;
+        if let Some(at) = text
+            .find("Initializing a")
+            .filter(|at| text[*at..].contains("LLM engine ("))
+        {
+            self.banner(line, at);
+            // Whole banners name the device; one that does not is broken over lines.
+            self.banner_lines_left = if text.contains("device_config=") {
+                0
+            } else {
+                40
+            };
+        } else if let Some(at) = text.find("non-default args: ") {
+            self.arguments_seen = true;
+            self.arguments(line, at, "': ", "'");
+        } else if let Some(at) = text.find("args: Namespace(") {
+            self.arguments_seen = true;
+            self.arguments(line, at, "=", "");
+        } else if let Some(at) = text.find("vllm serve ") {
+            self.command(line, at);
+        }
+    }
+
+    /// Reads a line below an open banner. `record` tells that it begins a record of its own.
+    pub fn continue_banner(&mut self, line: &Line<'_>, record: bool) {
+        if record {
+            self.banner_lines_left = 0;
+            return;
+        }
+        self.banner_lines_left -= 1;
+        self.banner(line, 0);
+        if line.text.contains("device_config=") {
+            self.banner_lines_left = 0;
+        }
+    }
+
+    fn banner(&mut self, line: &Line<'_>, at: usize) {
+        let text = &line.text[at..];
+        for (theirs, ours) in BANNER_KEYS {
+            if let Some((value, _)) = value_of(text, theirs, "=", "") {
+                self.take(
+                    ours,
+                    value,
+                    Trust::Banner,
+                    line,
+                    &format!("{theirs}={value}"),
+                );
+            }
+        }
+        if let Some((value, _)) = value_of(text, "speculative_config", "=", "")
+            && value != "None"
+        {
+            self.speculative = true;
+        }
+    }
+
+    fn arguments(&mut self, line: &Line<'_>, at: usize, separator: &str, mark: &str) {
+        let text = &line.text[at..];
+        for key in ARGUMENT_KEYS {
+            if let Some((value, _)) = value_of(text, key, separator, mark) {
+                self.take(
+                    key,
+                    value,
+                    Trust::Arguments,
+                    line,
+                    &format!("{key}{separator}"),
+                );
+            }
+        }
+        // `vllm serve MODEL` of old leaves `model` at its default beside the model_tag.
+        if let Some((value, _)) = value_of(text, "model_tag", separator, mark)
+            && value != "None"
+        {
+            self.by_key
+                .retain(|key, (trust, _)| *key != "model" || *trust > Trust::Arguments);
+            self.take("model", value, Trust::Arguments, line, "model_tag");
+        }
+        if value_of(text, "speculative_config", separator, mark).is_some_and(|(v, _)| v != "None") {
+            self.speculative = true;
+        }
+    }
+
+    /// A command that a script repeated: `vllm serve MODEL --flag value`.
+    fn command(&mut self, line: &Line<'_>, at: usize) {
+        // Prose speaks of `vllm serve` as well; a command stands alone or behind a prompt or time.
+        if !line.text[..at]
+            .trim_end()
+            .chars()
+            .next_back()
+            .is_none_or(|c| matches!(c, ']' | '$' | '+' | '#'))
+        {
+            return;
+        }
+        let mut words = line.text[at + "vllm serve ".len()..].split_whitespace();
+        let Some(model) = words.next().filter(|m| !m.starts_with(['-', '['])) else {
+            return;
+        };
+        self.take("model", model, Trust::Command, line, "vllm serve ");
+        while let Some(flag) = words.next() {
+            let Some(name) = flag.strip_prefix("--") else {
+                continue;
+            };
+            let (name, value) = match name.split_once('=') {
+                Some((name, value)) => (name, value),
+                None => (
+                    name,
+                    words
+                        .clone()
+                        .next()
+                        .filter(|v| !v.starts_with("--"))
+                        .unwrap_or("True"),
+                ),
+            };
+            let name = name.replace('-', "_");
+            if let Some(key) = ARGUMENT_KEYS.iter().find(|k| **k == name) {
+                self.take(key, value, Trust::Command, line, flag);
+            }
+        }
+    }
+
+    fn take(
+        &mut self,
+        key: &'static str,
+        value: &str,
+        trust: Trust,
+        line: &Line<'_>,
+        needle: &str,
+    ) {
+        let value = value.trim().trim_matches(['\'', '"']);
+        if value.is_empty() || value == "None" {
+            return;
+        }
+        let value = match key {
+            "dtype" => FactValue::Text(value.trim_start_matches("torch.").to_owned()),
+            "model" | "quantization" | "kv_cache_dtype" | "device" | "served_model_name" => {
+                FactValue::Text(value.to_owned())
+            }
+            _ => match (value, number(value)) {
+                ("True", _) => FactValue::Bool(true),
+                ("False", _) => FactValue::Bool(false),
+                (_, Some((n, ""))) if n.whole => FactValue::Int(n.value as i64),
+                (_, Some((n, ""))) => FactValue::Float(n.value),
+                _ => return,
+            },
+        };
+        // `auto` is a wish, not a type.
+        if trust < Trust::Banner && key == "dtype" && value == FactValue::Text("auto".to_owned()) {
+            return;
+        }
+        self.set(key, value, trust, line, needle);
+    }
+}
+
+/// The value of `key` in a Python repr: `key=value` or `'key': value`, and where it stands.
+fn value_of<'a>(text: &'a str, key: &str, separator: &str, mark: &str) -> Option<(&'a str, usize)> {
+    let needle = format!("{mark}{key}{separator}");
+    let mut from = 0;
+    let start = loop {
+        let at = from + text[from..].find(&needle)?;
+        let before = text[..at].chars().next_back();
+        if before.is_none_or(|c| !(c.is_alphanumeric() || c == '_')) {
+            break at + needle.len();
+        }
+        from = at + needle.len();
+    };
+    let rest = &text[start..];
+    let value = rest.trim_start_matches('[');
+    let end = match value.chars().next()? {
+        quote @ ('\'' | '"') => value[1..].find(quote).map_or(value.len(), |i| i + 2),
+        _ => value.find([',', ')', '}', ']', ' ']).unwrap_or(value.len()),
+    };
+    Some((&value[..end], start))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::vllm::log::origin::Origin;
+
+    fn read(texts: &[&str]) -> BTreeMap<&'static str, FactValue> {
+        let mut settings = Settings::default();
+        for (no, text) in texts.iter().enumerate() {
+            settings.read(&Line {
+                text,
+                origin: Origin::default(),
+                at: None,
+                no: no as u64,
+            });
+        }
+        settings
+            .facts()
+            .map(|(k, f)| (k, f.value.clone()))
+            .collect()
+    }
+
+    #[test]
+    fn nested_objects_do_not_shadow_the_engine() {
+        let facts = read(&[
+            "Initializing a V1 LLM engine (v0.25.0) with config: model='/m', speculative_config=SpeculativeConfig(method='mtp', model='/draft'), dtype=torch.bfloat16, max_seq_len=8192, quantization=None, quantization_config=None, kv_cache_dtype=fp8, device_config=cuda",
+        ]);
+        assert_eq!(facts["model"], FactValue::Text("/m".into()));
+        assert_eq!(facts["dtype"], FactValue::Text("bfloat16".into()));
+        assert_eq!(facts["kv_cache_dtype"], FactValue::Text("fp8".into()));
+        assert_eq!(facts["max_model_len"], FactValue::Int(8192));
+        assert!(!facts.contains_key("quantization"));
+    }
+
+    #[test]
+    fn the_banner_beats_the_arguments() {
+        let facts = read(&[
+            "args: Namespace(model_tag='org/m', model='facebook/opt-125m', dtype='auto', max_model_len=None, gpu_memory_utilization=0.9, block_size=16)",
+            "Initializing an LLM engine (v0.6.2) with config: model='org/m', dtype=torch.float16, max_seq_len=4096, device_config=cuda",
+        ]);
+        assert_eq!(facts["model"], FactValue::Text("org/m".into()));
+        assert_eq!(facts["gpu_memory_utilization"], FactValue::Float(0.9));
+        assert_eq!(facts["block_size"], FactValue::Int(16));
+        assert_eq!(facts["max_model_len"], FactValue::Int(4096));
+    }
+
+    #[test]
+    fn a_key_is_a_whole_word() {
+        let facts = read(&[
+            "Initializing an LLM engine (v0.6.2) with config: kv_cache_dtype=fp8, dtype=torch.float16, device_config=cuda",
+        ]);
+        assert_eq!(facts["dtype"], FactValue::Text("float16".into()));
+    }
+
+    #[test]
+    fn prose_about_the_command_is_no_command() {
+        assert!(read(&["Scale-out endpoints are disabled. Restart vllm serve with --enable-scale-out to enable them."]).is_empty());
+        let facts = read(&[
+            "[2025-01-05 11:32:46] vllm serve org/m --tensor-parallel-size 8 --gpu-memory-utilization 0.95",
+        ]);
+        assert_eq!(facts["tensor_parallel_size"], FactValue::Int(8));
+        assert_eq!(facts["gpu_memory_utilization"], FactValue::Float(0.95));
+    }
+}

@@ -1,0 +1,452 @@
+//! What went wrong: the root cause of a failed start or a death, out of memory, preemption.
+
+use super::figures::{after, number_after};
+use super::readings::Line;
+use super::text::{Level, record};
+use crate::capture::AtNs;
+
+/// How well a line explains a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Weight {
+    /// Warns of what probably happened.
+    Hint,
+    /// Follows from the failure of another process.
+    Consequence,
+    /// A process is gone, nobody knows why.
+    Death,
+    /// An error of its own.
+    Cause,
+    /// An error that names the memory it lacked.
+    Memory,
+}
+
+/// A line that explains a failure.
+#[derive(Debug, Clone)]
+pub struct Witness {
+    /// The line.
+    pub quote: String,
+    /// When it was written.
+    pub at: Option<AtNs>,
+    no: u64,
+}
+
+/// Trouble seen so far.
+#[derive(Debug, Clone, Default)]
+pub struct Trouble {
+    cause: Option<(Weight, Witness)>,
+    /// The kind of failure, where it is a known one.
+    failure: Option<(Weight, String, Witness)>,
+    /// A lack of memory that ended something.
+    pub out_of_memory: Option<Witness>,
+    /// The engine or a process of it is gone.
+    pub fatal: Option<Witness>,
+    /// A wrapper said that the start failed.
+    start_failed: Option<Witness>,
+    /// Sequences were thrown out for lack of KV cache: at least how many, and the line.
+    pub preemptions: Option<(u64, Witness)>,
+    /// The engine's own count since its start, where it prints that.
+    pub preemptions_counted: Option<(u64, Witness)>,
+    /// `Available KV cache memory` was not above zero.
+    nothing_available: Option<Witness>,
+    /// A second exception was raised while the first one was handled.
+    chained: bool,
+    /// A traceback that belongs to one request.
+    request_error: bool,
+    /// Weights were read to their end once.
+    loaded_once: bool,
+    /// The engine core was told to stop and obeys.
+    stopping: bool,
+}
+
+/// Lines that only point at another line.
+const WRAPPERS: &[&str] = &[
+    "Engine core initialization failed",
+    "EngineDeadError",
+    "EngineCore encountered",
+    "EngineCore failed to start",
+    "WorkerProc initialization failed",
+    "WorkerProc failed to start",
+    "WorkerProc hit an exception",
+    "Worker failed with error",
+    "Engine process failed to start",
+    "Engine loop is not running",
+    "Background loop",
+    "Engine background task failed",
+    "RuntimeError: cancelled",
+    "See root cause above",
+    "See stack trace",
+    "see the error above",
+    "SystemExit",
+    "AsyncEngineDeadError",
+    "MQEngineDeadError",
+    "ChildFailedError",
+    "RayTaskError",
+];
+
+/// What a process says because another one failed.
+const CONSEQUENCES: &[&str] = &[
+    "Executor failed",
+    "RPC call to",
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "ConnectionResetError",
+    "BrokenPipeError",
+    "ContextTerminated",
+    "EOFError",
+    "CancelledError",
+    "KeyboardInterrupt",
+    "DistBackendError",
+    "NCCL communicator was aborted",
+    "RayActorError",
+];
+
+impl Trouble {
+    /// Reads a line. `ready`: the engine has served already.
+    pub fn read(&mut self, line: &Line<'_>, ready: bool, speculative: bool) {
+        let (level, message) = record(line.text);
+        self.loaded_once |=
+            line.text.contains("100% Completed") || line.text.contains("Loading drafter model");
+        self.preemption(line);
+        match level {
+            Level::Quiet => {
+                self.request_error = false;
+                self.quiet(line, message);
+                return;
+            }
+            Level::Error => self.request_error = false,
+            Level::Unknown => {}
+        }
+        self.chained |=
+            message.contains("above exception was") || message.contains("of the above exception");
+        if message.contains("Exception in ASGI application")
+            || message.starts_with("Exception ignored in")
+        {
+            self.request_error = true;
+            return;
+        }
+        if self.request_error {
+            return;
+        }
+        if let Some((kind, failure)) = known_failure(message, speculative && self.loaded_once) {
+            if kind == Weight::Memory {
+                self.out_of_memory
+                    .get_or_insert_with(|| witness(line, message));
+            }
+            if self
+                .failure
+                .as_ref()
+                .is_none_or(|(known, ..)| kind > *known)
+            {
+                self.failure = Some((kind, failure.to_owned(), witness(line, message)));
+            }
+        }
+        self.wrapper(line, message);
+        if let Some(weight) = weigh(message) {
+            // After the start, an error record may be about one request only.
+            if weight == Weight::Cause && ready && level == Level::Error && self.fatal.is_none() {
+                self.consider(Weight::Hint, line, message);
+            } else {
+                self.consider(weight, line, message);
+            }
+        }
+    }
+
+    /// The line that explains a failed start or a death.
+    pub fn root_cause(&self, ready: bool) -> Option<&Witness> {
+        let (weight, witness) = self.cause.as_ref()?;
+        // A server that goes on serving has survived the errors of single requests.
+        let died = self.fatal.is_some() || self.start_failed.is_some();
+        (*weight > Weight::Hint || died || !ready).then_some(witness)
+    }
+
+    /// The kind of failure and its line, where there was one.
+    pub fn failure(&self) -> Option<(String, &Witness)> {
+        if let Some((_, failure, witness)) = &self.failure {
+            return Some((failure.clone(), witness));
+        }
+        if let Some(witness) = &self.nothing_available {
+            return Some(("no_memory_for_cache_blocks".to_owned(), witness));
+        }
+        let cause = self
+            .cause
+            .as_ref()
+            .filter(|(weight, _)| *weight >= Weight::Death);
+        match (&self.start_failed, &self.fatal, cause) {
+            (Some(_), _, Some((_, cause))) => Some(("start_failed".to_owned(), cause)),
+            (Some(wrapper), _, None) => Some((
+                "EngineCore failed to start (cause not in the excerpt)".to_owned(),
+                wrapper,
+            )),
+            (None, Some(_), Some((Weight::Death, cause))) => {
+                Some(("process_died".to_owned(), cause))
+            }
+            (None, Some(fatal), _) => Some(("engine_died".to_owned(), fatal)),
+            (None, None, _) => None,
+        }
+    }
+
+    /// Lack of memory, said or shown by a budget below zero.
+    pub fn lack_of_memory(&self) -> Option<&Witness> {
+        self.out_of_memory
+            .as_ref()
+            .or(self.nothing_available.as_ref())
+    }
+
+    /// A wrapper's word that the start failed.
+    pub fn start_failed(&self) -> Option<&Witness> {
+        self.start_failed.as_ref()
+    }
+
+    fn quiet(&mut self, line: &Line<'_>, message: &str) {
+        // vLLM refuses to start on a budget of zero or less; the refusal may be cut off.
+        if let Some(n) = number_after(message, "Available KV cache memory: ")
+            && n.value <= 0.0
+        {
+            self.nothing_available
+                .get_or_insert_with(|| witness(line, message));
+        }
+        self.stopping |= message.contains("EngineCore: trigger received signal");
+        if message.contains("engine core exited unexpectedly") && !self.stopping {
+            self.fatal.get_or_insert_with(|| witness(line, message));
+            self.consider(Weight::Death, line, message);
+        }
+        // A log that stops here was cut by the kernel; this is its last sign.
+        if let Some(rest) = after(message, "Cgroup memory preflight")
+            && number_after(rest, "limit, ").is_some_and(|n| n.value < 0.0)
+        {
+            self.consider(Weight::Hint, line, message);
+        }
+    }
+
+    fn wrapper(&mut self, line: &Line<'_>, message: &str) {
+        for sign in [
+            "EngineCore encountered",
+            "EngineDeadError",
+            "died unexpectedly",
+            "Engine background task failed",
+        ] {
+            if message.contains(sign) {
+                self.fatal.get_or_insert_with(|| witness(line, message));
+            }
+        }
+        for sign in [
+            "EngineCore failed to start",
+            "Engine core initialization failed",
+            "WorkerProc initialization failed",
+            "WorkerProc failed to start",
+            "Engine process failed to start",
+        ] {
+            if message.contains(sign) {
+                self.start_failed
+                    .get_or_insert_with(|| witness(line, message));
+            }
+        }
+    }
+
+    fn preemption(&mut self, line: &Line<'_>) {
+        if let Some(n) = number_after(line.text, "total_num_cumulative_preemption=") {
+            self.preemptions = Some((n.value as u64, witness(line, line.text)));
+            self.preemptions_counted = self.preemptions.clone();
+        }
+    }
+
+    /// Notes the preemptions of a statistics line.
+    pub fn preempted(&mut self, count: u64, line: &Line<'_>) {
+        // One line's count is a lower bound, whether it counts since the start or since the last one.
+        if self.preemptions.as_ref().is_none_or(|(n, _)| count > *n) {
+            self.preemptions = Some((count, witness(line, line.text)));
+        }
+    }
+
+    fn consider(&mut self, weight: Weight, line: &Line<'_>, message: &str) {
+        let better = match &self.cause {
+            None => true,
+            Some((known, _)) if weight > *known => true,
+            // Of a chain of exceptions the last one was written for people.
+            Some((known, old)) => {
+                weight == *known
+                    && ((self.chained
+                        && weight >= Weight::Cause
+                        && line.no.saturating_sub(old.no) < 200)
+                        || (weight == Weight::Hint && self.fatal.is_none()))
+            }
+        };
+        if better {
+            self.cause = Some((weight, witness(line, message)));
+        }
+        self.chained = false;
+    }
+}
+
+/// The message with what stands before it, as a quote.
+fn witness(line: &Line<'_>, message: &str) -> Witness {
+    Witness {
+        quote: line.quote(message),
+        at: line.at,
+        no: line.no,
+    }
+}
+
+/// How well `message` explains a failure; `None` when it is no error.
+fn weigh(message: &str) -> Option<Weight> {
+    if WRAPPERS.iter().any(|w| message.contains(w)) {
+        return None;
+    }
+    if message.contains("died unexpectedly") || message.contains("Segfault encountered") {
+        return Some(Weight::Death);
+    }
+    let error = is_exception(message)
+        || message.starts_with("Value error, ")
+        || message.starts_with("Fatal Python error: ")
+        || is_usage_error(message);
+    if CONSEQUENCES.iter().any(|c| message.contains(c)) {
+        return error.then_some(Weight::Consequence);
+    }
+    if let Some((kind @ Weight::Memory, _)) = known_failure(message, false) {
+        return Some(kind);
+    }
+    // `1 validation error for ModelConfig`: the line below says what is wrong.
+    if error && message.contains("validation error for") {
+        return Some(Weight::Consequence);
+    }
+    error.then_some(Weight::Cause)
+}
+
+/// `module.SomeError: text` or `SomeError`, the last line of a Python traceback.
+fn is_exception(message: &str) -> bool {
+    let class = message.split(':').next().unwrap_or_default();
+    let name = class.rsplit('.').next().unwrap_or_default();
+    class.len() < 120
+        && !class.contains(' ')
+        && class
+            .chars()
+            .all(|c| c.is_alphanumeric() || matches!(c, '.' | '_'))
+        && name.starts_with(|c: char| c.is_ascii_uppercase())
+        && ["Error", "Exception", "Interrupt", "Terminated", "Exit"]
+            .iter()
+            .any(|end| name.ends_with(end))
+}
+
+/// `vllm: error: unrecognized arguments: --x`.
+fn is_usage_error(message: &str) -> bool {
+    message.split_once(": error: ").is_some_and(|(program, _)| {
+        program.len() < 60 && !program.contains(':') && program.split(' ').count() <= 4
+    })
+}
+
+/// The failure that `message` states, where it is a known one; whether it is about memory.
+fn known_failure(message: &str, drafting: bool) -> Option<(Weight, &'static str)> {
+    let memory = [
+        (
+            "No available memory for the cache blocks",
+            "no_memory_for_cache_blocks",
+        ),
+        (
+            "is larger than the maximum number of tokens that can be stored in KV cache",
+            "max_model_len_exceeds_kv_cache",
+        ),
+        (
+            "KV cache is needed, which is larger than the available KV cache memory",
+            "kv_cache_too_small_for_max_model_len",
+        ),
+        (
+            "To serve at least one request with the model",
+            "kv_cache_too_small_for_max_model_len",
+        ),
+        (
+            "on startup is less than desired",
+            "free_memory_below_requested_at_startup",
+        ),
+        (
+            "on kv cache allocation is less than requested",
+            "free_memory_below_requested_for_kv_cache",
+        ),
+        (
+            "out of memory occurred when warming up",
+            "out_of_memory_at_warmup",
+        ),
+        (
+            "memory allocation failed with OOM on device",
+            "out_of_memory",
+        ),
+        ("OutOfMemoryError", "out_of_memory"),
+        ("CUDA out of memory", "out_of_memory"),
+        ("HIP out of memory", "out_of_memory"),
+        ("XPU out of memory", "out_of_memory"),
+        ("CUDA error: out of memory", "out_of_memory"),
+        ("HIP error: out of memory", "out_of_memory"),
+        ("Out of memory! No free blocks", "out_of_memory"),
+        ("can't allocate memory", "out_of_memory"),
+        ("std::bad_alloc", "out_of_memory"),
+        ("Cannot allocate memory", "out_of_memory"),
+    ];
+    if let Some((_, failure)) = memory.iter().find(|(sign, _)| message.contains(sign)) {
+        return Some((Weight::Memory, failure));
+    }
+    let other = [
+        ("Error in memory profiling", "error_in_memory_profiling"),
+        (
+            "Cannot find any safetensors model weights",
+            "model weights not found (not memory)",
+        ),
+        (
+            "Cannot find any model weights",
+            "model weights not found (not memory)",
+        ),
+        (
+            "User-specified max_model_len",
+            "max_model_len_exceeds_model",
+        ),
+        (
+            "Cannot find an appropriate cached snapshot folder",
+            "model_not_found",
+        ),
+        ("is not a valid model identifier", "model_not_found"),
+        (": error: unrecognized arguments", "unrecognized_arguments"),
+    ];
+    let failure = other.iter().find(|(sign, _)| message.contains(sign))?.1;
+    // The target's weights were in already: what is missing is the draft model's.
+    if drafting && failure.starts_with("model weights") {
+        return Some((Weight::Cause, "draft model weights not found (not memory)"));
+    }
+    Some((Weight::Cause, failure))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exceptions_are_told_from_prose() {
+        for message in [
+            "ValueError: x",
+            "torch.OutOfMemoryError: CUDA out of memory.",
+            "AssertionError",
+            "OSError: y",
+        ] {
+            assert!(is_exception(message), "{message}");
+        }
+        for message in [
+            "raise ValueError(",
+            "x.py:138: FutureWarning: y",
+            "Error in memory",
+            "Exception: Call to f failed, see: ValueError: x"
+                .split_at(11)
+                .1,
+            "UserWarning: Both",
+        ] {
+            assert!(!is_exception(message), "{message}");
+        }
+    }
+
+    #[test]
+    fn advice_about_memory_is_no_failure() {
+        for message in [
+            "If out-of-memory error occurs during cudagraph capture, consider decreasing `gpu_memory_utilization`",
+            "The model has a long context length (40960). This may causeOOM during the initial memory profiling phase",
+            "CUDA graphs can take additional 1~3 GiB memory per GPU. If you are running out of memory, consider",
+        ] {
+            assert_eq!(known_failure(message, false), None, "{message}");
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! vLLM: recognising it, its settings, endpoints, benches and log.
+
+mod bench;
+mod bench_result;
+mod endpoints;
+mod help;
+pub mod log;
+mod progress;
+mod recognise;
+mod settings;
+
+pub(super) use bench_result::read as read_bench_result;
+pub(super) use endpoints::{Names, read as read_endpoints};
+pub use log::VllmLogParser;
+
+use super::{
+    BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, LogParser, PlanError,
+    ProbeFacts, ReadError, Recognition, ServeJob, ServePlan, ServerSettings,
+};
+use crate::capture::{ContainerFacts, Probe};
+
+/// vLLM, releases 0.4 to 0.32.
+pub struct Vllm;
+
+impl Engine for Vllm {
+    fn name(&self) -> &'static str {
+        "vllm"
+    }
+
+    fn recognise(&self, facts: &ContainerFacts) -> Option<Recognition> {
+        recognise::recognise(facts)
+    }
+
+    fn settings(&self, facts: &ContainerFacts) -> ServerSettings {
+        settings::read(facts)
+    }
+
+    fn endpoints(&self) -> &'static [&'static str] {
+        &["/health", "/version", "/v1/models", "/metrics"]
+    }
+
+    fn read_probes(&self, probes: &[Probe]) -> ProbeFacts {
+        endpoints::read(probes, &endpoints::VLLM)
+    }
+
+    fn log_parser(&self) -> Box<dyn LogParser> {
+        Box::<VllmLogParser>::default()
+    }
+
+    fn bench_help(&self, kind: BenchKind) -> Option<Vec<String>> {
+        Some(help::question(kind, "--help=all"))
+    }
+
+    fn bench_help_again(&self, kind: BenchKind, first: &str) -> Option<Vec<String>> {
+        // Releases before 0.11 take `all` for a word to search for, or for an error.
+        let another = help::Help::read(first).is_none() && !help::refused(kind, first);
+        another.then(|| help::question(kind, "--help"))
+    }
+
+    fn bench(&self, job: &BenchJob<'_>, help: Option<&str>) -> Result<BenchPlan, PlanError> {
+        bench::plan(job, help)
+    }
+
+    fn read_bench(&self, kind: BenchKind, result: &str) -> Result<BenchResult, ReadError> {
+        bench_result::read(kind, result)
+    }
+
+    fn bench_progress(&self, kind: BenchKind, line: &str) -> Option<BenchProgress> {
+        progress::read(kind, line)
+    }
+
+    fn serve(&self, job: &ServeJob<'_>) -> ServePlan {
+        settings::serve(job)
+    }
+}

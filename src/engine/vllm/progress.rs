@@ -1,0 +1,209 @@
+//! How far a `vllm bench` is, from what it prints: plain lines and tqdm bars.
+
+use crate::engine::{BenchKind, BenchProgress};
+
+/// The part that the line begins, or the step it reports.
+pub fn read(kind: BenchKind, line: &str) -> Option<BenchProgress> {
+    // A bar redraws itself after a carriage return: only its last state counts.
+    let line = line
+        .rsplit(['\r', '\n'])
+        .map(str::trim)
+        .find(|l| !l.is_empty())?;
+    match kind {
+        BenchKind::Latency => latency(line),
+        BenchKind::Throughput => throughput(line),
+        BenchKind::Serve => serve(line),
+    }
+}
+
+fn latency(line: &str) -> Option<BenchProgress> {
+    if line.starts_with("Warming up...") {
+        return Some(BenchProgress::Warmup);
+    }
+    if let Some(bar) = after(line, "Warmup iterations:") {
+        return (bar?.0 == 0).then_some(BenchProgress::Warmup);
+    }
+    measuring_or_step(after(line, "Bench iterations:")?)
+}
+
+fn throughput(line: &str) -> Option<BenchProgress> {
+    // Adding and rendering prompts is in the measured time already.
+    for bar in ["Rendering prompts:", "Adding requests:"] {
+        if let Some(bar) = after(line, bar) {
+            return (bar?.0 == 0).then_some(BenchProgress::Measuring);
+        }
+    }
+    measuring_or_step(after(line, "Processed prompts:")?)
+}
+
+fn serve(line: &str) -> Option<BenchProgress> {
+    // Some releases end the first sentence and begin the second on one line.
+    if line.contains("Starting main benchmark run") {
+        return Some(BenchProgress::Measuring);
+    }
+    if line.starts_with("Starting initial single prompt test run")
+        || line.starts_with("Warming up with ")
+    {
+        return Some(BenchProgress::Warmup);
+    }
+    // The bar has no name. That of the warm-up requests looks the same: steps count only after
+    // the measured part has begun.
+    if !line.starts_with(|c: char| c.is_ascii_digit()) {
+        return None;
+    }
+    let (done, of) = fraction(line)?;
+    Some(BenchProgress::Step { done, of })
+}
+
+/// What the bar of this name shows; outer `None`: another bar, inner: an unreadable one.
+fn after(line: &str, name: &str) -> Option<Option<(u64, u64)>> {
+    // Bars go to stderr and can be glued to what stdout left unfinished.
+    let at = line.rfind(name)?;
+    Some(fraction(&line[at + name.len()..]))
+}
+
+fn measuring_or_step(bar: Option<(u64, u64)>) -> Option<BenchProgress> {
+    match bar? {
+        (0, _) => Some(BenchProgress::Measuring),
+        (done, of) => Some(BenchProgress::Step { done, of }),
+    }
+}
+
+/// ` 20%|██        | 1/5 [00:00<00:02,  1.91it/s]` → 1 of 5.
+fn fraction(bar: &str) -> Option<(u64, u64)> {
+    let (percent, rest) = bar.split_once('%')?;
+    percent.trim().parse::<u8>().ok()?;
+    let counts = rest.rsplit_once('|')?.1.split('[').next()?;
+    let (done, of) = counts.trim().split_once('/')?;
+    Some((done.trim().parse().ok()?, of.trim().parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use BenchProgress::{Measuring, Step, Warmup};
+    use proptest::prelude::*;
+
+    #[test]
+    fn latency_lines() {
+        let read = |line| read(BenchKind::Latency, line);
+        assert_eq!(read("Warming up..."), Some(Warmup));
+        assert_eq!(
+            read("Warmup iterations:   0%|          | 0/2 [00:00<?, ?it/s]"),
+            Some(Warmup)
+        );
+        assert_eq!(
+            read("Warmup iterations:  50%|█████     | 1/2 [00:00<00:00,  1.94it/s]"),
+            None
+        );
+        assert_eq!(
+            read("Bench iterations:   0%|          | 0/5 [00:00<?, ?it/s]"),
+            Some(Measuring)
+        );
+        assert_eq!(
+            read("Bench iterations:  20%|██        | 1/5 [00:00<00:02,  1.91it/s]"),
+            Some(Step { done: 1, of: 5 })
+        );
+        let redrawn = "Bench iterations:   0%|          | 0/5 [00:00<?]\r\rBench iterations: 100%|██████████| 5/5 [00:02<00:00]\r\n";
+        assert_eq!(read(redrawn), Some(Step { done: 5, of: 5 }));
+        assert_eq!(
+            read(
+                "Loading safetensors checkpoint shards: 100% Completed | 1/1 [00:00<00:00, 45.42it/s]"
+            ),
+            None
+        );
+        assert_eq!(read("Avg latency: 0.53 seconds"), None);
+    }
+
+    #[test]
+    fn throughput_lines() {
+        let read = |line| read(BenchKind::Throughput, line);
+        assert_eq!(
+            read("Rendering prompts:   0%|          | 0/40 [00:00<?, ?it/s]"),
+            Some(Measuring)
+        );
+        assert_eq!(
+            read("Rendering prompts:  80%|████████  | 32/40 [00:00<00:00, 312.47it/s]"),
+            None
+        );
+        assert_eq!(
+            read(
+                "Processed prompts:   0%|          | 0/40 [00:00<?, ?it/s, est. speed input: 0.00 toks/s, output: 0.00 toks/s]"
+            ),
+            Some(Measuring)
+        );
+        assert_eq!(
+            read(
+                "Processed prompts: 100%|██████████| 40/40 [00:05<00:00,  4.98s/it, est. speed input: 505.70 toks/s]"
+            ),
+            Some(Step { done: 40, of: 40 })
+        );
+    }
+
+    #[test]
+    fn serve_lines() {
+        let read = |line| read(BenchKind::Serve, line);
+        assert_eq!(
+            read("Starting initial single prompt test run..."),
+            Some(Warmup)
+        );
+        assert_eq!(read("Warming up with 3 requests..."), Some(Warmup));
+        assert_eq!(read("Starting main benchmark run..."), Some(Measuring));
+        assert_eq!(
+            read("Initial test run completed. Starting main benchmark run..."),
+            Some(Measuring)
+        );
+        assert_eq!(
+            read(" 22%|██▎       | 9/40 [00:02<00:06,  5.05it/s]"),
+            Some(Step { done: 9, of: 40 })
+        );
+        assert_eq!(read("10% off | 1/2 [x"), Some(Step { done: 1, of: 2 }));
+        assert_eq!(
+            read("Capturing CUDA graphs: 10%|█ | 1/2 [00:02<00:06]"),
+            None
+        );
+        assert_eq!(read(""), None);
+    }
+
+    /// What a follower that hands over every state of a bar would be told.
+    fn states(kind: BenchKind, output: &str) -> Vec<BenchProgress> {
+        output
+            .split(['\r', '\n'])
+            .filter_map(|line| read(kind, line))
+            .collect()
+    }
+
+    #[test]
+    fn whole_benches() {
+        let told = states(
+            BenchKind::Latency,
+            include_str!("../../../tests/fixtures/vllm/bench-output/latency.log"),
+        );
+        assert_eq!(
+            told[..4],
+            [Warmup, Warmup, Measuring, Step { done: 1, of: 5 }]
+        );
+        assert_eq!(told.last(), Some(&Step { done: 5, of: 5 }));
+        let told = states(
+            BenchKind::Throughput,
+            include_str!("../../../tests/fixtures/vllm/bench-output/throughput.log"),
+        );
+        assert_eq!(told[..3], [Measuring, Measuring, Step { done: 1, of: 40 }]);
+        assert_eq!(told.last(), Some(&Step { done: 40, of: 40 }));
+        let told = states(
+            BenchKind::Serve,
+            include_str!("../../../tests/fixtures/vllm/bench-output/serve.log"),
+        );
+        assert_eq!(told[..3], [Warmup, Measuring, Step { done: 0, of: 40 }]);
+        assert_eq!(told.last(), Some(&Step { done: 40, of: 40 }));
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(line in "\\PC{0,40}|(Bench iterations: |Processed prompts: )?[0-9%|/ \\[\r]{0,30}") {
+            for kind in [BenchKind::Latency, BenchKind::Throughput, BenchKind::Serve] {
+                read(kind, &line);
+            }
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! Whether a container is vLLM's, and where in process 1's command its server begins.
+
+use crate::capture::ContainerFacts;
+use crate::engine::Recognition;
+use crate::engine::argv::basename;
+use crate::engine::command::{Command, commands};
+
+/// Modules that are servers when run with `python -m`.
+const MODULES: &[&str] = &[
+    "vllm.entrypoints.openai.api_server",
+    "vllm.entrypoints.api_server",
+];
+
+/// The same as files, for images that name the file.
+const FILES: &[&str] = &[
+    "vllm/entrypoints/openai/api_server.py",
+    "vllm/entrypoints/api_server.py",
+];
+
+/// Programs that may well have `vllm serve` among their words without running it.
+const TALKERS: &[&str] = &[
+    "echo", "printf", "grep", "pgrep", "pkill", "cat", "ls", "which", "curl", "wget", "docker",
+    "kubectl", "ssh",
+];
+
+/// Variables that vLLM itself reads, set by its images or for it. Not the `VLLM_URL`, `VLLM_HOST`
+/// or `VLLM_API_KEY` that any client of a vLLM elsewhere carries.
+const OWN_ENV: &[&str] = &[
+    "VLLM_USAGE_SOURCE",
+    "VLLM_NO_USAGE_STATS",
+    "VLLM_TARGET_DEVICE",
+    "VLLM_WORKER_MULTIPROC_METHOD",
+    "VLLM_CPU_KVCACHE_SPACE",
+    "VLLM_CPU_OMP_THREADS_BIND",
+    "VLLM_ATTENTION_BACKEND",
+    "VLLM_USE_V1",
+    "VLLM_LOGGING_LEVEL",
+    "VLLM_CONFIG_ROOT",
+    "VLLM_CACHE_ROOT",
+    "VLLM_ENABLE_CUDA_COMPATIBILITY",
+    "VLLM_USE_TRITON_FLASH_ATTN",
+    "VLLM_ENABLE_V1_MULTIPROCESSING",
+];
+
+/// Words in an image's name that make it something about vLLM and not vLLM.
+const ABOUT: &[&str] = &[
+    "router",
+    "exporter",
+    "client",
+    "bench",
+    "benchmark",
+    "gateway",
+    "proxy",
+    "dashboard",
+    "operator",
+    "docs",
+    "monitor",
+    "controller",
+    "ui",
+    "webui",
+    "frontend",
+    "guidellm",
+];
+
+/// The server's command: what was set for it, whether it names its model first, and its flags.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerCommand {
+    /// The simple command it is part of.
+    pub command: Command,
+    /// Index of the first word after `vllm serve` or the module.
+    pub flags_at: usize,
+    /// `vllm serve`, which takes the model as its first word; the module takes `--model` only.
+    pub positional_model: bool,
+}
+
+/// The server that process 1 is, if it is one.
+pub fn server(facts: &ContainerFacts) -> Option<ServerCommand> {
+    for command in commands(&facts.argv, &facts.env) {
+        if let Some((flags_at, positional_model)) = server_words(&command.argv) {
+            return Some(ServerCommand {
+                command,
+                flags_at,
+                positional_model,
+            });
+        }
+    }
+    // Some runtimes report an image's entrypoint apart, and then only flags are left here.
+    let flags_only = facts.argv.first().is_some_and(|w| w.starts_with("--"));
+    (flags_only && image_is_vllm(&facts.image)).then(|| ServerCommand {
+        command: Command {
+            argv: facts.argv.clone(),
+            ..Command::default()
+        },
+        flags_at: 0,
+        positional_model: true,
+    })
+}
+
+fn server_words(argv: &[String]) -> Option<(usize, bool)> {
+    if argv.first().is_some_and(|w| TALKERS.contains(&basename(w))) {
+        return None;
+    }
+    // Any wrapper may stand in front: an init, `numactl`, a profiler, an entrypoint script.
+    (0..argv.len()).find_map(|i| {
+        let word = argv[i].as_str();
+        let next = argv.get(i + 1).map(String::as_str);
+        let after = argv.get(i + 2).map(String::as_str);
+        match (word, next) {
+            (program, Some("serve")) if basename(program) == "vllm" => Some((i + 2, true)),
+            ("-m", Some("vllm" | "vllm.entrypoints.cli.main")) if after == Some("serve") => {
+                Some((i + 3, true))
+            }
+            ("-m", Some(module)) if MODULES.contains(&module) => Some((i + 2, false)),
+            (file, _) if FILES.iter().any(|f| file.ends_with(f)) => Some((i + 1, false)),
+            _ => None,
+        }
+    })
+}
+
+/// Whether the container is vLLM's.
+pub fn recognise(facts: &ContainerFacts) -> Option<Recognition> {
+    if let Some(server) = server(facts) {
+        // Only the last two words: before them anything may stand, even a secret in a variable.
+        let words = &server.command.argv[server.flags_at.saturating_sub(2)..server.flags_at];
+        let evidence = match words.last() {
+            Some(_) => format!("process 1 runs `{}`", words.join(" ")),
+            None => format!("image `{}` was given a server's flags", facts.image),
+        };
+        return Some(Recognition {
+            evidence,
+            serving: true,
+        });
+    }
+    let seen = if image_is_vllm(&facts.image) {
+        format!("image `{}` is named after vLLM", facts.image)
+    } else if let Some(label) = own_label(facts) {
+        format!("label `{label}` names vLLM")
+    } else {
+        // A variable alone is weak: it must not outweigh a process 1 that is something else.
+        let name = OWN_ENV.iter().find(|name| facts.env.contains_key(**name))?;
+        if !is_idle(&facts.argv) {
+            return None;
+        }
+        format!("variable `{name}` is vLLM's own")
+    };
+    let process = match facts.argv.as_slice() {
+        [] => "process 1 is unknown".to_owned(),
+        argv if is_idle(argv) => format!("process 1 (`{}`) is idle", basename(&argv[0])),
+        // It could start a server all the same; only its port can tell.
+        argv => format!(
+            "process 1 (`{}`) is not its server by name",
+            basename(&argv[0])
+        ),
+    };
+    Some(Recognition {
+        evidence: format!("{seen}; {process}"),
+        serving: false,
+    })
+}
+
+fn image_is_vllm(image: &str) -> bool {
+    let repository = image.split('@').next().unwrap_or_default();
+    let name = basename(repository).split(':').next().unwrap_or_default();
+    let words: Vec<&str> = name.split(['-', '_', '.']).collect();
+    words.contains(&"vllm") && !words.iter().any(|w| ABOUT.contains(w))
+}
+
+/// An image label that names vLLM. Labels of compose and the like name services, not contents.
+fn own_label(facts: &ContainerFacts) -> Option<&str> {
+    facts.labels.iter().find_map(|(key, value)| {
+        let title = matches!(
+            key.as_str(),
+            "org.opencontainers.image.title"
+                | "org.opencontainers.image.source"
+                | "org.opencontainers.image.url"
+                | "name"
+        );
+        let own = (title && image_is_vllm(value.trim_end_matches(".git")))
+            || (key == "plimsoll.engine" && value == "vllm");
+        own.then_some(key.as_str())
+    })
+}
+
+/// A process 1 that only keeps the container alive.
+fn is_idle(argv: &[String]) -> bool {
+    let idle = |command: &Command| {
+        let words: Vec<&str> = command.argv.iter().map(|w| basename(w)).collect();
+        let waits = |w: &&str| matches!(*w, "sleep" | "tail" | "pause" | "cat" | "idle");
+        match words.as_slice() {
+            [.., last] if matches!(*last, "bash" | "sh" | "zsh" | "ash" | "dash") => true,
+            [shell, flags @ ..] if matches!(*shell, "bash" | "sh") => {
+                flags.iter().all(|f| f.starts_with('-'))
+            }
+            words => words.iter().any(waits),
+        }
+    };
+    commands(argv, &Default::default()).iter().any(idle)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn facts(image: &str, argv: &[&str]) -> ContainerFacts {
+        ContainerFacts {
+            image: image.to_owned(),
+            argv: argv.iter().map(|w| (*w).to_owned()).collect(),
+            ..ContainerFacts::default()
+        }
+    }
+
+    fn serving(image: &str, argv: &[&str]) -> Option<bool> {
+        recognise(&facts(image, argv)).map(|r| r.serving)
+    }
+
+    #[test]
+    fn servers_in_every_dress() {
+        for argv in [
+            &["vllm", "serve", "m"][..],
+            &["/opt/vllm/bin/vllm", "serve", "m"],
+            &["python3", "/usr/local/bin/vllm", "serve", "m"],
+            &[
+                "python3",
+                "-m",
+                "vllm.entrypoints.openai.api_server",
+                "--model",
+                "m",
+            ],
+            &[
+                "python3",
+                "-u",
+                "-m",
+                "vllm.entrypoints.cli.main",
+                "serve",
+                "m",
+            ],
+            &[
+                "python",
+                "/app/vllm/entrypoints/openai/api_server.py",
+                "--model",
+                "m",
+            ],
+            &["/usr/bin/tini", "-g", "--", "vllm", "serve", "m"],
+            &["dumb-init", "vllm", "serve", "m"],
+            &["/opt/nvidia/nvidia_entrypoint.sh", "vllm", "serve", "m"],
+            &["sh", "-c", "vllm serve m --port 9"],
+            &[
+                "bash",
+                "-lc",
+                "source /env && exec numactl -N0 vllm serve $M",
+            ],
+            &[
+                "tini",
+                "--",
+                "bash",
+                "-c",
+                "A=1 python3 -m vllm.entrypoints.api_server --model m",
+            ],
+        ] {
+            assert_eq!(serving("anything", argv), Some(true), "{argv:?}");
+        }
+        assert_eq!(
+            serving("vllm/vllm-openai:v0.8.5", &["--model", "m"]),
+            Some(true)
+        );
+    }
+
+    #[test]
+    fn idle_containers_with_vllm_inside() {
+        for image in [
+            "vllm/vllm-openai:latest",
+            "rocm/vllm:rocm6.4",
+            "nvcr.io/nvidia/vllm:25.09-py3",
+            "plimsoll/vllm-cpu",
+            "plimsoll-e2e/vllm-cpu",
+            "reg:5000/x/vllm@sha256:00",
+        ] {
+            for argv in [
+                &["sleep", "infinity"][..],
+                &["tail", "-f", "/dev/null"],
+                &["/bin/bash"],
+                &["tini", "--", "bash", "-l"],
+                &["sh", "-c", "while true; do sleep 60; done"],
+                &["vllm", "bench", "serve", "--model", "m"],
+                &["echo", "vllm", "serve"],
+                &[],
+            ] {
+                assert_eq!(serving(image, argv), Some(false), "{image} {argv:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn not_fooled() {
+        let mut nginx = facts("nginx:1.27", &["nginx", "-g", "daemon off;"]);
+        nginx.env = BTreeMap::from([
+            ("VLLM_URL".into(), "http://x".into()),
+            ("VLLM_NO_USAGE_STATS".into(), "1".into()),
+        ]);
+        nginx.labels = BTreeMap::from([("com.docker.compose.service".into(), "vllm".into())]);
+        assert_eq!(recognise(&nginx), None);
+        assert_eq!(serving("vllm/vllm-router:1", &["router"]), None);
+        assert_eq!(serving("org/vllm-exporter", &["/exporter"]), None);
+        assert_eq!(serving("vllm-project/something", &["sleep", "1"]), None);
+        assert_eq!(serving("bench-client", &["vllm", "bench", "serve"]), None);
+        assert_eq!(serving("plain", &["sh", "-c", "echo vllm serve m"]), None);
+        let mut idle = facts("my/llm", &["sleep", "infinity"]);
+        idle.env = BTreeMap::from([("VLLM_URL".into(), "http://x".into())]);
+        assert_eq!(recognise(&idle), None);
+    }
+
+    #[test]
+    fn variables_and_labels() {
+        let mut idle = facts("my/llm", &["sleep", "infinity"]);
+        idle.env = BTreeMap::from([("VLLM_USAGE_SOURCE".into(), "production-docker-image".into())]);
+        let seen = recognise(&idle).unwrap();
+        assert!(
+            !seen.serving && seen.evidence.contains("VLLM_USAGE_SOURCE"),
+            "{seen:?}"
+        );
+        let mut labelled = facts("my/llm", &["python3", "app.py"]);
+        labelled.labels = BTreeMap::from([(
+            "org.opencontainers.image.source".into(),
+            "https://github.com/vllm-project/vllm.git".into(),
+        )]);
+        assert!(!recognise(&labelled).unwrap().serving);
+    }
+}

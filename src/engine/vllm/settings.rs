@@ -1,0 +1,370 @@
+//! What a vLLM server was told, by flag and by variable; and telling one.
+
+use super::recognise;
+use crate::capture::ContainerFacts;
+use crate::engine::argv::{Flags, Grammar};
+use crate::engine::{ServeJob, ServePlan, ServerSettings};
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+static GRAMMAR: LazyLock<Grammar> =
+    LazyLock::new(|| Grammar::from_table(include_str!("flags.txt")));
+
+/// Flags whose values never leave the command line.
+const SECRET: &[&str] = &["api_key", "hf_token"];
+
+/// Flags that vLLM reads as integers with a suffix.
+const HUMAN: &[&str] = &[
+    "max_model_len",
+    "max_num_batched_tokens",
+    "max_num_scheduled_tokens",
+    "max_num_queued_tokens",
+    "kv_cache_memory_bytes",
+];
+
+/// Variables that are not vLLM's and yet change what memory it takes.
+const FOREIGN_ENV: &[&str] = &[
+    "CUDA_VISIBLE_DEVICES",
+    "HIP_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "NVIDIA_VISIBLE_DEVICES",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "PYTORCH_HIP_ALLOC_CONF",
+    "PYTORCH_ALLOC_CONF",
+    "CUDA_LAUNCH_BLOCKING",
+    "HF_HUB_OFFLINE",
+];
+
+/// Settings of the server that process 1 is; of an idle container only its environment.
+pub fn read(facts: &ContainerFacts) -> ServerSettings {
+    let server = recognise::server(facts);
+    let mut env = facts.env.clone();
+    let mut settings = ServerSettings::default();
+    if let Some(server) = server {
+        env.extend(server.command.env.clone());
+        let flags = Flags::read(&server.command.argv[server.flags_at..], &GRAMMAR);
+        read_flags(&flags, server.positional_model, &mut settings);
+    }
+    for (name, value) in &env {
+        if name == "VLLM_API_KEY" {
+            settings.needs_api_key |= !value.is_empty();
+        } else if (name.starts_with("VLLM_") && !looks_secret(name))
+            || FOREIGN_ENV.contains(&name.as_str())
+        {
+            settings.values.insert(name.clone(), value.clone());
+        }
+    }
+    settings
+}
+
+fn read_flags(flags: &Flags, positional_model: bool, settings: &mut ServerSettings) {
+    // Where both are given, `vllm serve` goes by the word and not by `--model`.
+    let tag = if positional_model {
+        flags.positionals.first().map(String::as_str)
+    } else {
+        None
+    };
+    settings.model = tag.or_else(|| flags.value("model")).map(str::to_owned);
+    settings.port = flags.value("port").and_then(|p| p.parse().ok());
+    settings.host = flags.value("host").map(str::to_owned);
+    // With several names the server answers to all and calls itself by the first.
+    settings.served_model_name = flags.value("served_model_name").map(str::to_owned);
+    settings.needs_api_key = flags
+        .get("api_key")
+        .is_some_and(|f| f.values.iter().any(|v| !v.is_empty()));
+    let mut values = BTreeMap::new();
+    for flag in &flags.given {
+        let own = flag.name.split('.').next().unwrap_or_default();
+        if SECRET.contains(&own) {
+            continue;
+        }
+        let text = flag.values.join(" ");
+        let text = if HUMAN.contains(&own) {
+            plain_integer(&text)
+        } else {
+            text
+        };
+        values.insert(flag.name.clone(), text);
+    }
+    if let Some(model) = &settings.model {
+        values.insert("model".to_owned(), model.clone());
+    }
+    settings.values = values;
+}
+
+/// `1k` → 1000, `1K` → 1024, `25.6k` → 25600, as vLLM reads them; `-1` is its `auto`. What it
+/// would refuse stays as it is.
+fn plain_integer(text: &str) -> String {
+    if text == "-1" || text.eq_ignore_ascii_case("auto") {
+        return "auto".to_owned();
+    }
+    let Some(last) = text.chars().last() else {
+        return String::new();
+    };
+    let power = match last.to_ascii_lowercase() {
+        'k' => 1,
+        'm' => 2,
+        'g' => 3,
+        't' => 4,
+        _ => return text.to_owned(),
+    };
+    let number = &text[..text.len() - 1];
+    // Fractions only of decimal units: vLLM refuses `1.5K`.
+    let parsed = if last.is_ascii_uppercase() {
+        number
+            .parse::<u64>()
+            .ok()
+            .and_then(|n| n.checked_mul(1024_u64.pow(power)))
+    } else {
+        number
+            .parse::<f64>()
+            .ok()
+            .map(|n| n * 1000_f64.powi(power as i32))
+            .filter(|n| *n >= 0.0 && *n < u64::MAX as f64)
+            .map(|n| n.round() as u64)
+    };
+    parsed.map_or_else(|| text.to_owned(), |n| n.to_string())
+}
+
+fn looks_secret(name: &str) -> bool {
+    ["KEY", "TOKEN", "SECRET", "PASSWORD"]
+        .iter()
+        .any(|w| name.split('_').any(|part| part == *w))
+}
+
+/// Arguments that make a vLLM image serve.
+///
+/// `--model M` and not the bare word: images up to 0.10 start the module, which takes only the
+/// flag; later ones start `vllm serve`, which takes both.
+pub fn serve(job: &ServeJob<'_>) -> ServePlan {
+    let mut cmd = vec![
+        "--model".to_owned(),
+        job.model.to_owned(),
+        "--port".to_owned(),
+        job.port.to_string(),
+    ];
+    cmd.extend(
+        super::bench::engine_flags(job.settings)
+            .into_iter()
+            .flat_map(|f| f.words()),
+    );
+    cmd.extend(job.extra_engine_args.iter().cloned());
+    ServePlan {
+        cmd,
+        env: Vec::new(),
+        health_path: "/health",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::capture::RequestedSettings;
+
+    fn settings(argv: &[&str]) -> ServerSettings {
+        read(&ContainerFacts {
+            argv: argv.iter().map(|w| (*w).to_owned()).collect(),
+            ..ContainerFacts::default()
+        })
+    }
+
+    fn value<'a>(settings: &'a ServerSettings, key: &str) -> Option<&'a str> {
+        settings.values.get(key).map(String::as_str)
+    }
+
+    #[test]
+    fn a_real_container() {
+        let inspect = include_str!("../../../tests/fixtures/vllm/inspect/docker-inspect-eng3.json");
+        let inspect: serde_json::Value = serde_json::from_str(inspect).unwrap();
+        let texts = |v: &serde_json::Value| -> Vec<String> {
+            v.as_array()
+                .unwrap()
+                .iter()
+                .map(|w| w.as_str().unwrap().to_owned())
+                .collect()
+        };
+        let facts = ContainerFacts {
+            argv: std::iter::once(inspect[0]["Path"].as_str().unwrap().to_owned())
+                .chain(texts(&inspect[0]["Args"]))
+                .collect(),
+            env: texts(&inspect[0]["Config"]["Env"])
+                .iter()
+                .filter_map(|e| e.split_once('=').map(|(k, v)| (k.to_owned(), v.to_owned())))
+                .collect(),
+            ..ContainerFacts::default()
+        };
+        let s = read(&facts);
+        assert_eq!(s.model.as_deref(), Some("/models/tiny-llama"));
+        assert_eq!(s.served_model_name.as_deref(), Some("tiny-llama"));
+        assert_eq!((s.port, s.needs_api_key), (None, false));
+        assert_eq!(value(&s, "enforce_eager"), Some("true"));
+        assert_eq!(value(&s, "max_model_len"), Some("2048"));
+        assert_eq!(value(&s, "kv_cache_memory_bytes"), Some("268435456"));
+        assert_eq!(value(&s, "HF_HUB_OFFLINE"), Some("1"));
+        assert_eq!(value(&s, "VLLM_NO_USAGE_STATS"), Some("1"));
+        assert_eq!(value(&s, "PATH"), None);
+    }
+
+    #[test]
+    fn spellings() {
+        let s = settings(&[
+            "python3",
+            "-m",
+            "vllm.entrypoints.openai.api_server",
+            "--model=org/m",
+            "--served_model_name",
+            "a",
+            "b",
+            "--port=9000",
+            "--host",
+            "0.0.0.0",
+            "-tp",
+            "2",
+            "-pp=3",
+            "-dp4",
+            "-q",
+            "fp8",
+            "--dtype",
+            "half",
+            "--kv-cache-dtype",
+            "fp8",
+            "--gpu-memory-util",
+            "0.5",
+            "--max-model-len",
+            "128K",
+            "--block-size",
+            "32",
+            "--no-enable-prefix-caching",
+            "--kv-cache-memory=1g",
+            "--speculative-config",
+            "{\"model\": \"d\"}",
+            "--config",
+            "/etc/vllm.yaml",
+            "-O3",
+        ]);
+        assert_eq!(s.model.as_deref(), Some("org/m"));
+        assert_eq!(s.served_model_name.as_deref(), Some("a"));
+        assert_eq!((s.port, s.host.as_deref()), (Some(9000), Some("0.0.0.0")));
+        for (key, expected) in [
+            ("served_model_name", "a b"),
+            ("tensor_parallel_size", "2"),
+            ("pipeline_parallel_size", "3"),
+            ("data_parallel_size", "4"),
+            ("quantization", "fp8"),
+            ("dtype", "half"),
+            ("kv_cache_dtype", "fp8"),
+            ("gpu_memory_utilization", "0.5"),
+            ("max_model_len", "131072"),
+            ("block_size", "32"),
+            ("enable_prefix_caching", "false"),
+            ("kv_cache_memory_bytes", "1000000000"),
+            ("speculative_config", "{\"model\": \"d\"}"),
+            ("config", "/etc/vllm.yaml"),
+            ("optimization_level", "3"),
+        ] {
+            assert_eq!(value(&s, key), Some(expected), "{key}");
+        }
+    }
+
+    #[test]
+    fn the_model_of_vllm_serve() {
+        for argv in [
+            &["vllm", "serve", "m", "--enforce-eager"][..],
+            &["vllm", "serve", "--enforce-eager", "m"],
+            &["vllm", "serve", "--model", "m"],
+            &["vllm", "serve", "m", "--model", "other"],
+            &["sh", "-c", "MODEL=m; vllm serve \"$MODEL\" --api-key k"],
+        ] {
+            assert_eq!(settings(argv).model.as_deref(), Some("m"), "{argv:?}");
+        }
+        assert_eq!(
+            settings(&["vllm", "bench", "latency", "--model", "m"]).model,
+            None
+        );
+    }
+
+    #[test]
+    fn keys_are_noticed_and_never_kept() {
+        let s = settings(&[
+            "vllm",
+            "serve",
+            "m",
+            "--api-key",
+            "sk-one",
+            "sk-two",
+            "--hf-token",
+            "hf_x",
+        ]);
+        assert!(s.needs_api_key);
+        let mut facts = ContainerFacts {
+            argv: vec!["sleep".into(), "1".into()],
+            ..ContainerFacts::default()
+        };
+        facts.env = [
+            ("VLLM_API_KEY", "sk-one"),
+            ("VLLM_S3_SECRET", "x"),
+            ("VLLM_CPU_KVCACHE_SPACE", "4"),
+            ("HF_TOKEN", "y"),
+        ]
+        .map(|(k, v)| (k.to_owned(), v.to_owned()))
+        .into();
+        let e = read(&facts);
+        assert!(e.needs_api_key);
+        assert_eq!(
+            e.values.keys().collect::<Vec<_>>(),
+            ["VLLM_CPU_KVCACHE_SPACE"]
+        );
+        for text in [format!("{s:?}"), format!("{e:?}")] {
+            assert!(!text.contains("sk-") && !text.contains("hf_x"), "{text}");
+        }
+    }
+
+    #[test]
+    fn human_integers() {
+        for (text, expected) in [
+            ("1k", "1000"),
+            ("1K", "1024"),
+            ("25.6k", "25600"),
+            ("128K", "131072"),
+            ("1M", "1048576"),
+            ("2g", "2000000000"),
+            ("auto", "auto"),
+            ("-1", "auto"),
+            ("4096", "4096"),
+            ("1.5K", "1.5K"),
+            ("many", "many"),
+            ("é", "é"),
+            ("99999999999999999999T", "99999999999999999999T"),
+            ("", ""),
+        ] {
+            assert_eq!(plain_integer(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn serving_a_model() {
+        let settings = RequestedSettings {
+            dtype: Some("bfloat16".into()),
+            enforce_eager: true,
+            max_model_len: Some(2048),
+            gpu_memory_utilization: Some(0.5),
+            ..RequestedSettings::default()
+        };
+        let plan = serve(&ServeJob {
+            model: "m",
+            port: 8000,
+            settings: &settings,
+            extra_engine_args: &["--x".into()],
+        });
+        assert_eq!(
+            plan.cmd.join(" "),
+            "--model m --port 8000 --dtype bfloat16 --enforce-eager --gpu-memory-utilization 0.5 --max-model-len 2048 --x"
+        );
+        assert_eq!(plan.health_path, "/health");
+        // The flag is still known to the newest release beside its positional word.
+        assert!(
+            include_str!("../../../tests/fixtures/vllm/help/help-serve-all.txt")
+                .contains("\n  --model MODEL ")
+        );
+    }
+}

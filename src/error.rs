@@ -1,0 +1,106 @@
+//! What a failed command tells its caller: an exit code, a sentence, and a way out.
+
+use std::fmt;
+
+/// Exit codes, as documented in the README.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum ExitCode {
+    /// Done.
+    Done = 0,
+    /// A bug in plimsoll.
+    Internal = 1,
+    /// Bad arguments or configuration.
+    Usage = 2,
+    /// The outside world: no Docker, no such container, no GPU though one was asked for.
+    Environment = 3,
+    /// The measured run failed: bench non-zero, engine died, out of memory, deadline.
+    RunFailed = 4,
+    /// Some cells of a sweep failed.
+    Partial = 5,
+    /// Interrupted by the user.
+    Interrupted = 130,
+}
+
+impl From<ExitCode> for std::process::ExitCode {
+    fn from(code: ExitCode) -> Self {
+        std::process::ExitCode::from(code as u8)
+    }
+}
+
+/// A mistake of the user or the world, told with its way out. Anything else is a bug.
+#[derive(Debug)]
+pub struct Failure {
+    /// Exit code.
+    pub code: ExitCode,
+    /// One sentence, lower case, no full stop; the object in backticks.
+    pub message: String,
+    /// What to do about it; each a sentence.
+    pub hints: Vec<String>,
+    /// What caused it.
+    pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl Failure {
+    /// A failure without hints.
+    pub fn new(code: ExitCode, message: impl Into<String>) -> Self {
+        Failure {
+            code,
+            message: message.into(),
+            hints: Vec::new(),
+            source: None,
+        }
+    }
+
+    /// Bad arguments or configuration.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self::new(ExitCode::Usage, message)
+    }
+
+    /// The outside world.
+    pub fn environment(message: impl Into<String>) -> Self {
+        Self::new(ExitCode::Environment, message)
+    }
+
+    /// The measured run.
+    pub fn run(message: impl Into<String>) -> Self {
+        Self::new(ExitCode::RunFailed, message)
+    }
+
+    /// Adds advice.
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hints.push(hint.into());
+        self
+    }
+
+    /// Adds the cause.
+    pub fn caused_by(
+        mut self,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source
+            .as_ref()
+            .map(|s| s.as_ref() as &(dyn std::error::Error + 'static))
+    }
+}
+
+/// The exit code and hints that an error carries, wherever in its chain the [`Failure`] is.
+pub fn verdict(error: &anyhow::Error) -> (ExitCode, Vec<String>) {
+    match error.chain().find_map(|e| e.downcast_ref::<Failure>()) {
+        Some(f) => (f.code, f.hints.clone()),
+        None => (ExitCode::Internal, vec!["this looks like a bug in plimsoll: please report it with the output of `plimsoll doctor`".into()]),
+    }
+}

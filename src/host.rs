@@ -1,0 +1,35 @@
+//! Facts about this host.
+
+use crate::capture::HostFacts;
+use std::fs;
+
+/// What this host says of itself. Docker's part is filled in by whoever asks Docker.
+pub fn facts() -> HostFacts {
+    let uname = rustix::system::uname();
+    let text = |s: &std::ffi::CStr| s.to_string_lossy().into_owned();
+    HostFacts {
+        hostname: text(uname.nodename()),
+        kernel: text(uname.release()),
+        arch: text(uname.machine()),
+        cpus: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
+        memory_bytes: memory_bytes(),
+        docker_version: None,
+        docker_api_version: None,
+        boot_id: boot_id(),
+    }
+}
+
+/// Physical memory, bytes.
+pub fn memory_bytes() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find(|l| l.starts_with("MemTotal:"))?;
+    let kib: u64 = line.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    Some(kib * 1024)
+}
+
+/// Id of this boot.
+pub fn boot_id() -> Option<String> {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id")
+        .ok()
+        .map(|s| s.trim().to_owned())
+}

@@ -1,0 +1,39 @@
+//! plimsoll: how much memory does this LLM container really use, where does every byte go,
+//! and how much load fits before it sinks.
+//!
+//! ```text
+//! collect (async I/O) -> Capture -> derive (pure) -> Profile -> render (pure) -> bytes -> store
+//! ```
+//!
+//! Each module may use only what stands below it; `tests/seams.rs` checks the rule:
+//!
+//! ```text
+//! main, commands, cli, console
+//! collect, live
+//! container | telemetry | store      (these do not see each other)
+//! report
+//! profile -> breakdown -> engine
+//! capture, catalog, clock, host, preset, progress, redact, error, units
+//! ```
+
+pub mod breakdown;
+pub mod capture;
+pub mod catalog;
+pub mod cli;
+pub mod clock;
+pub mod collect;
+pub mod commands;
+pub mod console;
+pub mod container;
+pub mod engine;
+pub mod error;
+pub mod host;
+pub mod live;
+pub mod preset;
+pub mod profile;
+pub mod progress;
+pub mod redact;
+pub mod report;
+pub mod store;
+pub mod telemetry;
+pub mod units;

@@ -1,0 +1,94 @@
+//! Whose memory the devices hold right now: one look after another, for `top` and Prometheus.
+
+pub mod metrics;
+pub mod render;
+pub mod serve;
+mod watcher;
+
+pub use watcher::Watcher;
+
+use crate::capture::BackendFacts;
+use serde::Serialize;
+
+/// What one look saw. Unknown is null.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Look {
+    /// Seconds since the Unix epoch.
+    pub timestamp: f64,
+    /// Which backend read the GPUs; null where there are none.
+    pub backend: Option<BackendFacts>,
+    /// The GPUs.
+    pub gpus: Vec<GpuLook>,
+    /// Running containers that hold GPU memory or run a known engine.
+    pub containers: Vec<ContainerLook>,
+    /// What could not be seen, and why; a sentence each.
+    pub notes: Vec<String>,
+}
+
+/// A GPU.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct GpuLook {
+    /// Place in the driver's list.
+    pub index: u32,
+    /// UUID.
+    pub uuid: String,
+    /// Product name.
+    pub name: String,
+    /// Memory in all, bytes.
+    pub total_bytes: Option<u64>,
+    /// In use, without what the driver keeps for itself where it tells that apart; bytes. Null
+    /// when the GPU could not be read at this look.
+    pub used_bytes: Option<u64>,
+    /// Kept by the driver, bytes.
+    pub reserved_bytes: Option<u64>,
+    /// Whose memory it is.
+    pub tenants: Vec<TenantLook>,
+    /// In use and accounted to no process, bytes; null where the driver lists no processes.
+    pub unattributed_bytes: Option<u64>,
+    /// Power draw, watts.
+    pub power_w: Option<f64>,
+    /// GPU busy, percent.
+    pub utilization_pct: Option<u32>,
+    /// Temperature, °C.
+    pub temperature_c: Option<u32>,
+    /// Clock of the cores, MHz.
+    pub clock_gfx_mhz: Option<u32>,
+    /// Clock of the memory, MHz.
+    pub clock_mem_mhz: Option<u32>,
+}
+
+/// Memory of one container on one GPU, or of all processes outside containers.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct TenantLook {
+    /// Container's id; null for processes outside containers.
+    pub container_id: Option<String>,
+    /// Its name; null where the runtime here does not know it.
+    pub container_name: Option<String>,
+    /// Bytes.
+    pub used_bytes: u64,
+}
+
+/// A container.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct ContainerLook {
+    /// Id.
+    pub id: String,
+    /// Name.
+    pub name: String,
+    /// Engine that was recognised in it.
+    pub engine: Option<String>,
+    /// Whether that engine only pretends.
+    pub simulated: bool,
+    /// Host memory charged to it, page cache included; bytes.
+    pub host_bytes: Option<u64>,
+    /// KV pool on one device of each of its engines, bytes, where the engine tells.
+    pub kv_pool_bytes: Option<u64>,
+    /// Share of the pool in use, 0 to 1.
+    pub kv_usage: Option<f64>,
+    /// Of the pool in use, bytes.
+    pub kv_used_bytes: Option<u64>,
+    /// Requests running.
+    pub requests_running: Option<u64>,
+    /// Requests waiting.
+    pub requests_waiting: Option<u64>,
+}

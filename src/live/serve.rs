@@ -1,0 +1,144 @@
+//! One page over HTTP, for Prometheus: `GET /metrics`.
+
+use crate::error::Failure;
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
+
+/// Connections at a time. A scraper has one.
+const MOST_CONNECTIONS: usize = 16;
+/// Time for a request's head, and for a whole connection.
+const HEAD: Duration = Duration::from_secs(5);
+const CONNECTION: Duration = Duration::from_secs(60);
+
+/// An address that is listened on.
+pub struct Door(TcpListener);
+
+impl Door {
+    /// Listens.
+    pub async fn open(address: SocketAddr) -> Result<Door, Failure> {
+        TcpListener::bind(address).await.map(Door).map_err(|e| {
+            Failure::environment(format!("cannot listen on `{address}`"))
+                .hint("choose another address with --listen")
+                .caused_by(e)
+        })
+    }
+
+    /// Where; of use when the port was left to the system.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.0.local_addr().ok()
+    }
+
+    /// Answers with the latest page, until the sender of the pages is gone.
+    pub async fn serve(self, pages: watch::Receiver<String>) {
+        let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+        let mut gone = pages.clone();
+        loop {
+            let accepted = tokio::select! {
+                accepted = self.0.accept() => accepted,
+                () = ended(&mut gone) => return,
+            };
+            // A connection that broke before it was taken is the other side's affair; with no
+            // file handles left, waiting is all that helps.
+            let Ok((stream, _)) = accepted else {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            };
+            let Ok(place) = Arc::clone(&room).acquire_owned().await else {
+                return;
+            };
+            let pages = pages.clone();
+            tokio::spawn(async move {
+                let service = service_fn(|request| {
+                    let answer = answer(&request, &pages);
+                    async move { Ok::<_, Infallible>(answer) }
+                });
+                let connection = http1::Builder::new()
+                    .timer(TokioTimer::new())
+                    .header_read_timeout(HEAD)
+                    .serve_connection(TokioIo::new(stream), service);
+                let _ = tokio::time::timeout(CONNECTION, connection).await;
+                drop(place);
+            });
+        }
+    }
+}
+
+async fn ended(pages: &mut watch::Receiver<String>) {
+    while pages.changed().await.is_ok() {}
+}
+
+fn answer(request: &Request<Incoming>, pages: &watch::Receiver<String>) -> Response<Full<Bytes>> {
+    let (status, kind, body) = match (request.method(), request.uri().path()) {
+        (&Method::GET | &Method::HEAD, "/metrics") => (
+            StatusCode::OK,
+            "text/plain; version=0.0.4; charset=utf-8",
+            pages.borrow().clone(),
+        ),
+        (&Method::GET | &Method::HEAD, _) => (
+            StatusCode::NOT_FOUND,
+            "text/plain",
+            "the figures are at /metrics\n".to_owned(),
+        ),
+        _ => (StatusCode::METHOD_NOT_ALLOWED, "text/plain", String::new()),
+    };
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    let kind = header::HeaderValue::from_static(kind);
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    async fn ask(address: SocketAddr, request: &str) -> String {
+        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        let request = format!("{request} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).await.unwrap();
+        reply
+    }
+
+    #[tokio::test]
+    async fn the_latest_page_is_served_until_there_are_no_more() {
+        let (sender, pages) = watch::channel("a 1\n".to_owned());
+        let door = Door::open(([127, 0, 0, 1], 0).into()).await.unwrap();
+        let address = door.address().unwrap();
+        let served = tokio::spawn(door.serve(pages));
+        assert!(
+            ask(address, "GET /metrics")
+                .await
+                .ends_with("\r\n\r\na 1\n")
+        );
+        sender.send("a 2\n".into()).unwrap();
+        let reply = ask(address, "GET /metrics").await;
+        assert!(
+            reply.starts_with("HTTP/1.1 200") && reply.ends_with("a 2\n"),
+            "{reply}"
+        );
+        assert!(reply.contains("text/plain; version=0.0.4"), "{reply}");
+        assert!(ask(address, "GET /").await.starts_with("HTTP/1.1 404"));
+        assert!(
+            ask(address, "POST /metrics")
+                .await
+                .starts_with("HTTP/1.1 405")
+        );
+        drop(sender);
+        served.await.unwrap();
+        assert!(Door::open(address).await.is_ok(), "the door is shut");
+    }
+}

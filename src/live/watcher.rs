@@ -1,0 +1,307 @@
+//! Looks at the GPUs, the containers on them and the engines in those.
+
+use super::{ContainerLook, GpuLook, Look, TenantLook};
+use crate::capture::{ContainerFacts, DeviceFacts, MemorySample, Probe, Tenants};
+use crate::clock::Clock;
+use crate::container::Runtime;
+use crate::container::inspect::Found;
+use crate::engine::{self, Engine};
+use crate::error::Failure;
+use crate::telemetry::{self, BackendChoice, MemoryBackend, Target, Wanted};
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// An engine that answers later than this is not waited for: the other figures are of now.
+const PATIENCE: Duration = Duration::from_millis(700);
+
+/// The endpoint that carries the gauges.
+const METRICS: &str = "/metrics";
+
+/// Looks again and again, keeping open what it needs.
+pub struct Watcher {
+    clock: Clock,
+    gpus: Result<Box<dyn MemoryBackend>, String>,
+    devices: Vec<DeviceFacts>,
+    /// What was read of each device and does not come with every reading.
+    last: Vec<Last>,
+    runtime: Option<Runtime>,
+    why_no_runtime: Option<String>,
+    known: HashMap<String, Known>,
+}
+
+#[derive(Default, Clone)]
+struct Last {
+    sample: MemorySample,
+    tenants: Option<Tenants>,
+}
+
+/// A container that was inspected.
+struct Known {
+    found: Found,
+    engine: Option<&'static dyn Engine>,
+    serving: bool,
+    /// Its cgroup.
+    host: Option<Box<dyn MemoryBackend>>,
+    /// What its endpoints said when it was first met; they hold the size of the pool.
+    first: Vec<Probe>,
+}
+
+impl Watcher {
+    /// Opens the GPUs and connects to the runtime. Either may be missing, and the looks say so.
+    pub async fn open() -> Watcher {
+        let gpus = tokio::task::block_in_place(telemetry::open_host).map_err(|f| f.message);
+        let devices = gpus.as_ref().map(|b| b.devices()).unwrap_or_default();
+        let (runtime, why_no_runtime) = match Runtime::connect().await {
+            Ok(runtime) => (Some(runtime), None),
+            Err(failure) => (None, Some(failure.message)),
+        };
+        Watcher {
+            clock: Clock::start(),
+            last: vec![Last::default(); devices.len()],
+            gpus,
+            devices,
+            runtime,
+            why_no_runtime,
+            known: HashMap::new(),
+        }
+    }
+
+    /// Why there is nothing to look at; `None` when there is something.
+    pub fn blind(&self) -> Option<Failure> {
+        match (&self.gpus, &self.why_no_runtime) {
+            (Err(gpus), Some(runtime)) => Some(
+                Failure::environment(format!("{gpus}; {runtime}"))
+                    .hint("`plimsoll doctor` tells what is missing"),
+            ),
+            _ => None,
+        }
+    }
+
+    /// Looks.
+    pub async fn look(&mut self) -> Look {
+        let mut notes = Vec::new();
+        let gpus = tokio::task::block_in_place(|| self.read_gpus(&mut notes));
+        let containers = self.containers(&gpus, &mut notes).await;
+        let mut look = Look {
+            timestamp: (self.clock.wall_start_ns + self.clock.now()) as f64 / 1e9,
+            backend: self.gpus.as_ref().ok().map(|b| b.facts()),
+            gpus,
+            containers,
+            notes,
+        };
+        for tenant in look.gpus.iter_mut().flat_map(|g| &mut g.tenants) {
+            let id = tenant.container_id.as_ref();
+            tenant.container_name = id
+                .and_then(|id| self.known.get(id))
+                .map(|k| k.found.facts.name.clone());
+        }
+        look
+    }
+
+    fn read_gpus(&mut self, notes: &mut Vec<String>) -> Vec<GpuLook> {
+        let backend = match &mut self.gpus {
+            Ok(backend) => backend,
+            Err(why) => {
+                notes.push(why.clone());
+                return Vec::new();
+            }
+        };
+        let wanted = Wanted {
+            detail: true,
+            bench_client: None,
+        };
+        let mut samples = Vec::new();
+        if let Err(e) = backend.sample(&self.clock, wanted, &mut samples) {
+            notes.push(e.to_string());
+        }
+        notes.extend(backend.take_events().into_iter().map(|e| e.message));
+        for sample in &samples {
+            if let Some(last) = self.last.get_mut(sample.device as usize) {
+                // What this reading left out stands as it was.
+                if sample.power_mw.is_some() || last.sample.power_mw.is_none() {
+                    last.sample = sample.clone();
+                }
+                last.tenants = sample.tenants().or(last.tenants.take());
+            }
+        }
+        self.devices
+            .iter()
+            .zip(&self.last)
+            .map(|(device, last)| {
+                let now = samples.iter().find(|s| s.device == device.index);
+                gpu(device, now, last)
+            })
+            .collect()
+    }
+
+    async fn containers(
+        &mut self,
+        gpus: &[GpuLook],
+        notes: &mut Vec<String>,
+    ) -> Vec<ContainerLook> {
+        let Some(runtime) = self.runtime.clone() else {
+            notes.extend(self.why_no_runtime.clone());
+            return Vec::new();
+        };
+        let running = match runtime.list_running().await {
+            Ok(running) => running,
+            Err(failure) => {
+                notes.push(failure.message);
+                return Vec::new();
+            }
+        };
+        self.known
+            .retain(|id, _| running.iter().any(|c| c.id == *id));
+        for container in &running {
+            self.meet(&runtime, container).await;
+        }
+        let on_gpu = |id: &str| {
+            gpus.iter()
+                .flat_map(|g| &g.tenants)
+                .any(|t| t.container_id.as_deref() == Some(id))
+        };
+        let clock = self.clock.clone();
+        let mut looks = Vec::new();
+        for container in &running {
+            let Some(known) = self.known.get_mut(&container.id) else {
+                continue;
+            };
+            if known.engine.is_some() || on_gpu(&container.id) {
+                looks.push(known.look(&runtime, &clock).await);
+            }
+        }
+        looks
+    }
+
+    /// Inspects a container that is new.
+    async fn meet(&mut self, runtime: &Runtime, container: &ContainerFacts) {
+        if self.known.contains_key(&container.id) {
+            return;
+        }
+        let Ok(Some(found)) = runtime.inspect(&container.id).await else {
+            return;
+        };
+        let recognised = engine::recognise(&found.facts);
+        let host = tokio::task::block_in_place(|| {
+            telemetry::open(BackendChoice::Host, &Target::of(&found.facts)).ok()
+        });
+        let known = Known {
+            engine: recognised.as_ref().map(|(engine, _)| *engine),
+            serving: recognised.is_some_and(|(_, r)| r.serving),
+            found,
+            host,
+            first: Vec::new(),
+        };
+        self.known.insert(container.id.clone(), known);
+    }
+}
+
+fn gpu(device: &DeviceFacts, now: Option<&MemorySample>, last: &Last) -> GpuLook {
+    let gauge = now.map(|_| &last.sample);
+    let tenants = now.and(last.tenants.as_ref());
+    let mut held: Vec<TenantLook> = tenants
+        .iter()
+        .flat_map(|t| &t.containers)
+        .map(|(id, bytes)| TenantLook {
+            container_id: Some(id.clone()),
+            container_name: None,
+            used_bytes: *bytes,
+        })
+        .collect();
+    if let Some(bytes) = tenants.map(|t| t.others_bytes).filter(|b| *b > 0) {
+        held.push(TenantLook {
+            used_bytes: bytes,
+            ..TenantLook::default()
+        });
+    }
+    GpuLook {
+        index: device.index,
+        uuid: device.id.clone(),
+        name: device.name.clone(),
+        total_bytes: device.total_bytes,
+        used_bytes: now.map(|s| s.used_bytes),
+        reserved_bytes: now.and_then(|s| s.reserved_bytes),
+        tenants: held,
+        unattributed_bytes: tenants.and_then(|t| t.unattributed_bytes),
+        power_w: gauge.and_then(|s| s.power_mw).map(|mw| f64::from(mw) / 1e3),
+        utilization_pct: gauge.and_then(|s| s.utilization_pct),
+        temperature_c: gauge.and_then(|s| s.temperature_c),
+        clock_gfx_mhz: gauge.and_then(|s| s.clock_gfx_mhz),
+        clock_mem_mhz: gauge.and_then(|s| s.clock_mem_mhz),
+    }
+}
+
+impl Known {
+    async fn look(&mut self, runtime: &Runtime, clock: &Clock) -> ContainerLook {
+        let mut host = Vec::new();
+        if let Some(backend) = &mut self.host {
+            // A container that ended a moment ago has no memory any more.
+            let _ =
+                tokio::task::block_in_place(|| backend.sample(clock, Wanted::default(), &mut host));
+        }
+        let mut look = ContainerLook {
+            id: self.found.facts.id.clone(),
+            name: self.found.facts.name.clone(),
+            engine: self.engine.map(|e| e.name().to_owned()),
+            simulated: self.engine.is_some_and(|e| e.simulated()),
+            host_bytes: host.first().map(|s| s.used_bytes),
+            ..ContainerLook::default()
+        };
+        if let Some(engine) = self.engine.filter(|_| self.serving) {
+            self.ask(runtime, clock, engine, &mut look).await;
+        }
+        look
+    }
+
+    /// Asks the engine for its pool and its load.
+    async fn ask(
+        &mut self,
+        runtime: &Runtime,
+        clock: &Clock,
+        engine: &'static dyn Engine,
+        look: &mut ContainerLook,
+    ) {
+        let facts = &self.found.facts;
+        let port = engine.settings(facts).port.unwrap_or(engine.default_port());
+        if !self.first.iter().any(|p| p.status == Some(200)) {
+            self.first.clear();
+            for path in engine.endpoints().iter().filter(|p| **p != METRICS) {
+                self.first
+                    .extend(get(runtime, facts, port, path, clock).await);
+            }
+        }
+        let mut probes = self.first.clone();
+        if engine.endpoints().contains(&METRICS) {
+            probes.extend(get(runtime, facts, port, METRICS, clock).await);
+        }
+        let said = engine.read_probes(&probes);
+        look.kv_pool_bytes = said.kv_cache_bytes;
+        look.kv_usage = said.kv_cache_usage;
+        look.kv_used_bytes = said
+            .kv_cache_bytes
+            .zip(said.kv_cache_usage)
+            .map(|(pool, share)| (pool as f64 * share).round() as u64);
+        look.requests_running = said.requests_running;
+        look.requests_waiting = said.requests_waiting;
+    }
+}
+
+async fn get(
+    runtime: &Runtime,
+    facts: &ContainerFacts,
+    port: u16,
+    path: &str,
+    clock: &Clock,
+) -> Option<Probe> {
+    // From outside only: a client run inside the container every second would be felt there.
+    let reply = tokio::time::timeout(PATIENCE, runtime.get_outside(facts, port, path));
+    let reply = reply.await.ok()?;
+    Some(Probe {
+        at_ns: clock.now(),
+        path: path.to_owned(),
+        route: reply.route,
+        status: reply.status,
+        body: reply.body,
+        error: reply.error,
+    })
+}

@@ -1,0 +1,116 @@
+//! Presets: how to start an engine's image, as YAML. Some ship in the binary (configs/presets).
+
+use crate::error::Failure;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// The presets that ship: name → YAML.
+const SHIPPED: &[(&str, &str)] = &[
+    (
+        "vllm-cuda",
+        include_str!("../configs/presets/vllm-cuda.yaml"),
+    ),
+    (
+        "vllm-rocm",
+        include_str!("../configs/presets/vllm-rocm.yaml"),
+    ),
+    ("vllm-cpu", include_str!("../configs/presets/vllm-cpu.yaml")),
+    (
+        "reference",
+        include_str!("../configs/presets/reference.yaml"),
+    ),
+];
+
+/// How to start an image. Flags of the command line win over each of these.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Preset {
+    /// What it is for; a sentence.
+    #[serde(default)]
+    pub description: String,
+    /// Image.
+    pub image: Option<String>,
+    /// Engine.
+    pub engine: Option<String>,
+    /// Model.
+    pub model: Option<String>,
+    /// `none`, `all`, a count, or ids.
+    pub gpus: Option<String>,
+    /// AMD GPUs: `/dev/kfd` and `/dev/dri` with their groups.
+    #[serde(default)]
+    pub amd: bool,
+    /// Size of `/dev/shm`.
+    pub shm_size: Option<String>,
+    /// Memory limit.
+    pub memory: Option<String>,
+    /// Share the host's IPC namespace.
+    #[serde(default)]
+    pub ipc_host: bool,
+    /// Environment.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// Mounts, as docker's `-v`.
+    #[serde(default)]
+    pub volumes: Vec<String>,
+    /// Further arguments for the engine.
+    #[serde(default)]
+    pub engine_args: Vec<String>,
+}
+
+/// Loads a preset by name, or from a file when the word names one.
+pub fn load(word: &str) -> Result<Preset, Failure> {
+    if let Some((_, text)) = SHIPPED.iter().find(|(name, _)| *name == word) {
+        return parse(word, text);
+    }
+    let path = Path::new(word);
+    if !path.exists() {
+        let names: Vec<&str> = SHIPPED.iter().map(|(n, _)| *n).collect();
+        return Err(Failure::usage(format!("no preset `{word}`")).hint(format!(
+            "shipped presets: {}; or give a YAML file",
+            names.join(", ")
+        )));
+    }
+    let text = std::fs::read_to_string(path)
+        .map_err(|e| Failure::usage(format!("cannot read `{word}`")).caused_by(e))?;
+    parse(word, &text)
+}
+
+fn parse(word: &str, text: &str) -> Result<Preset, Failure> {
+    serde_yaml::from_str(text)
+        .map_err(|e| Failure::usage(format!("preset `{word}` cannot be read")).caused_by(e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_shipped_preset_loads_and_names_a_known_engine() {
+        for (name, _) in SHIPPED {
+            let preset = load(name).unwrap();
+            assert!(
+                !preset.description.is_empty() && preset.image.is_some(),
+                "{name}"
+            );
+            assert!(
+                crate::engine::by_name(preset.engine.as_deref().unwrap()).is_some(),
+                "{name}"
+            );
+        }
+        let on_disk = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/configs/presets"))
+            .unwrap()
+            .count();
+        assert_eq!(on_disk, SHIPPED.len(), "a preset on disk does not ship");
+    }
+
+    #[test]
+    fn a_typo_in_a_preset_is_told_with_its_place() {
+        let e = parse("mine", "image: a\nshm_sise: 1g\n").unwrap_err();
+        let cause = e.source.as_ref().unwrap().to_string();
+        assert!(
+            cause.contains("shm_sise") && cause.contains("line 2"),
+            "{cause}"
+        );
+    }
+}

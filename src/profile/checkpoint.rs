@@ -1,0 +1,60 @@
+//! What a model's checkpoint says of its weights in memory, and when it says nothing.
+
+use super::observation::Observation;
+use super::{DtypeMetadata, ModelInfo};
+use crate::units::Bytes;
+
+/// Bytes that the checkpoint takes in memory, with the words for it. `None` while nothing shows
+/// that it was loaded, and where its weights take a size there that their files do not tell.
+pub fn loaded_bytes(
+    o: &Observation<'_>,
+    model: &ModelInfo,
+    dtypes: &DtypeMetadata,
+) -> Option<(i64, String)> {
+    if !o.engine_loaded() || dtypes.quantization.is_some() || stored_quantized(o) {
+        return None;
+    }
+    let (bytes, quote) = match model.checkpoint_bytes {
+        Some(bytes) => (
+            bytes,
+            format!("model.safetensors.index.json: total_size={bytes}"),
+        ),
+        None => {
+            let sizes = o.capture.model_file_sizes.values().copied();
+            let bytes = sizes.fold(0, u64::saturating_add);
+            let size = Bytes(bytes);
+            let quote = format!("weight files in the container: {size} ({bytes} bytes)");
+            (bytes, quote)
+        }
+    };
+    let (stored, loaded) = (model.dtype.as_deref()?, dtypes.weights.as_deref()?);
+    let (from, to) = (element_bytes(stored)?, element_bytes(loaded)?);
+    let in_memory = i64::try_from(bytes).ok()?.checked_mul(to)? / from;
+    let quote = if from == to {
+        quote
+    } else {
+        format!("{quote}, stored as {stored} and loaded as {loaded}: times {to}/{from}")
+    };
+    (in_memory > 0).then_some((in_memory, quote))
+}
+
+/// Bytes of a plain floating-point number; `None` for formats whose tensors hold more than their
+/// elements.
+pub fn element_bytes(dtype: &str) -> Option<i64> {
+    match dtype
+        .trim_start_matches("torch.")
+        .to_ascii_lowercase()
+        .as_str()
+    {
+        "bfloat16" | "float16" | "half" | "bf16" | "fp16" => Some(2),
+        "float32" | "float" | "fp32" => Some(4),
+        _ => None,
+    }
+}
+
+fn stored_quantized(o: &Observation<'_>) -> bool {
+    let config = o.capture.model_files.get("config.json");
+    config
+        .and_then(|text| serde_json::from_str::<serde_json::Value>(text).ok())
+        .is_some_and(|c| c.get("quantization_config").is_some_and(|q| !q.is_null()))
+}

@@ -1,0 +1,392 @@
+//! The engine and the model: settings asked for, settings in force, what the engine says of itself.
+
+use super::ranks::Ranks;
+use crate::capture::{Capture, Mode};
+use crate::engine::facts::{FactValue, LogReport};
+use crate::engine::{Engine, ProbeFacts, ServerSettings};
+use crate::units::{GIB, gib};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The engine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct EngineMetadata {
+    /// `vllm`, ….
+    pub engine_type: String,
+    /// Version, from `/version` where it answered, else from the log.
+    pub engine_version: Option<String>,
+    /// True for an engine that only pretends.
+    pub simulated: bool,
+    /// How it was recognised.
+    pub evidence: String,
+}
+
+/// Settings asked for and settings in force.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Configuration {
+    /// Asked for: command and environment of the container, or plimsoll's own flags.
+    pub requested: BTreeMap<String, String>,
+    /// In force: read back from the engine's endpoints and log.
+    pub effective: BTreeMap<String, String>,
+    /// Where the two differ.
+    pub differences: Vec<Difference>,
+}
+
+/// A setting that is not in force as asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Difference {
+    /// Name, with underscores.
+    pub setting: String,
+    /// Asked for.
+    pub requested: String,
+    /// In force.
+    pub effective: String,
+}
+
+/// The model, from its `config.json` where that could be read.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ModelInfo {
+    /// Path or id.
+    pub name: Option<String>,
+    /// Architecture class.
+    pub architecture: Option<String>,
+    /// Parameters; from the weight index, else unknown.
+    pub num_parameters: Option<u64>,
+    /// Layers.
+    pub num_layers: Option<u64>,
+    /// Attention heads.
+    pub num_heads: Option<u64>,
+    /// Key/value heads.
+    pub num_kv_heads: Option<u64>,
+    /// Size of the residual stream.
+    pub hidden_size: Option<u64>,
+    /// Size of one head.
+    pub head_dim: Option<u64>,
+    /// Type of the checkpoint.
+    pub dtype: Option<String>,
+    /// Bytes of the checkpoint's tensors, where its index says so.
+    pub checkpoint_bytes: Option<u64>,
+}
+
+impl ModelInfo {
+    /// From the model's files.
+    pub(super) fn read(files: &BTreeMap<String, String>, name: Option<String>) -> ModelInfo {
+        let file = |f: &str| {
+            files
+                .get(f)
+                .and_then(|t| serde_json::from_str::<serde_json::Value>(t).ok())
+        };
+        let config = file("config.json").unwrap_or_default();
+        // Models with several towers keep the language model's figures one level down.
+        let text = config.get("text_config").unwrap_or(&config);
+        let number = |key: &str| text.get(key).and_then(serde_json::Value::as_u64);
+        let num_heads = number("num_attention_heads");
+        let hidden_size = number("hidden_size");
+        let string = |v: Option<&serde_json::Value>| v.and_then(|v| v.as_str()).map(str::to_owned);
+        let index = file("model.safetensors.index.json").unwrap_or_default();
+        ModelInfo {
+            name,
+            architecture: string(config.pointer("/architectures/0")),
+            num_parameters: index
+                .pointer("/metadata/total_parameters")
+                .and_then(serde_json::Value::as_u64),
+            num_layers: number("num_hidden_layers"),
+            num_heads,
+            num_kv_heads: number("num_key_value_heads"),
+            hidden_size,
+            head_dim: number("head_dim").or_else(|| hidden_size?.checked_div(num_heads?)),
+            dtype: string(
+                text.get("dtype")
+                    .or_else(|| text.get("torch_dtype"))
+                    .or_else(|| config.get("dtype"))
+                    .or_else(|| config.get("torch_dtype")),
+            ),
+            checkpoint_bytes: index
+                .pointer("/metadata/total_size")
+                .and_then(serde_json::Value::as_u64),
+        }
+    }
+}
+
+/// What the engine says of its own memory, over all its ranks: a figure that it prints for one
+/// rank is multiplied. Named after the engine that had it first; for other engines the keys mean
+/// the same. GiB where `_gb`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct InternalMetrics {
+    /// Blocks in the KV pool.
+    pub num_gpu_blocks: Option<u64>,
+    /// Blocks swapped to host memory; V1 engines have none.
+    pub num_cpu_blocks: Option<u64>,
+    /// Tokens per block.
+    pub block_size: Option<u64>,
+    /// Tokens that the KV pool holds.
+    pub total_gpu_kv_cache_tokens: Option<u64>,
+    /// KV pool, GiB.
+    pub total_gpu_kv_cache_gb: Option<f64>,
+    /// KV in use at most while the load ran, GiB: the pool times the highest usage that the
+    /// engine reported.
+    pub kv_cache_used_gb: Option<f64>,
+    /// Highest usage of the pool that the engine reported, 0 to 1.
+    pub kv_cache_usage_peak: Option<f64>,
+    /// Attention backend, the engine's own word.
+    pub attention_backend: Option<String>,
+    /// Weights, GiB, by the log.
+    pub model_weights_gb: Option<f64>,
+    /// Peak activations of the engine's own profile run, GiB.
+    pub activations_gb: Option<f64>,
+    /// CUDA graphs, GiB.
+    pub cuda_graphs_gb: Option<f64>,
+    /// Weights, KV pool and activations together, GiB.
+    pub total_allocated_gb: Option<f64>,
+    /// Share of device memory that the engine may take.
+    pub gpu_memory_utilization: Option<f64>,
+    /// Longest sequence, tokens.
+    pub max_model_len: Option<u64>,
+    /// Requests of that length that fit, as the log prints it.
+    pub max_concurrency: Option<f64>,
+    /// Whether CUDA graphs are used.
+    pub cuda_graphs_enabled: Option<bool>,
+    /// Preemptions while the load ran.
+    pub preemptions: Option<u64>,
+}
+
+/// Whether a load ran and not one reading of the gauges fell into it: that they show nothing in
+/// use says nothing then.
+pub(super) fn load_missed(capture: &Capture) -> bool {
+    capture.request.bench != "none"
+        && !capture.gauges.is_empty()
+        && capture.gauges.iter().all(|g| {
+            g.requests_running.unwrap_or(0) == 0
+                && g.requests_waiting.unwrap_or(0) == 0
+                && g.kv_cache_usage.unwrap_or(0.0) == 0.0
+        })
+}
+
+impl InternalMetrics {
+    pub(super) fn of(
+        capture: &Capture,
+        log: &LogReport,
+        probes: &ProbeFacts,
+        ranks: Ranks,
+        effective: &BTreeMap<String, String>,
+    ) -> InternalMetrics {
+        let count = |key: &str| log.number(key).filter(|v| *v >= 0.0).map(|v| v as u64);
+        // Pools of engines beside each other add up; a pool's own figure is its smallest rank's.
+        let pool = |key: &str| match &log.facts.get(key)?.value {
+            FactValue::List(engines) => Some(engines.iter().sum::<f64>() as u64),
+            _ => count(key),
+        };
+        let total = |key: &str| ranks.total(&log.facts.get(key)?.value);
+        let least = |key: &str| match &log.facts.get(key)?.value {
+            FactValue::List(all) => all.iter().copied().reduce(f64::min),
+            _ => log.number(key),
+        };
+        let kv_bytes = probes
+            .kv_cache_bytes
+            .and_then(|bytes| bytes.checked_mul(ranks.per_engine))
+            .map(gib)
+            .or_else(|| total("kv_cache_gib"));
+        let usage = capture
+            .gauges
+            .iter()
+            .filter_map(|g| g.kv_cache_usage)
+            .reduce(f64::max)
+            .filter(|_| !load_missed(capture));
+        let eager = effective
+            .get("enforce_eager")
+            .map(|v| v.eq_ignore_ascii_case("true"));
+        let weights = total("weights_gib");
+        let activations = total("activation_peak_gib");
+        let graphs = total("cuda_graph_gib");
+        let preemptions = {
+            let seen: Vec<u64> = capture
+                .gauges
+                .iter()
+                .filter_map(|g| g.preemptions)
+                .collect();
+            seen.first()
+                .zip(seen.last())
+                .map(|(first, last)| last.saturating_sub(*first))
+        };
+        InternalMetrics {
+            num_gpu_blocks: probes
+                .num_gpu_blocks
+                .or_else(|| pool("kv_pool_blocks"))
+                .or_else(|| count("num_gpu_blocks")),
+            num_cpu_blocks: probes.num_cpu_blocks.or_else(|| count("num_cpu_blocks")),
+            block_size: probes.block_size.or_else(|| count("block_size")),
+            total_gpu_kv_cache_tokens: probes
+                .kv_cache_tokens
+                .or_else(|| pool("kv_pool_tokens"))
+                .or_else(|| count("kv_cache_tokens")),
+            total_gpu_kv_cache_gb: kv_bytes,
+            kv_cache_used_gb: kv_bytes.zip(usage).map(|(pool, share)| pool * share),
+            kv_cache_usage_peak: usage,
+            attention_backend: log.text("attention_backend").map(str::to_owned),
+            model_weights_gb: weights,
+            activations_gb: activations,
+            cuda_graphs_gb: graphs,
+            total_allocated_gb: weights
+                .zip(kv_bytes)
+                .map(|(w, k)| w + k + activations.unwrap_or(0.0)),
+            gpu_memory_utilization: probes
+                .gpu_memory_utilization
+                .or_else(|| log.number("gpu_memory_utilization")),
+            max_model_len: probes.max_model_len.or_else(|| count("max_model_len")),
+            max_concurrency: least("max_concurrency"),
+            cuda_graphs_enabled: eager.map(|e| !e && graphs.is_some()),
+            preemptions,
+        }
+    }
+}
+
+/// Requested against effective settings.
+pub(super) fn configuration(
+    capture: &Capture,
+    settings: &ServerSettings,
+    log: &LogReport,
+    probes: &ProbeFacts,
+) -> Configuration {
+    let mut requested = match capture.mode {
+        // The in-process benches take plimsoll's flags, not the idle container's command.
+        Mode::Idle => BTreeMap::new(),
+        Mode::Serving | Mode::Started => settings.values.clone(),
+    };
+    if capture.mode == Mode::Idle {
+        let s = &capture.request.settings;
+        let mut ask =
+            |name: &str, value: Option<String>| value.map(|v| requested.insert(name.to_owned(), v));
+        ask("dtype", s.dtype.clone());
+        ask("quantization", s.quantization.clone());
+        ask("kv_cache_dtype", s.kv_cache_dtype.clone());
+        ask(
+            "tensor_parallel_size",
+            s.tensor_parallel_size.map(|v| v.to_string()),
+        );
+        ask("enforce_eager", s.enforce_eager.then(|| "true".to_owned()));
+        ask(
+            "gpu_memory_utilization",
+            s.gpu_memory_utilization.map(|v| v.to_string()),
+        );
+        ask("max_model_len", s.max_model_len.map(|v| v.to_string()));
+    }
+
+    let mut effective: BTreeMap<String, String> = BTreeMap::new();
+    for key in [
+        "model",
+        "dtype",
+        "quantization",
+        "kv_cache_dtype",
+        "max_model_len",
+        "tensor_parallel_size",
+        "pipeline_parallel_size",
+        "data_parallel_size",
+        "gpu_memory_utilization",
+        "enforce_eager",
+    ] {
+        if let Some(fact) = log.facts.get(key) {
+            effective.insert(key.to_owned(), plain(&fact.value));
+        }
+    }
+    // The endpoints speak of what runs now; the log of what was announced.
+    effective.extend(probes.values.clone());
+    for (key, value) in [
+        ("max_model_len", probes.max_model_len.map(|v| v.to_string())),
+        ("block_size", probes.block_size.map(|v| v.to_string())),
+        (
+            "gpu_memory_utilization",
+            probes.gpu_memory_utilization.map(|v| v.to_string()),
+        ),
+        ("served_model_name", probes.served_model_name.clone()),
+        ("model", probes.model.clone()),
+    ] {
+        if let Some(value) = value {
+            effective.insert(key.to_owned(), value);
+        }
+    }
+
+    let differences = requested
+        .iter()
+        .filter_map(|(setting, asked)| {
+            let got = effective.get(setting)?;
+            (!same(asked, got)).then(|| Difference {
+                setting: setting.clone(),
+                requested: asked.clone(),
+                effective: got.clone(),
+            })
+        })
+        .collect();
+    Configuration {
+        requested,
+        effective,
+        differences,
+    }
+}
+
+/// Whether two spellings mean the same setting. `auto` asks for nothing in particular.
+fn same(asked: &str, got: &str) -> bool {
+    let norm = |s: &str| s.trim().trim_start_matches("torch.").to_ascii_lowercase();
+    let (a, b) = (norm(asked), norm(got));
+    let alias = |s: &str| match s {
+        "half" => "float16".to_owned(),
+        "float" => "float32".to_owned(),
+        other => other.to_owned(),
+    };
+    a == b
+        || a == "auto"
+        || alias(&a) == alias(&b)
+        || a.parse::<f64>()
+            .ok()
+            .zip(b.parse::<f64>().ok())
+            .is_some_and(|(x, y)| x == y)
+}
+
+fn plain(value: &FactValue) -> String {
+    match value {
+        FactValue::Bool(v) => v.to_string(),
+        FactValue::Int(v) => v.to_string(),
+        FactValue::Float(v) => v.to_string(),
+        FactValue::Text(v) => v.clone(),
+        FactValue::List(v) => v.iter().map(f64::to_string).collect::<Vec<_>>().join(","),
+    }
+}
+
+/// The engine's metadata.
+pub(super) fn engine_metadata(
+    capture: &Capture,
+    engine: Option<&dyn Engine>,
+    log: &LogReport,
+    probes: &ProbeFacts,
+) -> EngineMetadata {
+    EngineMetadata {
+        engine_type: capture.engine.clone(),
+        engine_version: probes
+            .engine_version
+            .clone()
+            .or_else(|| log.engine_version.clone()),
+        simulated: engine.is_some_and(Engine::simulated),
+        evidence: capture.engine_evidence.clone(),
+    }
+}
+
+/// GiB printed in a log as bytes; `None` for what is no number of bytes.
+pub(super) fn bytes_of_gib(gib: f64) -> Option<i64> {
+    let bytes = (gib * GIB).round();
+    (bytes.abs() < i64::MAX as f64).then_some(bytes as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_the_same_in_other_spellings() {
+        assert!(same("bfloat16", "torch.bfloat16"));
+        assert!(same("auto", "torch.bfloat16"));
+        assert!(same("0.90", "0.9"));
+        assert!(same("half", "torch.float16"));
+        assert!(!same("fp8", "auto"));
+        assert!(!same("4096", "2048"));
+    }
+}

@@ -1,0 +1,491 @@
+//! Sentences to know when reading the numbers, each with a machine-readable code.
+
+use super::observation::{Observation, observes_only};
+use super::placement::Placement;
+use super::ticks;
+use super::{Breakdown, Configuration, Evidence, EvidenceSource, LatencyStats};
+use crate::capture::{DeviceEvent, ExecEnd, ExecRole, Mode, RunEnd};
+use crate::engine::facts::{Finding, Severity};
+use crate::units::{Bytes, signed};
+
+/// Two witnesses may differ by this share before it is told.
+const DISAGREEMENT_SHARE: f64 = 0.05;
+/// And by at least this much, bytes: printed figures are rounded.
+const DISAGREEMENT_BYTES: i64 = 64 << 20;
+
+/// More failed requests than this share make another load.
+const FAILED_SHARE: f64 = 0.01;
+
+/// All findings, worst first.
+pub fn collect(
+    o: &Observation<'_>,
+    evidence: &[Evidence],
+    breakdown: &Breakdown,
+    configuration: &Configuration,
+    latency: Option<&LatencyStats>,
+) -> Vec<Finding> {
+    let mut findings = o.log.findings.clone();
+    outcome(o, &mut findings);
+    requests(latency, &mut findings);
+    simulated(o, &mut findings);
+    let placed = o.placement() != Placement::Unknown;
+    let speaks_of_its_device = |e: &&Evidence| {
+        placed || e.source == EvidenceSource::MeasuredDelta || o.is_host(e.gpu_id as usize)
+    };
+    let (attributed, stray): (Vec<&Evidence>, Vec<&Evidence>) =
+        evidence.iter().partition(speaks_of_its_device);
+    not_mapped(o, &stray, &mut findings);
+    disagreements(&attributed, &mut findings);
+    sampling(o, &mut findings);
+    lost(o, &mut findings);
+    peaks(o, &mut findings);
+    others(o, &mut findings);
+    log(o, &mut findings);
+    for d in &configuration.differences {
+        let message = format!(
+            "`{}` was asked to be {} and is {}",
+            d.setting, d.requested, d.effective
+        );
+        findings.push(Finding::new("setting_differs", Severity::Info, message));
+    }
+    if o.capture.mode == Mode::Serving
+        && let (Some(unexplained), Some(total)) =
+            (breakdown.unexplained_bytes, breakdown.total_measured_bytes)
+        && unexplained > total as i64 / 4
+    {
+        let message = format!(
+            "{} is unexplained: the start-up, which would tell the engine's own processes from the rest, was over before the capture began; `plimsoll run` or an idle container shows it",
+            signed(unexplained.into())
+        );
+        findings.push(Finding::new(
+            "startup_not_observed",
+            Severity::Info,
+            message,
+        ));
+    }
+    if let Some(unexplained) = breakdown.unexplained_bytes.filter(|b| *b < -(32 << 20)) {
+        let message = format!(
+            "the witnesses claim {} more than was measured: a reserved pool that is not touched, or a part counted twice",
+            signed(-i128::from(unexplained))
+        );
+        findings.push(Finding::new(
+            "negative_residual",
+            Severity::Warning,
+            message,
+        ));
+    }
+    let preemptions = o
+        .capture
+        .gauges
+        .first()
+        .zip(o.capture.gauges.last())
+        .and_then(|(a, b)| Some(b.preemptions?.saturating_sub(a.preemptions?)));
+    if let Some(n) = preemptions.filter(|n| *n > 0)
+        && !findings.iter().any(|f| f.code == "preemption_seen")
+    {
+        findings.push(Finding::new(
+            "preemption_seen",
+            Severity::Warning,
+            format!(
+                "{n} preemption{} during the load: the KV pool was too small for it",
+                if n == 1 { "" } else { "s" }
+            ),
+        ));
+    }
+    findings.sort_by_key(|f| std::cmp::Reverse(f.severity));
+    findings
+}
+
+impl Finding {
+    /// Without a quote.
+    pub fn new(code: &str, severity: Severity, message: impl Into<String>) -> Finding {
+        Finding {
+            code: code.into(),
+            severity,
+            message: message.into(),
+            quote: None,
+        }
+    }
+
+    fn quoting(mut self, quote: Option<String>) -> Finding {
+        self.quote = quote;
+        self
+    }
+}
+
+fn outcome(o: &Observation<'_>, findings: &mut Vec<Finding>) {
+    let c = o.capture;
+    let failed = |code: &str, message: String| {
+        Finding::new(code, Severity::Error, message).quoting(o.root_cause.clone())
+    };
+    match &c.end {
+        RunEnd::Completed => {}
+        RunEnd::Interrupted => findings.push(Finding::new(
+            "interrupted",
+            Severity::Warning,
+            "the run was interrupted: the figures cover what was seen until then",
+        )),
+        RunEnd::Deadline => findings.push(failed(
+            "deadline",
+            format!(
+                "the run did not end within its deadline of {} s and was stopped",
+                c.request.timeout_s
+            ),
+        )),
+        RunEnd::ContainerLost(why) => findings.push(failed("container_lost", why.clone())),
+        RunEnd::BenchFailed(why) => findings.push(failed("bench_failed", why.clone())),
+        RunEnd::Failed(why) => findings.push(failed("run_failed", why.clone())),
+    }
+    let killed =
+        c.container_end.as_ref().is_some_and(|s| s.oom_killed) && !c.container.state.oom_killed;
+    let event = c.events.iter().find(|e| e.action == "oom");
+    let bench_137 = c
+        .execs
+        .iter()
+        .any(|e| e.role == ExecRole::Bench && e.end == ExecEnd::Exited(137));
+    if (killed || event.is_some()) && !findings.iter().any(|f| f.code == "oom") {
+        let phase = event
+            .and_then(|e| c.marks.iter().rev().find(|m| m.at_ns <= e.at_ns))
+            .map_or(String::new(), |m| {
+                format!(" in phase {}", format!("{:?}", m.phase).to_lowercase())
+            });
+        let why = match c.container.memory_limit_bytes {
+            Some(limit) => format!(
+                "its memory limit of {} is too low for this load",
+                Bytes(limit)
+            ),
+            None => "it has no limit of its own, so the host ran out of memory".to_owned(),
+        };
+        let message =
+            format!("the kernel's OOM killer ended a process of the container{phase}: {why}");
+        findings.push(Finding::new("oom", Severity::Error, message));
+    } else if bench_137 {
+        findings.push(Finding::new("bench_killed", Severity::Error, "the bench was killed (exit 137); the out-of-memory killer is the usual reason, though no such event was seen"));
+    }
+    for e in c.execs.iter().filter(|e| e.survivors > 0) {
+        let message = format!(
+            "{} of the bench could not be ended and may still run in the container",
+            processes(e.survivors as usize)
+        );
+        findings.push(
+            Finding::new("bench_processes_left", Severity::Error, message)
+                .quoting(Some(e.argv.join(" "))),
+        );
+    }
+}
+
+/// Requests that failed: the load was not the one that was asked for.
+fn requests(latency: Option<&LatencyStats>, findings: &mut Vec<Finding>) {
+    let Some((failed, all)) = latency.and_then(LatencyStats::failed).filter(|f| f.0 > 0) else {
+        return;
+    };
+    let severity = if failed as f64 > all as f64 * FAILED_SHARE {
+        Severity::Error
+    } else {
+        Severity::Warning
+    };
+    let message = format!(
+        "{failed} of {} failed: the load was not the one that was asked for",
+        counted(all, "request")
+    );
+    findings.push(Finding::new("requests_failed", severity, message));
+}
+
+fn simulated(o: &Observation<'_>, findings: &mut Vec<Finding>) {
+    if o.engine.is_some_and(|e| e.simulated()) {
+        findings.push(Finding::new("simulated_engine", Severity::Warning, "the engine is a simulation: its figures calibrate plimsoll and say nothing about a model"));
+    }
+    if o.capture.backend.simulated {
+        findings.push(Finding::new(
+            "simulated_gpu",
+            Severity::Warning,
+            "the GPU is a simulation: its figures test plimsoll and say nothing about hardware",
+        ));
+    }
+}
+
+/// A label within a sentence: `Model weights` → `model weights`, but `KV cache pool` stays.
+fn in_a_sentence(label: &str) -> String {
+    let mut letters = label.chars();
+    match (letters.next(), letters.next()) {
+        (Some(first), Some(second)) if second.is_lowercase() => {
+            format!("{}{}", first.to_lowercase(), &label[first.len_utf8()..])
+        }
+        _ => label.to_owned(),
+    }
+}
+
+/// `1 rank`, `2 ranks`.
+fn counted(n: u64, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
+/// `1 process`, `2 processes`.
+fn processes(n: usize) -> String {
+    format!("{n} process{}", if n == 1 { "" } else { "es" })
+}
+
+/// The engine's word for ranks that are on some device, and nobody tells on which.
+fn not_mapped(o: &Observation<'_>, stray: &[&Evidence], findings: &mut Vec<Finding>) {
+    if stray.is_empty() {
+        return;
+    }
+    let message = format!(
+        "the engine runs on {} and {} were measured; neither CUDA_VISIBLE_DEVICES nor the processes on them tell which holds which rank, so what the engine says of a rank is kept as evidence under the rank's number and not used",
+        counted(o.ranks().count(), "rank"),
+        counted(o.capture.devices.len() as u64, "device"),
+    );
+    findings.push(
+        Finding::new("ranks_not_mapped", Severity::Warning, message)
+            .quoting(stray.first().map(|e| e.quote.clone())),
+    );
+}
+
+fn disagreements(evidence: &[&Evidence], findings: &mut Vec<Finding>) {
+    for used in evidence.iter().filter(|e| e.used) {
+        for other in evidence
+            .iter()
+            .filter(|e| !e.used && e.component == used.component && e.gpu_id == used.gpu_id)
+        {
+            let apart = used.bytes.saturating_sub(other.bytes).saturating_abs();
+            if apart > DISAGREEMENT_BYTES
+                && apart as f64
+                    > used.bytes.unsigned_abs().max(other.bytes.unsigned_abs()) as f64
+                        * DISAGREEMENT_SHARE
+            {
+                let message = format!(
+                    "two witnesses of {} on device {} disagree: {} and {}",
+                    in_a_sentence(used.component.label()),
+                    used.gpu_id,
+                    signed(used.bytes.into()),
+                    signed(other.bytes.into()),
+                );
+                findings.push(
+                    Finding::new("witnesses_disagree", Severity::Warning, message)
+                        .quoting(Some(format!("{} | {}", used.quote, other.quote))),
+                );
+            }
+        }
+    }
+}
+
+fn sampling(o: &Observation<'_>, findings: &mut Vec<Finding>) {
+    let s = &o.capture.sampling;
+    device_events(&s.events, findings);
+    if s.ticks == 0 {
+        let why = s
+            .last_error
+            .as_deref()
+            .map_or(String::new(), |e| format!(": {e}"));
+        findings.push(Finding::new(
+            "no_samples",
+            Severity::Error,
+            format!("memory was never sampled{why}"),
+        ));
+        return;
+    }
+    if s.longest_gap_ns > s.interval_ns.max(1).saturating_mul(5) && s.longest_gap_ns > 500_000_000 {
+        let message = format!(
+            "sampling paused for {:.1} s at the longest; a peak within may have been missed",
+            s.longest_gap_ns as f64 / 1e9
+        );
+        findings.push(Finding::new("sampler_gap", Severity::Warning, message));
+    }
+    if s.backed_off_ticks > 0 {
+        let message = format!(
+            "{} ticks were left out, because readings took so long that they would have disturbed what is measured",
+            s.backed_off_ticks
+        );
+        findings.push(Finding::new(
+            "sampling_backed_off",
+            Severity::Warning,
+            message,
+        ));
+    }
+    if s.failed_readings > 0 {
+        let message = format!(
+            "{} of {} readings failed",
+            s.failed_readings,
+            s.ticks.saturating_add(s.failed_readings)
+        );
+        findings.push(
+            Finding::new("readings_failed", Severity::Warning, message)
+                .quoting(s.last_error.clone()),
+        );
+    }
+    if o.series.impossible() > 0 {
+        let message = format!(
+            "{} left out: no device holds so much or is read at such a time",
+            counted(o.series.impossible(), "reading")
+        );
+        findings.push(Finding::new(
+            "readings_impossible",
+            Severity::Warning,
+            message,
+        ));
+    }
+    if o.capture.wall_drift_ns.unsigned_abs() > 100_000_000 {
+        let message = format!(
+            "the host's clock was moved by {:.1} s during the run: log lines and samples may be apart by that much",
+            o.capture.wall_drift_ns as f64 / 1e9
+        );
+        findings.push(Finding::new("clock_stepped", Severity::Warning, message));
+    }
+}
+
+/// Devices that are not in every sum.
+fn lost(o: &Observation<'_>, findings: &mut Vec<Finding>) {
+    let ended = ticks::lost(&o.series, o.capture.sampling.interval_ns)
+        .into_iter()
+        .map(|(device, at)| {
+            format!(
+                "device {device} could not be read any more after {:.1} s: from there on the timeline sums up the others, its statistics end there, and a later peak of the device is not known",
+                at as f64 / 1e9
+            )
+        });
+    let unread = o
+        .capture
+        .devices
+        .iter()
+        .filter(|d| o.series.device_count() > 0 && o.series.device(d.index as usize).is_empty())
+        .map(|d| format!("device {} was never read: it is in no sum", d.index));
+    for message in ended.chain(unread) {
+        findings.push(
+            Finding::new("device_lost", Severity::Error, message)
+                .quoting(o.capture.sampling.last_error.clone()),
+        );
+    }
+}
+
+/// What happened to the devices: each kind once per device, with how often it was told.
+fn device_events(events: &[DeviceEvent], findings: &mut Vec<Finding>) {
+    for (place, event) in events.iter().enumerate() {
+        let same = |e: &DeviceEvent| e.message == event.message;
+        if events[..place].iter().any(same) {
+            continue;
+        }
+        let times = events.iter().filter(|e| same(e)).count();
+        let message = match times {
+            1 => event.message.clone(),
+            n => format!("{} ({n} times)", event.message),
+        };
+        findings.push(Finding::new(&event.code, Severity::Error, message));
+    }
+}
+
+/// A higher peak outside the load.
+fn peaks(o: &Observation<'_>, findings: &mut Vec<Finding>) {
+    let Some(top) = o.top() else { return };
+    for peak in &top.peaks {
+        let device = peak.nearest.device as usize;
+        let ever = o
+            .series
+            .device(device)
+            .last()
+            .and_then(|s| s.kernel_peak_bytes)
+            .max(o.series.peak(device, i64::MIN, i64::MAX).map(|p| p.bytes));
+        if let Some(ever) = ever.filter(|e| *e > peak.bytes + (16 << 20)) {
+            let (held, when) = if o.is_host(device) {
+                (
+                    "the container's memory".to_owned(),
+                    "at start-up or under another load",
+                )
+            } else {
+                (format!("device {device}"), "at another time")
+            };
+            let peak_of = if observes_only(o.capture) {
+                "while it was watched"
+            } else {
+                "under this load"
+            };
+            let message = format!(
+                "{held} once reached {}, above the peak {peak_of} ({}): {when}",
+                Bytes(ever),
+                Bytes(peak.bytes)
+            );
+            findings.push(Finding::new(
+                "higher_peak_outside_load",
+                Severity::Info,
+                message,
+            ));
+        }
+    }
+}
+
+/// Processes of others on our GPUs.
+fn others(o: &Observation<'_>, findings: &mut Vec<Finding>) {
+    for device in 0..o.series.device_count() {
+        let lists: Vec<_> = o
+            .series
+            .device(device)
+            .iter()
+            .filter_map(|s| s.processes.as_ref())
+            .collect();
+        let Some(first) = lists.first() else { continue };
+        let foreign = |list: &[crate::capture::ProcessMemory]| {
+            list.iter()
+                .filter(|p| p.ours == Some(false))
+                .map(|p| p.pid)
+                .collect::<std::collections::BTreeSet<_>>()
+        };
+        let before = foreign(first);
+        let entered = lists
+            .iter()
+            .flat_map(|l| foreign(l))
+            .filter(|pid| !before.contains(pid))
+            .collect::<std::collections::BTreeSet<_>>();
+        if !before.is_empty() {
+            let message = format!(
+                "device {device} is shared: {} of others {} on it from the start",
+                processes(before.len()),
+                if before.len() == 1 { "was" } else { "were" }
+            );
+            findings.push(Finding::new("gpu_shared", Severity::Warning, message));
+        }
+        if !entered.is_empty() {
+            let message = format!(
+                "{} of others entered device {device} during the run: the peak may be theirs in part",
+                processes(entered.len())
+            );
+            findings.push(Finding::new(
+                "other_process_entered",
+                Severity::Warning,
+                message,
+            ));
+        }
+    }
+}
+
+fn log(o: &Observation<'_>, findings: &mut Vec<Finding>) {
+    let l = &o.capture.log;
+    if let Some(error) = &l.error {
+        findings.push(Finding::new(
+            "log_unreadable",
+            Severity::Warning,
+            format!("the container's log could not be read: {error}"),
+        ));
+    }
+    if l.dropped_lines > 0 {
+        findings.push(Finding::new(
+            "log_truncated",
+            Severity::Warning,
+            format!(
+                "{} log lines were dropped: the log outgrew its cap",
+                l.dropped_lines
+            ),
+        ));
+    }
+    let restarts = o
+        .capture
+        .events
+        .iter()
+        .filter(|e| e.action == "start")
+        .count();
+    if restarts > 0 && o.capture.mode != Mode::Started {
+        findings.push(Finding::new(
+            "container_restarted",
+            Severity::Error,
+            "the container was restarted during the run: the figures mix two lives of it",
+        ));
+    }
+}

@@ -1,0 +1,381 @@
+//! What was measured: three points, the devices and their state at the peak.
+
+use super::series::{Peak, PeakSource, Series};
+use super::stats::{mean, population_stddev, total};
+use super::timeline::seconds;
+use crate::capture::{AtNs, Capture, DeviceFacts, DeviceKind, MemorySample};
+use crate::units::gib;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Memory at three points of the run. For a container's cgroup the figures include page cache.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Measurements {
+    /// Before the load: before the engine too, where plimsoll saw it start (`metadata.mode`).
+    pub baseline: Option<Point>,
+    /// When the measured part of the bench began.
+    pub post_warmup: Option<Point>,
+    /// The highest moment of the load: of the bench from its start to its end, or, where no bench
+    /// was asked for, of the time that the container was watched. Null when none of these began.
+    pub peak: Option<Point>,
+    /// Peak less baseline, GiB.
+    pub memory_increase_gb: Option<f64>,
+}
+
+/// Memory of all devices at one moment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Point {
+    /// Moment on the capture's clock, nanoseconds.
+    pub at_ns: AtNs,
+    /// Sum over the devices, bytes.
+    pub total_bytes: u64,
+    /// The same, GiB.
+    pub total_gb: f64,
+    /// Highest device, GiB.
+    pub max_gb: f64,
+    /// Mean over the devices, GiB.
+    pub mean_gb: f64,
+    /// Population standard deviation over the devices, GiB.
+    pub stddev_gb: f64,
+    /// Each device.
+    pub per_gpu_details: Vec<PointDevice>,
+}
+
+/// Memory of one device at one moment. Devices peak at their own moments.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PointDevice {
+    /// Device index.
+    pub gpu_id: u32,
+    /// Bytes in use.
+    pub used_bytes: u64,
+    /// GiB in use.
+    pub used_gb: f64,
+    /// GiB in all, where known.
+    pub total_gb: Option<f64>,
+    /// How the figure was seen.
+    pub source: PeakSource,
+    /// Anonymous, file, shared and kernel memory, bytes (container memory only).
+    pub host: Option<crate::capture::HostSplit>,
+    /// What the driver keeps for itself, bytes (NVIDIA only).
+    pub reserved_bytes: Option<u64>,
+}
+
+impl Point {
+    /// From one reading per device.
+    pub(super) fn of(
+        readings: Vec<(u64, PeakSource, MemorySample)>,
+        devices: &[DeviceFacts],
+    ) -> Option<Point> {
+        let at_ns = readings.iter().map(|r| r.2.at_ns).max()?;
+        let used: Vec<f64> = readings.iter().map(|r| gib(r.0)).collect();
+        let total_bytes = total(readings.iter().map(|r| r.0));
+        Some(Point {
+            at_ns,
+            total_bytes,
+            total_gb: gib(total_bytes),
+            max_gb: used.iter().copied().fold(0.0, f64::max),
+            mean_gb: mean(&used)?,
+            stddev_gb: population_stddev(&used)?,
+            per_gpu_details: readings
+                .into_iter()
+                .map(|(bytes, source, sample)| PointDevice {
+                    gpu_id: sample.device,
+                    used_bytes: bytes,
+                    used_gb: gib(bytes),
+                    total_gb: devices
+                        .iter()
+                        .find(|d| d.index == sample.device)
+                        .and_then(|d| d.total_bytes)
+                        .map(gib),
+                    source,
+                    host: sample.host,
+                    reserved_bytes: sample.reserved_bytes,
+                })
+                .collect(),
+        })
+    }
+
+    /// From each device's sample.
+    pub(super) fn of_samples<'a>(
+        samples: impl IntoIterator<Item = &'a MemorySample>,
+        devices: &[DeviceFacts],
+    ) -> Option<Point> {
+        Point::of(
+            samples
+                .into_iter()
+                .map(|s| (s.used_bytes, PeakSource::Sample, s.clone()))
+                .collect(),
+            devices,
+        )
+    }
+
+    /// From each device's peak.
+    pub(super) fn of_peaks(peaks: &[Peak], devices: &[DeviceFacts]) -> Option<Point> {
+        Point::of(
+            peaks
+                .iter()
+                .map(|p| (p.bytes, p.source, p.nearest.clone()))
+                .collect(),
+            devices,
+        )
+    }
+}
+
+/// The measured devices.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct GpuInfo {
+    /// GPUs measured; 0 where the container's host memory was measured.
+    pub num_gpus: u32,
+    /// Memory of each measured device, GiB.
+    pub gpu_memory_per_device: Vec<Option<f64>>,
+    /// The devices.
+    pub devices: Vec<DeviceFacts>,
+    /// Peak sum over the GPUs less what one GPU alone would need, GiB. Unknown: it takes a second
+    /// run on one GPU.
+    pub multi_gpu_overhead_gb: Option<f64>,
+}
+
+impl GpuInfo {
+    pub(super) fn of(capture: &Capture) -> GpuInfo {
+        GpuInfo {
+            num_gpus: capture
+                .devices
+                .iter()
+                .filter(|d| d.kind == DeviceKind::Gpu)
+                .count() as u32,
+            gpu_memory_per_device: capture
+                .devices
+                .iter()
+                .map(|d| d.total_bytes.map(gib))
+                .collect(),
+            devices: capture.devices.clone(),
+            multi_gpu_overhead_gb: None,
+        }
+    }
+}
+
+/// State of the GPUs at the moment of the peak.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DetailedGpuMetrics {
+    /// Backend that read it.
+    pub tool: String,
+    /// Seconds since the Unix epoch.
+    pub timestamp: f64,
+    /// The GPUs.
+    pub gpus: Vec<GpuMetrics>,
+}
+
+/// State of one GPU. `_mb` is MiB (2^20), as in the tools whose keys these are.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct GpuMetrics {
+    /// Device index.
+    pub gpu_id: u32,
+    /// In use, what the driver keeps for itself included, MiB.
+    pub vram_used_mb: f64,
+    /// Free, MiB.
+    pub vram_free_mb: Option<f64>,
+    /// In all, MiB.
+    pub vram_total_mb: Option<f64>,
+    /// In use, percent of all.
+    pub vram_percent: Option<f64>,
+    /// Power draw, watts.
+    pub power_watts: Option<f64>,
+    /// Temperature of the hottest spot, °C; the GPU's temperature where that is its only sensor.
+    pub hotspot_temp_c: Option<f64>,
+    /// Memory temperature, °C.
+    pub memory_temp_c: Option<f64>,
+    /// GPU busy, percent.
+    pub gfx_utilization_pct: Option<f64>,
+    /// Memory interface busy, percent: traffic, not how full the memory is.
+    pub mem_utilization_pct: Option<f64>,
+    /// Clock of the cores, MHz.
+    pub clock_gfx_mhz: Option<f64>,
+    /// Clock of the memory, MHz.
+    pub clock_mem_mhz: Option<f64>,
+    /// Processes.
+    pub processes: Vec<GpuProcess>,
+    /// In use at that list's time and accounted to no process of it, MiB; null where the driver
+    /// lists none.
+    pub unattributed_mb: Option<f64>,
+}
+
+/// A process on a GPU.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct GpuProcess {
+    /// `name (PID: n)`.
+    pub process_info: String,
+    /// Whether it runs in the profiled container; null when that could not be told.
+    pub in_container: Option<bool>,
+    /// Id of its container; null when it runs in none or that could not be told.
+    pub container_id: Option<String>,
+    /// Name of its container; null for others than the profiled one.
+    pub container_name: Option<String>,
+    /// Its memory; null where the driver does not say.
+    pub memory_usage: Option<MemoryUsage>,
+    /// Most it ever held; null unless the driver's accounting is on, which plimsoll never does.
+    pub peak_memory_usage: Option<MemoryUsage>,
+}
+
+/// A figure with its unit.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct MemoryUsage {
+    /// Figure.
+    pub value: f64,
+    /// `MB` (2^20 bytes).
+    pub unit: String,
+}
+
+fn usage(bytes: u64) -> MemoryUsage {
+    MemoryUsage {
+        value: bytes as f64 / 1024.0 / 1024.0,
+        unit: "MB".into(),
+    }
+}
+
+/// What a sample's processes do not account for; `None` where it carries no list. A series counts
+/// what the driver keeps for itself as in use, which is nobody's.
+fn unattributed(sample: &MemorySample) -> Option<u64> {
+    let known = sample
+        .processes
+        .as_ref()?
+        .iter()
+        .filter_map(|p| p.used_bytes);
+    let reserved = sample.reserved_bytes.unwrap_or(0);
+    sample
+        .used_bytes
+        .checked_sub(reserved)?
+        .checked_sub(known.sum())
+}
+
+impl DetailedGpuMetrics {
+    /// At the peak; `None` where no GPU was measured.
+    pub(super) fn of(
+        capture: &Capture,
+        series: &Series,
+        peaks: &[Peak],
+    ) -> Option<DetailedGpuMetrics> {
+        const MIB: f64 = 1024.0 * 1024.0;
+        let gpus: Vec<GpuMetrics> = peaks
+            .iter()
+            .filter_map(|peak| {
+                let s = &peak.nearest;
+                let facts = capture
+                    .devices
+                    .iter()
+                    .find(|d| d.index == s.device && d.kind == DeviceKind::Gpu)?;
+                // Process lists, power and the like are read less often than memory: the latest
+                // reading up to the peak.
+                let upto = series.window(s.device as usize, AtNs::MIN, s.at_ns);
+                let latest = |pick: fn(&MemorySample) -> Option<u32>| {
+                    upto.iter().rev().find_map(pick).map(f64::from)
+                };
+                let total = facts.total_bytes.map(|b| b as f64 / MIB);
+                let used = s.used_bytes as f64 / MIB;
+                Some(GpuMetrics {
+                    gpu_id: s.device,
+                    vram_used_mb: used,
+                    vram_free_mb: total.map(|t| t - used),
+                    vram_total_mb: total,
+                    vram_percent: total.filter(|t| *t > 0.0).map(|t| used / t * 100.0),
+                    power_watts: latest(|s| s.power_mw).map(|mw| mw / 1e3),
+                    hotspot_temp_c: latest(|s| s.hotspot_temp_c)
+                        .or_else(|| latest(|s| s.temperature_c)),
+                    memory_temp_c: latest(|s| s.memory_temp_c),
+                    gfx_utilization_pct: latest(|s| s.utilization_pct),
+                    mem_utilization_pct: latest(|s| s.mem_utilization_pct),
+                    clock_gfx_mhz: latest(|s| s.clock_gfx_mhz),
+                    clock_mem_mhz: latest(|s| s.clock_mem_mhz),
+                    unattributed_mb: upto
+                        .iter()
+                        .rev()
+                        .find_map(unattributed)
+                        .map(|b| b as f64 / MIB),
+                    processes: upto
+                        .iter()
+                        .rev()
+                        .find_map(|s| s.processes.as_ref())
+                        .into_iter()
+                        .flatten()
+                        .map(|p| GpuProcess {
+                            process_info: format!(
+                                "{} (PID: {})",
+                                p.name.as_deref().unwrap_or("?"),
+                                p.pid
+                            ),
+                            in_container: p.ours,
+                            container_id: p.container_id.clone(),
+                            container_name: (p.ours == Some(true))
+                                .then(|| capture.container.name.clone()),
+                            memory_usage: p.used_bytes.map(usage),
+                            peak_memory_usage: p.peak_bytes.map(usage),
+                        })
+                        .collect(),
+                })
+            })
+            .collect();
+        let at = peaks.iter().map(|p| p.nearest.at_ns).max()?;
+        (!gpus.is_empty()).then(|| DetailedGpuMetrics {
+            tool: capture.backend.name.clone(),
+            timestamp: seconds(capture, at),
+            gpus,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gpu_metrics_are_the_latest_up_to_the_peak() {
+        let sample = |at_ns, used_bytes| MemorySample {
+            at_ns,
+            used_bytes,
+            ..MemorySample::default()
+        };
+        let series = Series::new([
+            MemorySample {
+                temperature_c: Some(55),
+                hotspot_temp_c: Some(71),
+                memory_temp_c: Some(58),
+                mem_utilization_pct: Some(41),
+                clock_gfx_mhz: Some(2100),
+                clock_mem_mhz: Some(1300),
+                ..sample(10, 5)
+            },
+            sample(20, 9),
+            MemorySample {
+                clock_gfx_mhz: Some(9),
+                ..sample(30, 1)
+            },
+        ]);
+        let capture = Capture {
+            devices: vec![DeviceFacts {
+                kind: DeviceKind::Gpu,
+                ..DeviceFacts::default()
+            }],
+            ..Capture::default()
+        };
+        let of = |series: &Series| {
+            let peak = series.peak(0, 0, 100).unwrap();
+            let metrics = DetailedGpuMetrics::of(&capture, series, &[peak]).unwrap();
+            metrics.gpus[0].clone()
+        };
+        let gpu = of(&series);
+        assert_eq!(
+            (gpu.hotspot_temp_c, gpu.memory_temp_c),
+            (Some(71.0), Some(58.0))
+        );
+        assert_eq!(gpu.mem_utilization_pct, Some(41.0));
+        assert_eq!(
+            (gpu.clock_gfx_mhz, gpu.clock_mem_mhz),
+            (Some(2100.0), Some(1300.0))
+        );
+        let one_sensor = Series::new([MemorySample {
+            temperature_c: Some(55),
+            ..sample(10, 5)
+        }]);
+        let gpu = of(&one_sensor);
+        assert_eq!((gpu.hotspot_temp_c, gpu.memory_temp_c), (Some(55.0), None));
+    }
+}

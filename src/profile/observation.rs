@@ -1,0 +1,482 @@
+//! A capture laid out for explaining: when each phase was, which repeat peaked, which lines are
+//! the engine's.
+
+use super::placement::Placement;
+use super::ranks::Ranks;
+use super::series::{Peak, Series};
+use super::stats::total;
+use crate::capture::{
+    AtNs, Capture, DeviceKind, ExecRole, LineSource, LogLine, MemorySample, Mode, Phase, RunEnd,
+};
+use crate::engine::facts::{EngineStep, LogReport};
+use crate::engine::{BenchKind, Engine, LogParser, ProbeFacts, ServerSettings};
+use std::collections::BTreeMap;
+
+/// Bytes of output kept from the start and from the end.
+const EXCERPT_BYTES: usize = 64 * 1024;
+
+/// A line of output is with us at most so much after it was written, nanoseconds.
+const LINE_DELAY_NS: AtNs = 50_000_000;
+/// And so much on a machine that is busy with other things.
+const LONGEST_DELAY_NS: AtNs = 300_000_000;
+/// A level moves by less than this between two samples, bytes.
+const LEVEL_BYTES: i64 = 4 << 20;
+
+/// A stretch of time, both ends inclusive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    /// Begin.
+    pub from: AtNs,
+    /// End.
+    pub to: AtNs,
+}
+
+/// One repeat of the bench.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Repeat {
+    /// From 1; `None` when there was no bench and the container was only watched.
+    pub number: Option<u32>,
+    /// From the bench's start (with its engine's start-up, for in-process benches) to its end, or
+    /// the time of watching.
+    pub window: Window,
+    /// When the engine inside was loaded and the warm-up began, where seen.
+    pub warmup_at: Option<AtNs>,
+    /// When the measured part of the bench began, where seen.
+    pub bench_at: Option<AtNs>,
+    /// Peak of each device in the window.
+    pub peaks: Vec<Peak>,
+}
+
+impl Repeat {
+    /// Over all devices.
+    pub fn peak_bytes(&self) -> u64 {
+        total(self.peaks.iter().map(|p| p.bytes))
+    }
+}
+
+/// Everything that the explaining rests on.
+pub struct Observation<'a> {
+    /// The capture.
+    pub capture: &'a Capture,
+    /// The engine, when this plimsoll knows it.
+    pub engine: Option<&'static dyn Engine>,
+    /// The samples.
+    pub series: Series,
+    /// What the engine's log says (of the repeat that peaked, for in-process benches).
+    pub log: LogReport,
+    /// The line that explains a failure.
+    pub root_cause: Option<String>,
+    /// What the endpoints say.
+    pub probes: ProbeFacts,
+    /// What command and environment ask for.
+    pub settings: ServerSettings,
+    /// The repeats in order.
+    pub repeats: Vec<Repeat>,
+    /// Index of the repeat with the highest peak.
+    pub top: Option<usize>,
+    /// Excerpts of engine and bench output.
+    pub excerpts: (Excerpt, Excerpt),
+}
+
+impl<'a> Observation<'a> {
+    /// Lays a capture out.
+    pub fn new(
+        capture: &'a Capture,
+        samples: impl IntoIterator<Item = MemorySample>,
+        lines: impl IntoIterator<Item = LogLine>,
+    ) -> Observation<'a> {
+        let engine = crate::engine::by_name(&capture.engine);
+        let series = Series::new(samples);
+        let repeats = repeats(capture, &series);
+        let top = (0..repeats.len())
+            .filter(|i| !repeats[*i].peaks.is_empty())
+            .max_by_key(|i| repeats[*i].peak_bytes());
+        let mut reader = LineReader::new(capture, engine);
+        for line in lines {
+            reader.take(&line);
+        }
+        let number = top.and_then(|t| repeats[t].number);
+        let (log, root_cause) = reader.report(number);
+        Observation {
+            capture,
+            engine,
+            series,
+            log,
+            root_cause,
+            probes: engine
+                .map(|e| e.read_probes(&capture.probes))
+                .unwrap_or_default(),
+            settings: engine
+                .map(|e| e.settings(&capture.container))
+                .unwrap_or_default(),
+            repeats,
+            top,
+            excerpts: (reader.engine_excerpt, reader.bench_excerpt),
+        }
+    }
+
+    /// The repeat with the highest peak; `None` when neither a bench nor watching began, or nothing
+    /// was sampled meanwhile.
+    pub fn top(&self) -> Option<&Repeat> {
+        self.repeats.get(self.top?)
+    }
+
+    /// The stretch before the engine or the load: `None` when nothing was marked then. It ends
+    /// with the next phase or with the bench's start, whichever comes first: a bench that loads
+    /// its own engine is told to warm up only once the engine is in memory.
+    pub fn baseline_window(&self) -> Option<Window> {
+        let from = mark(self.capture, Phase::Baseline)?;
+        let phases = self
+            .capture
+            .marks
+            .iter()
+            .filter(|m| m.phase != Phase::Baseline)
+            .map(|m| m.at_ns);
+        let benches = self
+            .capture
+            .execs
+            .iter()
+            .filter(|e| e.role == ExecRole::Bench)
+            .map(|e| e.started_at_ns);
+        let to = phases
+            .chain(benches)
+            .filter(|at| *at > from)
+            .min()
+            .unwrap_or(self.capture.ended_at_ns);
+        Some(Window { from, to })
+    }
+
+    /// The middle reading of the baseline on one device.
+    pub fn baseline(&self, device: usize) -> Option<&MemorySample> {
+        let before = self
+            .baseline_window()
+            .and_then(|w| self.series.median(device, w.from, w.to));
+        // A container that was only just started has no cgroup before; its first reading is as
+        // near to nothing as there is.
+        before.or_else(|| {
+            self.series
+                .device(device)
+                .first()
+                .filter(|_| self.capture.mode == Mode::Started)
+        })
+    }
+
+    /// How many ranks the engine runs on.
+    pub fn ranks(&self) -> Ranks {
+        Ranks::of(&self.log, &self.settings)
+    }
+
+    /// Which device holds which of them.
+    pub fn placement(&self) -> Placement {
+        let ranks = self.ranks().count();
+        Placement::of(self.capture, &self.settings, &self.series, ranks)
+    }
+
+    /// Whether the device is the container's host memory.
+    pub fn is_host(&self, device: usize) -> bool {
+        self.capture
+            .devices
+            .iter()
+            .find(|d| d.index as usize == device)
+            .is_none_or(|d| d.kind == DeviceKind::HostCgroup)
+    }
+
+    /// The engine's own memory in a reading: on a host, what is neither page cache nor our bench
+    /// client; on a GPU, everything in use.
+    pub fn engine_bytes(&self, device: usize, s: &MemorySample) -> i64 {
+        if !self.is_host(device) {
+            return s.used_bytes as i64;
+        }
+        s.used_bytes as i64 - file_bytes(s) - s.bench_client_bytes.unwrap_or(0) as i64
+    }
+
+    /// The engine's memory once a step was passed: the level held until the next step or phase.
+    pub fn level(&self, device: usize, step: EngineStep) -> Option<i64> {
+        let (at, next) = self.stretch(step)?;
+        Some(self.engine_bytes(device, self.series.level(device, at, next)?))
+    }
+
+    /// From a step until the next step or phase.
+    fn stretch(&self, step: EngineStep) -> Option<(AtNs, AtNs)> {
+        let at = self.step_at(step)?;
+        let steps = self.log.steps.iter().filter_map(|m| m.at_ns);
+        let marks = self.capture.marks.iter().map(|m| m.at_ns);
+        let next = steps.chain(marks).filter(|t| *t > at).min();
+        Some((at, next.unwrap_or(AtNs::MAX)))
+    }
+
+    /// The engine's memory just before a moment: a line takes some milliseconds to reach us, and
+    /// what it announces may have begun meanwhile. Where memory rises already it is late.
+    pub fn before(&self, device: usize, at: AtNs) -> Option<i64> {
+        let calm = self.series.before(device, at.saturating_sub(LINE_DELAY_NS));
+        let sample = calm.or_else(|| self.series.before(device, at))?;
+        let earliest = at.saturating_sub(LONGEST_DELAY_NS);
+        let earlier = self.series.window(device, earliest, sample.at_ns);
+        let mut level = self.engine_bytes(device, sample);
+        // The first of them is the sample itself.
+        for before in earlier.iter().rev().skip(1) {
+            let before = self.engine_bytes(device, before);
+            if level - before <= LEVEL_BYTES {
+                break;
+            }
+            level = before;
+        }
+        Some(level)
+    }
+
+    /// Until when a repeat's engine holds what the load left: one that serves goes on after it. A
+    /// load without a pause shows only then what stays.
+    pub fn rest_until(&self, repeat: &Repeat) -> AtNs {
+        if self.capture.mode == Mode::Idle || self.capture.end != RunEnd::Completed {
+            return repeat.window.to;
+        }
+        self.repeats
+            .iter()
+            .map(|r| r.window.from)
+            .filter(|from| *from > repeat.window.to)
+            .min()
+            .unwrap_or(self.capture.ended_at_ns)
+    }
+
+    /// Whether something shows that the engine had its model in memory: its log, an endpoint that
+    /// answered, or a bench that came as far as measuring.
+    pub fn engine_loaded(&self) -> bool {
+        let told = self
+            .log
+            .steps
+            .iter()
+            .any(|m| (EngineStep::WeightsLoaded..EngineStep::Stopping).contains(&m.step));
+        let answered = self.capture.probes.iter().any(|p| p.status == Some(200));
+        told || answered || self.repeats.iter().any(|r| r.bench_at.is_some())
+    }
+
+    /// When a step was passed, if that lies within the capture.
+    pub fn step_at(&self, step: EngineStep) -> Option<AtNs> {
+        let from = match self.capture.mode {
+            Mode::Serving => return None,
+            Mode::Started => AtNs::MIN,
+            Mode::Idle => self.top()?.window.from,
+        };
+        self.log.step_at(step).filter(|at| *at >= from)
+    }
+}
+
+/// Page cache in a reading, bytes; 0 where the kernel does not tell it apart.
+pub fn file_bytes(s: &MemorySample) -> i64 {
+    s.host.and_then(|h| h.file_bytes).unwrap_or(0) as i64
+}
+
+fn mark(capture: &Capture, phase: Phase) -> Option<AtNs> {
+    capture
+        .marks
+        .iter()
+        .find(|m| m.phase == phase)
+        .map(|m| m.at_ns)
+}
+
+fn repeats(capture: &Capture, series: &Series) -> Vec<Repeat> {
+    let peaks = |w: Window| {
+        (0..series.device_count())
+            .filter_map(|d| series.peak(d, w.from, w.to))
+            .collect::<Vec<_>>()
+    };
+    let mut repeats: Vec<Repeat> = capture
+        .execs
+        .iter()
+        .filter(|e| e.role == ExecRole::Bench)
+        .map(|e| {
+            let window = Window {
+                from: e.started_at_ns,
+                to: e.ended_at_ns,
+            };
+            let at = |phase: Phase| {
+                capture
+                    .marks
+                    .iter()
+                    .find(|m| m.phase == phase && m.at_ns >= window.from && m.at_ns <= window.to)
+                    .map(|m| m.at_ns)
+            };
+            Repeat {
+                number: e.repeat,
+                window,
+                warmup_at: at(Phase::Warmup),
+                bench_at: at(Phase::Bench),
+                peaks: peaks(window),
+            }
+        })
+        .collect();
+    // Without a load of ours there is what was watched; a bench that never began has nothing.
+    if observes_only(capture)
+        && repeats.is_empty()
+        && let Some(from) = mark(capture, Phase::Bench)
+    {
+        let to = mark(capture, Phase::Cooldown).unwrap_or(AtNs::MAX);
+        let window = Window { from, to };
+        repeats.push(Repeat {
+            number: None,
+            window,
+            warmup_at: None,
+            bench_at: None,
+            peaks: peaks(window),
+        });
+    }
+    repeats
+}
+
+/// Feeds each line to the parser that it concerns.
+struct LineReader<'a> {
+    capture: &'a Capture,
+    engine: Option<&'static dyn Engine>,
+    container: Option<Box<dyn LogParser>>,
+    execs: BTreeMap<u32, Box<dyn LogParser>>,
+    engine_excerpt: Excerpt,
+    bench_excerpt: Excerpt,
+}
+
+impl<'a> LineReader<'a> {
+    fn new(capture: &'a Capture, engine: Option<&'static dyn Engine>) -> Self {
+        LineReader {
+            capture,
+            engine,
+            container: engine.map(|e| e.log_parser()),
+            execs: BTreeMap::new(),
+            engine_excerpt: Excerpt::default(),
+            bench_excerpt: Excerpt::default(),
+        }
+    }
+
+    fn take(&mut self, line: &LogLine) {
+        match line.source {
+            LineSource::Container => {
+                self.engine_excerpt.push(&line.text);
+                if let Some(parser) = &mut self.container {
+                    parser.line(line.text.as_bytes(), Some(line.at_ns));
+                }
+            }
+            LineSource::Exec(index) => {
+                let bench = self
+                    .capture
+                    .execs
+                    .get(index as usize)
+                    .is_some_and(|e| e.role == ExecRole::Bench);
+                if !bench {
+                    return;
+                }
+                self.bench_excerpt.push(&line.text);
+                // Beside a serving engine the bench is a client: its words are not the engine's.
+                if self.capture.mode == Mode::Idle
+                    && let Some(engine) = self.engine
+                {
+                    self.execs
+                        .entry(index)
+                        .or_insert_with(|| engine.log_parser())
+                        .line(line.text.as_bytes(), Some(line.at_ns));
+                }
+            }
+        }
+    }
+
+    /// The report of the engine that this repeat loaded, else of the container.
+    fn report(&self, repeat: Option<u32>) -> (LogReport, Option<String>) {
+        let exec = self
+            .execs
+            .iter()
+            .find(|(i, _)| {
+                repeat.is_some()
+                    && self
+                        .capture
+                        .execs
+                        .get(**i as usize)
+                        .is_some_and(|e| e.repeat == repeat)
+            })
+            .or_else(|| self.execs.iter().next_back())
+            .map(|(_, parser)| parser);
+        match exec.or(self.container.as_ref()) {
+            Some(parser) => (parser.report(), parser.root_cause()),
+            None => (
+                LogReport {
+                    engine: self.capture.engine.clone(),
+                    ..Default::default()
+                },
+                None,
+            ),
+        }
+    }
+}
+
+/// Start and end of an output, bounded.
+#[derive(Debug, Clone, Default)]
+pub struct Excerpt {
+    head: String,
+    tail: std::collections::VecDeque<String>,
+    tail_bytes: usize,
+    omitted: u64,
+}
+
+impl Excerpt {
+    fn push(&mut self, line: &str) {
+        if self.tail.is_empty() && self.head.len() + line.len() < EXCERPT_BYTES {
+            self.head.push_str(line);
+            self.head.push('\n');
+            return;
+        }
+        self.tail_bytes += line.len() + 1;
+        self.tail.push_back(line.to_owned());
+        while self.tail_bytes > EXCERPT_BYTES {
+            let Some(gone) = self.tail.pop_front() else {
+                break;
+            };
+            self.tail_bytes -= gone.len() + 1;
+            self.omitted += gone.len() as u64 + 1;
+        }
+    }
+
+    /// The text, and how many bytes it leaves out in the middle.
+    pub fn finish(self) -> (String, u64) {
+        let mut text = self.head;
+        if self.omitted > 0 {
+            text.push_str(&format!("[… {} bytes left out …]\n", self.omitted));
+        }
+        for line in self.tail {
+            text.push_str(&line);
+            text.push('\n');
+        }
+        (text, self.omitted)
+    }
+}
+
+/// Whether the user asked to watch, and for no load.
+pub fn observes_only(capture: &Capture) -> bool {
+    matches!(capture.request.bench.as_str(), "" | "none")
+}
+
+/// The bench that the request asks for.
+pub fn bench_kind(capture: &Capture) -> Option<BenchKind> {
+    [BenchKind::Latency, BenchKind::Throughput, BenchKind::Serve]
+        .into_iter()
+        .find(|k| k.as_str() == capture.request.bench)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_excerpt_keeps_both_ends_and_counts_the_rest() {
+        let mut excerpt = Excerpt::default();
+        let line = "x".repeat(999);
+        for i in 0..1000 {
+            excerpt.push(&format!("{i} {line}"));
+        }
+        let (text, omitted) = excerpt.finish();
+        assert!(text.starts_with("0 x") && text.contains("999 x"));
+        assert!(text.len() < 2 * EXCERPT_BYTES + 100);
+        let kept: usize = text
+            .lines()
+            .filter(|l| l.ends_with('x'))
+            .map(|l| l.len() + 1)
+            .sum();
+        let all: usize = (0..1000).map(|i| format!("{i} {line}").len() + 1).sum();
+        assert_eq!(kept as u64 + omitted, all as u64);
+    }
+}

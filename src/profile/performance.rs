@@ -1,0 +1,89 @@
+//! What the bench measured, over all repeats.
+
+use super::stats::Spread;
+use crate::engine::{BenchKind, BenchResult};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Latency and throughput from the engine's own bench.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LatencyStats {
+    /// The bench that ran.
+    pub bench: BenchKind,
+    /// Mean over the repeats, milliseconds: of a batch (latency bench) or of a request (serve).
+    pub mean_latency_ms: Option<f64>,
+    /// Generated tokens per second, mean over the repeats. The latency bench does not print it:
+    /// there it is batch × output length / mean latency. A throughput bench prints prompt and
+    /// generated tokens together: there it is both.
+    pub tokens_per_second: Option<f64>,
+    /// Requests per second, mean over the repeats.
+    pub requests_per_second: Option<f64>,
+    /// Spread of `mean_latency_ms` over the repeats.
+    pub mean_latency_spread: Option<Spread>,
+    /// Spread of `tokens_per_second` over the repeats.
+    pub tokens_per_second_spread: Option<Spread>,
+    /// Spread of the peak memory over the repeats, bytes.
+    pub peak_bytes_spread: Option<Spread>,
+    /// Each repeat.
+    pub repeats: Vec<RepeatResult>,
+}
+
+/// One repeat of the bench.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RepeatResult {
+    /// From 1.
+    pub repeat: u32,
+    /// Peak memory during it, bytes over all devices.
+    pub peak_bytes: Option<u64>,
+    /// What its result file says.
+    pub result: BenchResult,
+}
+
+impl LatencyStats {
+    /// Requests that failed, of how many, over the repeats; `None` where the bench counts none.
+    pub(super) fn failed(&self) -> Option<(u64, u64)> {
+        let sum = |pick: fn(&BenchResult) -> Option<u64>| {
+            let figures = self.repeats.iter().filter_map(|r| pick(&r.result));
+            figures.reduce(u64::saturating_add)
+        };
+        let failed = sum(|r| r.failed)?;
+        let completed = sum(|r| r.completed).unwrap_or(0);
+        Some((failed, failed.saturating_add(completed)))
+    }
+
+    /// Over these repeats; `None` of none. `batch_tokens` is batch × output length, for the
+    /// latency bench.
+    pub(super) fn of(
+        bench: BenchKind,
+        repeats: Vec<RepeatResult>,
+        batch_tokens: Option<f64>,
+    ) -> Option<LatencyStats> {
+        if repeats.is_empty() {
+            return None;
+        }
+        let all = |pick: &dyn Fn(&RepeatResult) -> Option<f64>| -> Option<Spread> {
+            Spread::of(&repeats.iter().filter_map(pick).collect::<Vec<_>>())
+        };
+        let latency = all(&|r| r.result.mean_latency_ms);
+        let tokens = all(&|r| match (bench, r.result.output_tokens_per_second) {
+            (_, Some(t)) => Some(t),
+            (BenchKind::Latency, None) => {
+                Some(batch_tokens? / (r.result.mean_latency_ms.filter(|ms| *ms > 0.0)? / 1e3))
+            }
+            (_, None) => r
+                .result
+                .total_tokens_per_second
+                .filter(|_| bench == BenchKind::Throughput),
+        });
+        Some(LatencyStats {
+            bench,
+            mean_latency_ms: latency.map(|s| s.mean),
+            tokens_per_second: tokens.map(|s| s.mean),
+            requests_per_second: all(&|r| r.result.requests_per_second).map(|s| s.mean),
+            mean_latency_spread: latency,
+            tokens_per_second_spread: tokens,
+            peak_bytes_spread: all(&|r| r.peak_bytes.map(|b| b as f64)),
+            repeats,
+        })
+    }
+}

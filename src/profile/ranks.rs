@@ -1,0 +1,97 @@
+//! How figures that an engine prints rank by rank belong to devices and add up.
+
+use crate::engine::ServerSettings;
+use crate::engine::facts::{FactValue, LogReport};
+
+/// How many ranks an engine runs on, by kind of parallelism. A rank has one device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ranks {
+    /// Ranks of one engine: tensor times pipeline parallel.
+    pub per_engine: u64,
+    /// Engines: data parallel.
+    pub engines: u64,
+}
+
+impl Ranks {
+    /// As the log says, else as the command asks for, else one.
+    pub fn of(log: &LogReport, settings: &ServerSettings) -> Ranks {
+        let size = |key: &str| {
+            let logged = log.number(key).map(|n| n as u64);
+            let asked = || settings.values.get(key)?.trim().parse().ok();
+            logged.or_else(asked).unwrap_or(1).clamp(1, 1 << 16)
+        };
+        Ranks {
+            per_engine: size("tensor_parallel_size") * size("pipeline_parallel_size"),
+            engines: size("data_parallel_size"),
+        }
+    }
+
+    /// All ranks.
+    pub fn count(self) -> u64 {
+        self.per_engine * self.engines
+    }
+
+    /// A figure over all ranks. What one rank printed holds for each; where fewer printed than
+    /// there are (others are silent, or a log folds equal lines), the others are like them.
+    pub fn total(self, value: &FactValue) -> Option<f64> {
+        let ranks = self.count() as f64;
+        match value {
+            FactValue::Int(v) => Some(*v as f64 * ranks),
+            FactValue::Float(v) => Some(v * ranks),
+            FactValue::List(list) if list.is_empty() => None,
+            FactValue::List(list) => {
+                let sum: f64 = list.iter().sum();
+                let like_them = (ranks / list.len() as f64).max(1.0);
+                Some(sum * like_them)
+            }
+            FactValue::Bool(_) | FactValue::Text(_) => None,
+        }
+    }
+
+    /// A figure of one rank; `None` for a rank that does not exist.
+    pub fn one(self, value: &FactValue, rank: usize) -> Option<f64> {
+        if rank as u64 >= self.count() {
+            return None;
+        }
+        match value {
+            FactValue::Int(v) => Some(*v as f64),
+            FactValue::Float(v) => Some(*v),
+            FactValue::List(list) => list
+                .get(rank)
+                .or_else(|| list.last().filter(|_| (list.len() as u64) < self.count()))
+                .copied(),
+            FactValue::Bool(_) | FactValue::Text(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_of_ranks_add_up() {
+        let four = Ranks {
+            per_engine: 2,
+            engines: 2,
+        };
+        assert_eq!(four.total(&FactValue::Float(1.5)), Some(6.0));
+        let all = FactValue::List(vec![1.0, 2.0, 3.0, 4.0]);
+        assert_eq!(four.total(&all), Some(10.0));
+        assert_eq!((four.one(&all, 3), four.one(&all, 4)), (Some(4.0), None));
+        let folded = FactValue::List(vec![1.0, 2.0]);
+        assert_eq!(four.total(&folded), Some(6.0));
+        assert_eq!(four.one(&folded, 3), Some(2.0));
+        assert_eq!(four.total(&FactValue::List(vec![])), None);
+    }
+
+    #[test]
+    fn the_log_says_how_many_else_the_command() {
+        let mut settings = ServerSettings::default();
+        settings
+            .values
+            .insert("tensor_parallel_size".into(), "4".into());
+        let asked = Ranks::of(&LogReport::default(), &settings);
+        assert_eq!((asked.per_engine, asked.engines), (4, 1));
+    }
+}

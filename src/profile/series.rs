@@ -1,0 +1,255 @@
+//! Memory samples as a series to ask: how much at this moment, how much at most.
+
+pub use crate::breakdown::PeakSource;
+use crate::capture::{AtNs, MemorySample};
+
+/// More than any device holds, bytes (1 PiB), and than any run takes, nanoseconds (a century). A
+/// damaged capture may say anything; below these every sum and difference fits its type.
+pub const MOST_BYTES: u64 = 1 << 50;
+const MOST_NS: u64 = 100 * 366 * 86_400 * 1_000_000_000;
+/// More devices than any host has.
+const MOST_DEVICES: usize = 1024;
+
+/// Samples of all devices, each device's in order of time.
+#[derive(Debug, Clone, Default)]
+pub struct Series {
+    devices: Vec<Vec<MemorySample>>,
+    impossible: u64,
+}
+
+/// The highest use of a device in a window.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Peak {
+    /// Bytes.
+    pub bytes: u64,
+    /// The sample nearest to it.
+    pub nearest: MemorySample,
+    /// How it was seen.
+    pub source: PeakSource,
+}
+
+impl Series {
+    /// Sorts samples into devices. What a driver keeps for itself counts as in use: nobody else
+    /// can have it, and used + free = total holds only so.
+    pub fn new(samples: impl IntoIterator<Item = MemorySample>) -> Series {
+        let mut devices: Vec<Vec<MemorySample>> = Vec::new();
+        let mut impossible = 0;
+        for mut sample in samples {
+            if !is_possible(&sample) {
+                impossible += 1;
+                continue;
+            }
+            let reserved = sample.reserved_bytes.unwrap_or(0);
+            sample.used_bytes += reserved;
+            sample.low_bytes = sample.low_bytes.map(|l| l + reserved);
+            sample.high_bytes = sample.high_bytes.map(|h| h + reserved);
+            let index = sample.device as usize;
+            if devices.len() <= index {
+                devices.resize_with(index + 1, Vec::new);
+            }
+            devices[index].push(sample);
+        }
+        for device in &mut devices {
+            device.sort_by_key(|s| s.at_ns);
+        }
+        Series {
+            devices,
+            impossible,
+        }
+    }
+
+    /// Samples left out because nothing like them can have been read.
+    pub fn impossible(&self) -> u64 {
+        self.impossible
+    }
+
+    /// Number of devices that were ever sampled.
+    pub fn device_count(&self) -> usize {
+        self.devices.len()
+    }
+
+    /// Samples of one device in time order.
+    pub fn device(&self, device: usize) -> &[MemorySample] {
+        self.devices.get(device).map_or(&[], Vec::as_slice)
+    }
+
+    /// Samples of one device between two moments, both inclusive.
+    pub fn window(&self, device: usize, from: AtNs, to: AtNs) -> &[MemorySample] {
+        let samples = self.device(device);
+        let start = samples.partition_point(|s| s.at_ns < from);
+        let end = samples.partition_point(|s| s.at_ns <= to);
+        &samples[start.min(end)..end]
+    }
+
+    /// The first sample at or after a moment, else the last before it.
+    pub fn at(&self, device: usize, at: AtNs) -> Option<&MemorySample> {
+        let samples = self.device(device);
+        let next = samples.partition_point(|s| s.at_ns < at);
+        samples.get(next).or_else(|| samples.last())
+    }
+
+    /// The last sample before a moment.
+    pub fn before(&self, device: usize, at: AtNs) -> Option<&MemorySample> {
+        let samples = self.device(device);
+        samples
+            .partition_point(|s| s.at_ns < at)
+            .checked_sub(1)
+            .map(|i| &samples[i])
+    }
+
+    /// The level reached by a moment and held until `next`: the first sample at or after the
+    /// moment when one lies before `next`, else the last one before it.
+    pub fn level(&self, device: usize, at: AtNs, next: AtNs) -> Option<&MemorySample> {
+        self.at(device, at)
+            .filter(|s| s.at_ns >= at && s.at_ns < next)
+            .or_else(|| self.before(device, next))
+    }
+
+    /// The lowest use of a device that each sample of a window knows of, its own or a probe's
+    /// before it. The first sample's probes lie before the window.
+    pub fn lows(
+        &self,
+        device: usize,
+        from: AtNs,
+        to: AtNs,
+    ) -> impl Iterator<Item = (u64, &MemorySample)> {
+        self.window(device, from, to)
+            .iter()
+            .enumerate()
+            .map(|(i, s)| {
+                let low = s.low_bytes.filter(|_| i > 0).unwrap_or(u64::MAX);
+                (low.min(s.used_bytes), s)
+            })
+    }
+
+    /// The sample with the middle `used_bytes` of a window. Bursts crowd at its edges and would
+    /// outweigh the rest.
+    pub fn median(&self, device: usize, from: AtNs, to: AtNs) -> Option<&MemorySample> {
+        let all = self.window(device, from, to);
+        let mut window: Vec<&MemorySample> = all.iter().filter(|s| !s.burst).collect();
+        window.sort_by_key(|s| s.used_bytes);
+        window.get(window.len().checked_sub(1)? / 2).copied()
+    }
+
+    /// The highest use of a device in a window, by the best witness there is.
+    pub fn peak(&self, device: usize, from: AtNs, to: AtNs) -> Option<Peak> {
+        let window = self.window(device, from, to);
+        let sampled = window.iter().max_by_key(|s| s.used_bytes)?;
+        let mut peak = Peak {
+            bytes: sampled.used_bytes,
+            nearest: sampled.clone(),
+            source: PeakSource::Sample,
+        };
+        // A probe's high belongs to the stretch before its sample, which must lie in the window.
+        if let Some(probed) = window.iter().skip(1).max_by_key(|s| s.high_bytes)
+            && let Some(high) = probed.high_bytes
+            && high > peak.bytes
+        {
+            peak = Peak {
+                bytes: high,
+                nearest: probed.clone(),
+                source: PeakSource::Probe,
+            };
+        }
+        // The kernel's mark counts since the container began: it is this window's only when it
+        // rose within it.
+        if let (Some(first), Some(last)) = (window.first(), window.last())
+            && let (Some(before), Some(after)) = (first.kernel_peak_bytes, last.kernel_peak_bytes)
+            && after > before
+            && after >= peak.bytes
+            && let Some(reached) = window.iter().find(|s| s.kernel_peak_bytes == Some(after))
+        {
+            peak = Peak {
+                bytes: after,
+                nearest: reached.clone(),
+                source: PeakSource::KernelPeak,
+            };
+        }
+        Some(peak)
+    }
+}
+
+fn is_possible(s: &MemorySample) -> bool {
+    let host = s.host.unwrap_or_default();
+    let bytes = [
+        Some(s.used_bytes),
+        s.low_bytes,
+        s.high_bytes,
+        s.kernel_peak_bytes,
+        s.reserved_bytes,
+        s.bench_client_bytes,
+        host.file_bytes,
+    ];
+    (s.device as usize) < MOST_DEVICES
+        && s.at_ns.unsigned_abs() <= MOST_NS
+        && bytes.into_iter().flatten().all(|b| b <= MOST_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(at_ns: AtNs, used: u64, high: Option<u64>, kernel: Option<u64>) -> MemorySample {
+        MemorySample {
+            at_ns,
+            used_bytes: used,
+            high_bytes: high,
+            kernel_peak_bytes: kernel,
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn a_spike_between_two_samples_is_the_peak() {
+        let series = Series::new([
+            sample(0, 100, None, None),
+            sample(100, 100, Some(228), None),
+            sample(200, 101, Some(101), None),
+        ]);
+        let peak = series.peak(0, 0, 200).unwrap();
+        assert_eq!((peak.bytes, peak.source), (228, PeakSource::Probe));
+        // Seen from the second sample on, the spike lies before the window.
+        assert_eq!(series.peak(0, 100, 200).unwrap().bytes, 101);
+    }
+
+    #[test]
+    fn an_old_kernel_peak_is_not_this_windows() {
+        let before = Series::new([
+            sample(0, 100, None, Some(900)),
+            sample(100, 120, None, Some(900)),
+        ]);
+        let peak = before.peak(0, 0, 100).unwrap();
+        assert_eq!((peak.bytes, peak.source), (120, PeakSource::Sample));
+        let rose = Series::new([
+            sample(0, 100, None, Some(900)),
+            sample(100, 120, None, Some(950)),
+        ]);
+        let peak = rose.peak(0, 0, 100).unwrap();
+        assert_eq!((peak.bytes, peak.source), (950, PeakSource::KernelPeak));
+    }
+
+    #[test]
+    fn a_moment_between_samples_takes_the_next_one() {
+        let series = Series::new([sample(0, 1, None, None), sample(100, 2, None, None)]);
+        assert_eq!(series.at(0, 50).unwrap().used_bytes, 2);
+        assert_eq!(series.at(0, 500).unwrap().used_bytes, 2);
+        assert!(series.at(1, 0).is_none());
+        assert!(series.peak(0, 200, 300).is_none());
+    }
+
+    #[test]
+    fn what_cannot_have_been_read_is_left_out_and_counted() {
+        let far = |at_ns, device, used_bytes| MemorySample {
+            device,
+            ..sample(at_ns, used_bytes, None, None)
+        };
+        let series = Series::new([
+            far(0, 0, u64::MAX),
+            far(i64::MIN, 0, 1),
+            far(0, u32::MAX, 1),
+            far(0, 0, 7),
+        ]);
+        assert_eq!((series.device_count(), series.impossible()), (1, 3));
+        assert_eq!(series.device(0)[0].used_bytes, 7);
+    }
+}

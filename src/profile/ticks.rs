@@ -1,0 +1,144 @@
+//! Moments of all devices together: which readings belong to one tick, and which devices are in it.
+
+use super::series::Series;
+use crate::capture::{AtNs, MemorySample};
+
+/// Reading all devices once takes no longer than this, or than the interval between readings.
+const READING_NS: AtNs = 50_000_000;
+
+/// A device is lost when the others were read on for this long, and for so many intervals.
+const LOST_AFTER_NS: AtNs = 1_000_000_000;
+const LOST_AFTER_INTERVALS: AtNs = 5;
+
+/// One reading of the devices. Each is read at its own moment, one after the other.
+#[derive(Debug)]
+pub struct Tick<'a> {
+    /// When the first was read.
+    pub at_ns: AtNs,
+    /// A sample of each device that was still read.
+    pub samples: Vec<&'a MemorySample>,
+    /// Whether every device is in it, so that a sum over it is the whole memory.
+    pub whole: bool,
+}
+
+/// The ticks of a series in order of time. A tick that misses a device is left out, unless that
+/// device was lost before it.
+pub fn ticks(series: &Series, interval_ns: u64) -> Vec<Tick<'_>> {
+    let interval = AtNs::try_from(interval_ns).unwrap_or(AtNs::MAX);
+    let longest = interval.max(READING_NS);
+    let read = (0..series.device_count())
+        .filter(|d| !series.device(*d).is_empty())
+        .count();
+    let lost = lost(series, interval_ns);
+    let mut samples: Vec<&MemorySample> = (0..series.device_count())
+        .flat_map(|d| series.device(d))
+        // Bursts crowd at the edges of phases: means over time would lean towards those.
+        .filter(|s| !s.burst)
+        .collect();
+    samples.sort_by_key(|s| (s.at_ns, s.device));
+
+    let mut ticks: Vec<Tick<'_>> = Vec::new();
+    for sample in samples {
+        // Devices are read in their order.
+        match ticks.last_mut().filter(|t| {
+            t.samples.last().is_some_and(|s| s.device < sample.device)
+                && sample.at_ns.saturating_sub(t.at_ns) < longest
+        }) {
+            Some(tick) => tick.samples.push(sample),
+            None => ticks.push(Tick {
+                at_ns: sample.at_ns,
+                samples: vec![sample],
+                whole: false,
+            }),
+        }
+    }
+    ticks.retain_mut(|tick| {
+        tick.whole = tick.samples.len() == read;
+        let gone = lost.iter().filter(|(_, at)| *at < tick.at_ns).count();
+        tick.samples.len() + gone >= read
+    });
+    ticks
+}
+
+/// Devices whose readings ended for good while others went on, with the last moment they were
+/// read.
+pub fn lost(series: &Series, interval_ns: u64) -> Vec<(u32, AtNs)> {
+    let interval = AtNs::try_from(interval_ns).unwrap_or(AtNs::MAX);
+    let patience = LOST_AFTER_NS.max(interval.saturating_mul(LOST_AFTER_INTERVALS));
+    let last = |d: usize| Some((d as u32, series.device(d).last()?.at_ns));
+    let ends: Vec<(u32, AtNs)> = (0..series.device_count()).filter_map(last).collect();
+    let end = ends.iter().map(|e| e.1).max().unwrap_or(AtNs::MIN);
+    ends.into_iter()
+        .filter(|(_, at)| end.saturating_sub(*at) > patience)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: AtNs = 1_000_000;
+    const INTERVAL: u64 = 100_000_000;
+
+    fn sample(at_ns: AtNs, device: u32) -> MemorySample {
+        MemorySample {
+            at_ns,
+            device,
+            used_bytes: 1,
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn every_device_has_its_own_stamp() {
+        let series = Series::new((0..20).flat_map(|i| {
+            let at = i * 100 * MS;
+            [sample(at, 0), sample(at + 123_413, 1), sample(at + MS, 2)]
+        }));
+        let ticks = ticks(&series, INTERVAL);
+        assert_eq!(ticks.len(), 20);
+        assert!(ticks.iter().all(|t| t.whole && t.samples.len() == 3));
+    }
+
+    #[test]
+    fn a_reading_that_failed_does_not_mix_moments() {
+        let mut samples: Vec<MemorySample> = (0..10)
+            .flat_map(|i| [sample(i * 100 * MS, 0), sample(i * 100 * MS + MS, 1)])
+            .collect();
+        // Device 0 fails once; right after it an extra reading is taken at the edge of a phase.
+        samples.remove(6);
+        samples.extend([sample(305 * MS, 0), sample(306 * MS, 1)]);
+        let series = Series::new(samples);
+        let ticks = ticks(&series, INTERVAL);
+        assert_eq!(ticks.len(), 10);
+        for tick in ticks {
+            assert_eq!(tick.samples[1].at_ns - tick.samples[0].at_ns, MS);
+        }
+    }
+
+    #[test]
+    fn a_lost_device_leaves_the_others() {
+        let until = |ms| move |s: &MemorySample| s.device == 0 || s.at_ns < ms * MS;
+        let samples = |ms| {
+            (0..50)
+                .flat_map(|i| [sample(i * 100 * MS, 0), sample(i * 100 * MS + MS, 1)])
+                .filter(until(ms))
+        };
+        let lost_one = Series::new(samples(2_000));
+        assert_eq!(lost(&lost_one, INTERVAL), [(1, 1_901 * MS)]);
+        let all = ticks(&lost_one, INTERVAL);
+        assert_eq!(all.len(), 50);
+        assert_eq!(all.iter().filter(|t| t.whole).count(), 20);
+        // A device that misses the last readings is not lost, and its ticks are incomplete.
+        let late = Series::new(samples(4_500));
+        assert_eq!(lost(&late, INTERVAL), []);
+        assert_eq!(ticks(&late, INTERVAL).len(), 45);
+    }
+
+    #[test]
+    fn a_device_that_was_never_read_is_not_waited_for() {
+        let series = Series::new((0..5).map(|i| sample(i * 100 * MS, 1)));
+        assert_eq!(ticks(&series, INTERVAL).len(), 5);
+        assert!(ticks(&series, INTERVAL).iter().all(|t| t.whole));
+    }
+}

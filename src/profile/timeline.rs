@@ -1,0 +1,330 @@
+//! Memory and power over time, summed over the devices.
+
+use super::series::Series;
+use super::stats::{mean, quantile};
+use super::ticks::ticks;
+use super::under_load::UnderLoad;
+use crate::capture::{AtNs, Capture, MemorySample};
+use crate::units::gib;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Points kept of the timeline; more are thinned, each keeping its stretch's highest.
+pub const MAX_TIMELINE_POINTS: usize = 2000;
+
+/// Memory over time, summed over the devices; GiB. Devices are read one after the other; readings
+/// of one tick make one point. The statistics are over the points that have every device.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Timeline {
+    /// Lowest sample.
+    pub min_gb: Option<f64>,
+    /// Highest sample; the peak itself can lie between two samples and be higher.
+    pub max_gb: Option<f64>,
+    /// Mean of the samples.
+    pub mean_gb: Option<f64>,
+    /// Median of the samples.
+    pub median_gb: Option<f64>,
+    /// 95th percentile of the samples, linear between neighbours.
+    pub p95_gb: Option<f64>,
+    /// Samples of every device: what the statistics rest on.
+    pub num_samples: u64,
+    /// Interval between samples, seconds.
+    pub sample_interval_s: f64,
+    /// How it moved while the load ran; null when no sample lies in the measured part.
+    pub under_load: Option<UnderLoad>,
+    /// The samples, thinned to at most 2000. Where a device was lost (finding `device_lost`), the
+    /// later ones are sums over the others.
+    pub timeline: Vec<TimelinePoint>,
+    /// Power and temperature; null where the backend has none.
+    pub extended: Option<Extended>,
+}
+
+/// One moment of the timeline.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TimelinePoint {
+    /// Seconds since the Unix epoch.
+    pub timestamp: f64,
+    /// Memory in use, GiB.
+    pub memory_gb: f64,
+    /// Highest since the point before, GiB.
+    pub high_gb: f64,
+    /// Page cache in it, GiB (container memory only).
+    pub file_gb: Option<f64>,
+    /// Power draw of all devices, watts.
+    pub power_w: Option<f64>,
+    /// Hottest device, °C.
+    pub temp_c: Option<f64>,
+}
+
+/// Power and temperature over the run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Extended {
+    /// Power draw of all devices, watts.
+    pub power: Option<PowerRange>,
+    /// Hottest device, °C.
+    pub temperature: Option<TemperatureRange>,
+}
+
+/// Range of power draw.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PowerRange {
+    /// Lowest, watts.
+    pub min_w: f64,
+    /// Highest, watts.
+    pub max_w: f64,
+    /// Mean, watts: from the counter of energy where the GPU has one, else of the readings.
+    pub mean_w: f64,
+}
+
+/// Range of temperature.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TemperatureRange {
+    /// Lowest, °C.
+    pub min_c: f64,
+    /// Highest, °C.
+    pub max_c: f64,
+    /// Mean, °C.
+    pub mean_c: f64,
+}
+
+/// The timeline of a series.
+pub(super) fn timeline(
+    series: &Series,
+    capture: &Capture,
+    under_load: Option<UnderLoad>,
+) -> Timeline {
+    let moments = summed(series, capture);
+    let points: Vec<&TimelinePoint> = moments
+        .iter()
+        .filter(|m| m.whole)
+        .map(|m| &m.point)
+        .collect();
+    let mut sorted: Vec<f64> = points.iter().map(|p| p.memory_gb).collect();
+    sorted.sort_by(f64::total_cmp);
+    let of = |pick: fn(&TimelinePoint) -> Option<f64>| -> Option<(f64, f64, f64)> {
+        let figures: Vec<f64> = points.iter().filter_map(|p| pick(p)).collect();
+        let mean = mean(&figures)?;
+        Some((
+            figures.iter().copied().fold(f64::INFINITY, f64::min),
+            figures.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+            mean,
+        ))
+    };
+    let power = of(|p| p.power_w).map(|(min_w, max_w, mean_w)| PowerRange {
+        min_w,
+        max_w,
+        mean_w: power_by_energy(series).unwrap_or(mean_w),
+    });
+    let temperature = of(|p| p.temp_c).map(|(min_c, max_c, mean_c)| TemperatureRange {
+        min_c,
+        max_c,
+        mean_c,
+    });
+    Timeline {
+        min_gb: sorted.first().copied(),
+        max_gb: sorted.last().copied(),
+        mean_gb: mean(&sorted),
+        median_gb: quantile(&sorted, 0.5),
+        p95_gb: quantile(&sorted, 0.95),
+        num_samples: points.len() as u64,
+        sample_interval_s: capture.sampling.interval_ns as f64 / 1e9,
+        under_load,
+        extended: (power.is_some() || temperature.is_some())
+            .then_some(Extended { power, temperature }),
+        timeline: thin(
+            moments.into_iter().map(|m| m.point).collect(),
+            MAX_TIMELINE_POINTS,
+        ),
+    }
+}
+
+/// A point of the timeline, and whether every device is in its sums.
+pub(super) struct Moment {
+    pub at_ns: AtNs,
+    pub point: TimelinePoint,
+    pub whole: bool,
+}
+
+/// The devices' samples summed up tick by tick.
+pub(super) fn summed(series: &Series, capture: &Capture) -> Vec<Moment> {
+    type Pick = fn(&MemorySample) -> Option<u64>;
+    let sum = |samples: &[&MemorySample], pick: Pick| -> Option<u64> {
+        let figures = samples.iter().filter_map(|s| pick(s));
+        figures.reduce(u64::saturating_add)
+    };
+    // Power is read less often than memory, and not of every device at the same tick.
+    let mut power: Vec<Option<u64>> = vec![None; series.device_count()];
+    ticks(series, capture.sampling.interval_ns)
+        .into_iter()
+        .map(|tick| {
+            let mut read = false;
+            for s in &tick.samples {
+                if let (Some(mw), Some(last)) = (s.power_mw, power.get_mut(s.device as usize)) {
+                    (*last, read) = (Some(mw.into()), true);
+                }
+            }
+            let all_power = power.iter().copied().sum::<Option<u64>>().filter(|_| read);
+            let point = TimelinePoint {
+                timestamp: seconds(capture, tick.at_ns),
+                memory_gb: sum(&tick.samples, |s| Some(s.used_bytes)).map_or(0.0, gib),
+                high_gb: sum(&tick.samples, |s| s.high_bytes.max(Some(s.used_bytes)))
+                    .map_or(0.0, gib),
+                file_gb: sum(&tick.samples, |s| s.host.and_then(|h| h.file_bytes)).map(gib),
+                power_w: all_power.map(|mw| mw as f64 / 1e3),
+                temp_c: tick
+                    .samples
+                    .iter()
+                    .filter_map(|s| s.temperature_c)
+                    .max()
+                    .map(f64::from),
+            };
+            Moment {
+                at_ns: tick.at_ns,
+                whole: tick.whole,
+                point,
+            }
+        })
+        .collect()
+}
+
+/// A moment of the capture in seconds since the Unix epoch.
+pub(super) fn seconds(capture: &Capture, at: AtNs) -> f64 {
+    capture.wall_start_ns.saturating_add(at) as f64 / 1e9
+}
+
+/// Thins to at most `most` points: of each stretch the point with the highest memory stays.
+fn thin(points: Vec<TimelinePoint>, most: usize) -> Vec<TimelinePoint> {
+    if points.len() <= most {
+        return points;
+    }
+    let stretch = points.len().div_ceil(most);
+    points
+        .chunks(stretch)
+        .filter_map(|chunk| {
+            let mut top = chunk
+                .iter()
+                .max_by(|a, b| a.memory_gb.total_cmp(&b.memory_gb))?
+                .clone();
+            top.high_gb = chunk.iter().map(|p| p.high_gb).fold(top.high_gb, f64::max);
+            Some(top)
+        })
+        .collect()
+}
+
+/// Mean power of all devices over the time that their counters of energy cover, watts. Readings of
+/// power are themselves means over some window and sampled, the counter misses nothing.
+fn power_by_energy(series: &Series) -> Option<f64> {
+    let mean = |device: usize| {
+        let mut told = series
+            .device(device)
+            .iter()
+            .filter_map(|s| Some((s.at_ns, s.energy_mj?)));
+        let (from, first) = told.next()?;
+        let (to, last) = told.next_back()?;
+        // A driver that was loaded anew counts from zero. The counter moves every 100 ms or so.
+        let used = last.checked_sub(first)?;
+        (to - from >= ENOUGH_FOR_ENERGY_NS).then(|| used as f64 / 1e3 / ((to - from) as f64 / 1e9))
+    };
+    (0..series.device_count()).map(mean).sum()
+}
+
+/// Over a shorter time the steps of the counter show, nanoseconds.
+const ENOUGH_FOR_ENERGY_NS: AtNs = 2_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: i64, device: u32, used_bytes: u64) -> MemorySample {
+        MemorySample {
+            at_ns: ms * 1_000_000,
+            device,
+            used_bytes,
+            ..MemorySample::default()
+        }
+    }
+
+    #[test]
+    fn devices_read_one_after_the_other_make_a_tick() {
+        const GB: u64 = 1 << 30;
+        let mut burst = at(150, 0, GB);
+        burst.burst = true;
+        let mut powered = at(100, 0, GB);
+        powered.power_mw = Some(300_000);
+        let mut later = at(201, 1, 3 * GB);
+        later.power_mw = Some(100_000);
+        let series = Series::new([
+            at(0, 0, GB),
+            at(1, 1, 2 * GB),
+            // Device 1 stumbled here, device 0 at the tick after.
+            powered,
+            burst,
+            at(151, 1, 9 * GB),
+            at(200, 0, GB),
+            later,
+            at(300, 0, GB),
+            at(301, 1, 4 * GB),
+        ]);
+        let capture = Capture {
+            sampling: crate::capture::SamplingFacts {
+                interval_ns: 100_000_000,
+                ..Default::default()
+            },
+            ..Default::default()
+        };
+        let points = summed(&series, &capture);
+        let sums: Vec<f64> = points.iter().map(|p| p.point.memory_gb).collect();
+        assert_eq!(sums, [3.0, 10.0, 4.0, 5.0]);
+        // Device 0 told its power earlier; nothing is said before both have told.
+        let power: Vec<_> = points.iter().map(|p| p.point.power_w).collect();
+        assert_eq!(power, [None, None, Some(400.0), None]);
+    }
+
+    #[test]
+    fn mean_power_comes_from_energy() {
+        let with = |ms, device, energy_mj, power_mw| MemorySample {
+            energy_mj,
+            power_mw,
+            ..at(ms, device, 1)
+        };
+        let series = Series::new([
+            with(0, 0, Some(5_000), Some(1)),
+            with(0, 1, Some(7_000), Some(1)),
+            with(2_000, 0, None, Some(1)),
+            with(4_000, 0, Some(805_000), Some(1)),
+            with(4_000, 1, Some(407_000), Some(1)),
+        ]);
+        // 800 J and 400 J in 4 s.
+        assert_eq!(power_by_energy(&series), Some(300.0));
+        let one_without = Series::new([
+            with(0, 0, Some(5), None),
+            with(4_000, 0, Some(9), None),
+            with(0, 1, None, None),
+        ]);
+        assert_eq!(power_by_energy(&one_without), None);
+        let counted_anew = Series::new([with(0, 0, Some(5), None), with(4_000, 0, Some(1), None)]);
+        assert_eq!(power_by_energy(&counted_anew), None);
+    }
+
+    #[test]
+    fn thinning_keeps_the_spike() {
+        let points: Vec<TimelinePoint> = (0..10_000)
+            .map(|i| TimelinePoint {
+                timestamp: i as f64,
+                memory_gb: if i == 4321 { 9.0 } else { 1.0 },
+                high_gb: if i == 7 { 11.0 } else { 1.0 },
+                file_gb: None,
+                power_w: None,
+                temp_c: None,
+            })
+            .collect();
+        let thinned = thin(points, 2000);
+        assert!(thinned.len() <= 2000);
+        assert!(
+            thinned
+                .iter()
+                .any(|p| p.memory_gb == 9.0 && p.timestamp == 4321.0)
+        );
+        assert!(thinned.iter().any(|p| p.high_gb == 11.0));
+    }
+}

@@ -1,0 +1,448 @@
+//! The witnesses of each part of the peak: what the engine says, what was measured, what the
+//! model's files give. All are kept; of each part and device the best is marked as used.
+
+use super::attention::kv_bytes_per_token;
+use super::configuration::{ModelInfo, bytes_of_gib};
+use super::observation::{Observation, Repeat, file_bytes};
+use super::placement::Placement;
+use super::ranks::Ranks;
+use super::series::{MOST_BYTES, Peak};
+use super::{DtypeMetadata, checkpoint};
+use crate::breakdown::{Component, Evidence, EvidenceSource};
+use crate::capture::{MemorySample, Mode};
+use crate::engine::facts::EngineStep;
+use crate::units::signed;
+
+/// The kernel charges memory in batches per processor: a level is known to about this, bytes.
+const TOLERANCE_BYTES: i64 = 4 << 20;
+
+/// Collects evidence for one device in the order of trust.
+struct Witnesses<'a, 'b> {
+    o: &'a Observation<'b>,
+    device: usize,
+    ranks: Ranks,
+    placement: &'a Placement,
+    found: Vec<Evidence>,
+}
+
+/// All evidence for the peaks of the top repeat.
+pub fn collect(o: &Observation<'_>, model: &ModelInfo, dtypes: &DtypeMetadata) -> Vec<Evidence> {
+    let Some(top) = o.top() else {
+        return Vec::new();
+    };
+    let placement = o.placement();
+    let mut all = Vec::new();
+    for peak in &top.peaks {
+        let mut w = Witnesses {
+            o,
+            device: peak.nearest.device as usize,
+            ranks: o.ranks(),
+            placement: &placement,
+            found: Vec::new(),
+        };
+        w.baseline(peak);
+        w.runtime();
+        w.weights(model, dtypes);
+        w.kv_cache(model, dtypes.kv_cache.as_deref());
+        if o.is_host(w.device) {
+            w.host_load(top, peak);
+        } else {
+            w.gpu_load(top, peak);
+        }
+        all.extend(w.choose());
+    }
+    all
+}
+
+impl Witnesses<'_, '_> {
+    /// Keeps a figure that a device can hold. Engines and files may say anything.
+    fn add(
+        &mut self,
+        component: Component,
+        bytes: impl Into<Option<i64>>,
+        source: EvidenceSource,
+        quote: impl Into<String>,
+    ) {
+        let possible = |b: &i64| b.unsigned_abs() <= MOST_BYTES;
+        let Some(bytes) = bytes.into().filter(possible) else {
+            return;
+        };
+        self.found.push(Evidence {
+            component,
+            gpu_id: self.device as u32,
+            bytes,
+            source,
+            quote: quote.into(),
+            used: source == EvidenceSource::MeasuredDelta || self.knows_its_ranks(),
+        });
+    }
+
+    /// Whether it is known which of the engine's figures are this device's. A host's memory holds
+    /// all ranks.
+    fn knows_its_ranks(&self) -> bool {
+        self.o.is_host(self.device) || *self.placement != Placement::Unknown
+    }
+
+    /// A figure of the log in GiB, with its line: of this device's rank, or of all ranks where
+    /// the device is the host's memory.
+    fn logged(&self, key: &str) -> Option<(f64, String)> {
+        let fact = self.o.log.facts.get(key)?;
+        let gib = if self.o.is_host(self.device) {
+            self.ranks.total(&fact.value)?
+        } else {
+            let rank = self.placement.rank_on(self.device as u32)?;
+            self.ranks.one(&fact.value, rank)?
+        };
+        Some((gib, fact.quote.clone()))
+    }
+
+    /// How many ranks' share of a pool lies on this device.
+    fn ranks_here(&self) -> u64 {
+        if self.o.is_host(self.device) {
+            return self.ranks.count();
+        }
+        let rank = self.placement.rank_on(self.device as u32);
+        u64::from(rank.is_some_and(|r| (r as u64) < self.ranks.count()))
+    }
+
+    fn add_logged(&mut self, component: Component, key: &str) {
+        if let Some((gib, quote)) = self.logged(key) {
+            self.add(
+                component,
+                bytes_of_gib(gib),
+                EvidenceSource::EngineLog,
+                quote,
+            );
+        }
+    }
+
+    fn baseline(&mut self, peak: &Peak) {
+        let reserved = peak.nearest.reserved_bytes;
+        if let Some(reserved) = reserved {
+            self.add(
+                Component::DriverReserved,
+                reserved as i64,
+                EvidenceSource::MeasuredDelta,
+                "NVML memory v2, `reserved` at the peak",
+            );
+        }
+        let before = self.o.baseline(self.device);
+        let (mode, host) = (self.o.capture.mode, self.o.is_host(self.device));
+        match (mode, before) {
+            (Mode::Serving | Mode::Started, _) if host => {
+                self.add(
+                    Component::Baseline,
+                    0,
+                    EvidenceSource::MeasuredDelta,
+                    "the container's cgroup holds nothing but the container",
+                );
+            }
+            (Mode::Idle | Mode::Started, Some(s)) => {
+                // What the driver keeps, and a container's page cache, are lines of their own.
+                let bytes =
+                    s.used_bytes as i64 - s.reserved_bytes.unwrap_or(0) as i64 - file_bytes(s);
+                self.add(
+                    Component::Baseline,
+                    bytes,
+                    EvidenceSource::MeasuredDelta,
+                    "in use before the engine started, median of the baseline phase, page cache left out",
+                );
+            }
+            (Mode::Serving, Some(s)) => {
+                if let Some(others) = self.other_tenants(s) {
+                    self.add(
+                        Component::Baseline,
+                        others,
+                        EvidenceSource::MeasuredDelta,
+                        "NVML: used less the container's own processes, before the load",
+                    );
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Device memory that is not the container's, when every process of it is known.
+    fn other_tenants(&self, s: &MemorySample) -> Option<i64> {
+        let upto = self.o.series.window(self.device, i64::MIN, s.at_ns);
+        let processes = upto
+            .iter()
+            .rev()
+            .chain(self.o.series.device(self.device))
+            .find_map(|s| s.processes.as_ref())?;
+        let ours = processes
+            .iter()
+            .filter(|p| p.ours != Some(false))
+            .try_fold(0u64, |sum, p| sum.checked_add(p.ours.and(p.used_bytes)?))
+            .filter(|b| (1..=MOST_BYTES).contains(b))?;
+        Some(s.used_bytes as i64 - s.reserved_bytes.unwrap_or(0) as i64 - ours as i64)
+    }
+
+    /// The engine's memory before anything of it was loaded.
+    fn floor(&self) -> Option<i64> {
+        match (self.o.capture.mode, self.o.is_host(self.device)) {
+            (Mode::Serving, _) => None,
+            (Mode::Started, true) => Some(0),
+            _ => self
+                .o
+                .baseline(self.device)
+                .map(|s| self.o.engine_bytes(self.device, s)),
+        }
+    }
+
+    fn runtime(&mut self) {
+        let Some(at) = self.o.step_at(EngineStep::LoadingWeights) else {
+            return;
+        };
+        if let Some((floor, level)) = self.floor().zip(self.o.before(self.device, at)) {
+            self.add(
+                Component::Runtime,
+                level - floor,
+                EvidenceSource::MeasuredDelta,
+                "growth from the engine's start until it began to load weights",
+            );
+        }
+    }
+
+    fn weights(&mut self, model: &ModelInfo, dtypes: &DtypeMetadata) {
+        self.add_logged(Component::ModelWeights, "weights_gib");
+        if self.ranks.count() == 1
+            && self.ranks_here() == 1
+            && let Some((bytes, quote)) = checkpoint::loaded_bytes(self.o, model, dtypes)
+        {
+            self.add(
+                Component::ModelWeights,
+                bytes,
+                EvidenceSource::Architecture,
+                quote,
+            );
+        }
+        let before = self
+            .o
+            .step_at(EngineStep::LoadingWeights)
+            .and_then(|at| self.o.before(self.device, at));
+        if let Some((before, after)) =
+            before.zip(self.o.level(self.device, EngineStep::WeightsLoaded))
+        {
+            self.add(
+                Component::ModelWeights,
+                after - before,
+                EvidenceSource::MeasuredDelta,
+                "growth while the weights were loaded",
+            );
+        }
+    }
+
+    fn kv_cache(&mut self, model: &ModelInfo, kv_dtype: Option<&str>) {
+        let probes = &self.o.probes;
+        let (ranks, here) = (self.ranks, self.ranks_here());
+        if let Some(bytes) = probes.kv_cache_bytes.filter(|_| here > 0) {
+            // Engines beside each other are summed up; each has a pool of its own.
+            let per_rank = bytes / ranks.engines;
+            self.add(
+                Component::KvCache,
+                product(&[per_rank, here]),
+                EvidenceSource::EngineMetrics,
+                format!("/metrics: kv_cache_memory_bytes={per_rank} per rank"),
+            );
+        }
+        self.add_logged(Component::KvCache, "kv_cache_gib");
+        if let (Some(blocks), Some(size), Some(token)) = (
+            probes.num_gpu_blocks,
+            probes.block_size,
+            kv_bytes_per_token(&self.o.capture.model_files, model, kv_dtype).filter(|_| here > 0),
+        ) {
+            let quote = format!(
+                "/metrics: {blocks} blocks of {size} tokens; {token} bytes per token by config.json"
+            );
+            self.add(
+                Component::KvCache,
+                product(&[blocks, size, token, here]).map(|all| all / ranks.count() as i64),
+                EvidenceSource::Architecture,
+                quote,
+            );
+        }
+        // `Profiled` begins the allocation, `WeightsLoaded` ends what came before it.
+        let profiled = self.o.step_at(EngineStep::Profiled);
+        let before = profiled
+            .and_then(|at| self.o.before(self.device, at))
+            .or_else(|| self.o.level(self.device, EngineStep::WeightsLoaded));
+        let after = self.o.level(self.device, EngineStep::KvCacheAllocated);
+        if let Some(growth) = before.zip(after).map(|(before, after)| after - before) {
+            let claim = self
+                .found
+                .iter()
+                .find(|e| e.used && e.component == Component::KvCache)
+                .map(|e| e.bytes);
+            let (bytes, quote) = match claim {
+                Some(claim) if growth > claim => (
+                    claim,
+                    format!(
+                        "growth until the step after the pool: {}, no more of it than the pool counts",
+                        signed(growth.into())
+                    ),
+                ),
+                _ => (growth, "growth while the KV pool was allocated".to_owned()),
+            };
+            self.add(
+                Component::KvCache,
+                bytes,
+                EvidenceSource::MeasuredDelta,
+                quote,
+            );
+        }
+    }
+
+    /// The engine's memory when it was loaded and had served nothing yet.
+    fn loaded(&self, top: &Repeat) -> Option<i64> {
+        match self.o.capture.mode {
+            Mode::Idle => self.o.before(self.device, top.warmup_at.or(top.bench_at)?),
+            Mode::Started => self
+                .o
+                .level(self.device, EngineStep::Ready)
+                .or_else(|| self.serving_baseline()),
+            Mode::Serving => self.serving_baseline(),
+        }
+    }
+
+    fn serving_baseline(&self) -> Option<i64> {
+        self.o
+            .baseline(self.device)
+            .map(|s| self.o.engine_bytes(self.device, s))
+    }
+
+    /// What load does to a host's memory: page cache, our client, what comes and goes, what stays.
+    fn host_load(&mut self, top: &Repeat, peak: &Peak) {
+        let nearest = &peak.nearest;
+        if nearest.host.and_then(|h| h.file_bytes).is_some() {
+            self.add(
+                Component::PageCache,
+                file_bytes(nearest),
+                EvidenceSource::MeasuredDelta,
+                "memory.stat: page cache at the peak",
+            );
+        }
+        if let Some(client) = nearest.bench_client_bytes {
+            self.add(
+                Component::BenchClient,
+                client as i64,
+                EvidenceSource::MeasuredDelta,
+                "anonymous memory of the bench client's processes",
+            );
+        }
+        let Some(bench_at) = top.bench_at else { return };
+        let engine_peak = peak.bytes as i64
+            - file_bytes(nearest)
+            - nearest.bench_client_bytes.unwrap_or(0) as i64;
+        let loaded = self.loaded(top);
+        // The lowest moment is what stays; the engine of an in-process bench shuts down within
+        // the window, so nothing below the loaded level counts.
+        let lowest = self
+            .o
+            .series
+            .lows(self.device, bench_at, self.o.rest_until(top))
+            .map(|(low, s)| {
+                self.o.engine_bytes(self.device, s) - (s.used_bytes as i64 - low as i64)
+            })
+            .filter(|b| loaded.is_none_or(|l| *b >= l - TOLERANCE_BYTES))
+            .min();
+        match (lowest, loaded) {
+            (Some(lowest), _) => self.add(
+                Component::Activations,
+                engine_peak - lowest,
+                EvidenceSource::MeasuredDelta,
+                "the peak less the lowest level in load or after",
+            ),
+            (None, Some(loaded)) => self.add(
+                Component::Activations,
+                engine_peak - loaded,
+                EvidenceSource::MeasuredDelta,
+                "the peak less the level before any request",
+            ),
+            (None, None) => {}
+        }
+        if let Some((lowest, loaded)) = lowest.zip(loaded) {
+            self.add(
+                Component::WarmupGrowth,
+                lowest - loaded,
+                EvidenceSource::MeasuredDelta,
+                "the lowest level in load or after, less the level before any request",
+            );
+        }
+    }
+
+    /// What the engine says of its other device memory, else what the load added.
+    fn gpu_load(&mut self, top: &Repeat, peak: &Peak) {
+        self.add_logged(Component::CudaGraphs, "cuda_graph_gib");
+        self.add_logged(Component::NonTorch, "non_torch_gib");
+        if let (Some((consumed, quote)), Some((weights, _))) =
+            (self.logged("consumed_gib"), self.logged("weights_gib"))
+        {
+            self.add(
+                Component::NonTorch,
+                bytes_of_gib(consumed - weights),
+                EvidenceSource::EngineLog,
+                quote,
+            );
+        }
+        if let Some((activations, quote)) = self.logged("activation_peak_gib") {
+            // Since weights and non-torch are printed as one figure, the estimate for CUDA graphs
+            // is part of the activation figure; the graphs have a line of their own here.
+            let graphs = self
+                .logged("consumed_gib")
+                .and_then(|_| self.logged("cuda_graph_estimated_gib"))
+                .map_or(0.0, |(gib, _)| gib);
+            self.add(
+                Component::Activations,
+                bytes_of_gib(activations - graphs),
+                EvidenceSource::EngineLog,
+                quote,
+            );
+        }
+        if let Some(loaded) = self.loaded(top).filter(|_| top.bench_at.is_some()) {
+            self.add(
+                Component::Activations,
+                peak.bytes as i64 - loaded,
+                EvidenceSource::MeasuredDelta,
+                "the peak less the level before any request",
+            );
+        }
+    }
+
+    /// Marks the best witness of each part as used.
+    fn choose(mut self) -> Vec<Evidence> {
+        self.found.sort_by_key(|e| e.component);
+        let mut told = None;
+        for e in self.found.iter_mut().filter(|e| e.used) {
+            e.used = told.replace(e.component) != Some(e.component);
+        }
+        self.prefer_resident_kv();
+        self.found
+    }
+
+    /// Host memory is committed at first touch: a pool that was reserved and not touched is not
+    /// in the measured peak, so there the measured growth counts.
+    fn prefer_resident_kv(&mut self) {
+        if !self.o.is_host(self.device) {
+            return;
+        }
+        let kv = |e: &Evidence| e.component == Component::KvCache;
+        let measured = self
+            .found
+            .iter()
+            .position(|e| kv(e) && e.source == EvidenceSource::MeasuredDelta);
+        let claimed = self.found.iter().position(|e| kv(e) && e.used);
+        if let (Some(measured), Some(claimed)) = (measured, claimed)
+            && self.found[measured].bytes < self.found[claimed].bytes / 10 * 9
+        {
+            self.found[claimed].used = false;
+            self.found[measured].used = true;
+        }
+    }
+}
+
+/// The product of figures from outside; `None` where it is no number of bytes.
+fn product(factors: &[u64]) -> Option<i64> {
+    let all = factors.iter().try_fold(1, |p: u64, f| p.checked_mul(*f))?;
+    i64::try_from(all).ok()
+}

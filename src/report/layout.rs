@@ -1,0 +1,229 @@
+//! Text in columns: display width, padding, wrapping, tables, and figures as people read them.
+
+use std::fmt::Write as _;
+use unicode_width::UnicodeWidthStr as _;
+
+/// Cells that a text takes on a terminal.
+pub fn width(text: &str) -> usize {
+    text.width()
+}
+
+/// Pads on the right to `cells`.
+pub fn left(text: &str, cells: usize) -> String {
+    let mut padded = text.to_owned();
+    padded.extend(std::iter::repeat_n(' ', cells.saturating_sub(width(text))));
+    padded
+}
+
+/// Pads on the left to `cells`.
+pub fn right(text: &str, cells: usize) -> String {
+    let mut padded = " ".repeat(cells.saturating_sub(width(text)));
+    padded.push_str(text);
+    padded
+}
+
+/// Text from outside (names, log lines) made harmless: no control characters that would move the
+/// cursor, no invisible characters that would turn the reading order; in ASCII where the reader
+/// has nothing else.
+pub fn clean(text: &str, unicode: bool) -> String {
+    let mut cleaned = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\t' | '\n' | '\r' => cleaned.push(' '),
+            c if c.is_control() => {}
+            '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' => {}
+            c if unicode || c.is_ascii() => cleaned.push(c),
+            '—' | '–' | '−' => cleaned.push('-'),
+            '×' => cleaned.push('x'),
+            '…' => cleaned.push_str("..."),
+            '·' => cleaned.push(','),
+            '→' => cleaned.push_str("->"),
+            '±' => cleaned.push_str("+/-"),
+            '°' => {}
+            '‘' | '’' => cleaned.push('\''),
+            '“' | '”' | '„' => cleaned.push('"'),
+            _ => cleaned.push('?'),
+        }
+    }
+    cleaned
+}
+
+/// Cuts to at most `cells`, ending in `ellipsis` where something was cut.
+pub fn truncate(text: &str, cells: usize, ellipsis: &str) -> String {
+    if width(text) <= cells {
+        return text.to_owned();
+    }
+    let room = cells.saturating_sub(width(ellipsis));
+    let mut cut = String::new();
+    for c in text.chars() {
+        cut.push(c);
+        if width(&cut) > room {
+            cut.pop();
+            break;
+        }
+    }
+    cut.truncate(cut.trim_end().len());
+    cut.push_str(ellipsis);
+    cut
+}
+
+/// Breaks at spaces into lines of at most `cells`; a word longer than that stands alone.
+pub fn wrap(text: &str, cells: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if width(line) + 1 + width(word) <= cells => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+/// How a column stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Align {
+    /// Words.
+    Left,
+    /// Figures.
+    Right,
+}
+
+/// Rows in columns, two spaces apart. The first row is the head.
+#[derive(Debug, Clone)]
+pub struct Table {
+    align: Vec<Align>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table with these columns.
+    pub fn new(columns: &[(&str, Align)]) -> Table {
+        Table {
+            align: columns.iter().map(|c| c.1).collect(),
+            rows: vec![columns.iter().map(|c| c.0.to_owned()).collect()],
+        }
+    }
+
+    /// Adds a row.
+    pub fn row(&mut self, cells: Vec<String>) {
+        self.rows.push(cells);
+    }
+
+    /// The lines, the head first, without trailing spaces.
+    pub fn lines(&self) -> Vec<String> {
+        let widths: Vec<usize> = (0..self.align.len())
+            .map(|i| {
+                self.rows
+                    .iter()
+                    .filter_map(|r| r.get(i))
+                    .map(|cell| width(cell))
+                    .max()
+                    .unwrap_or(0)
+            })
+            .collect();
+        self.rows
+            .iter()
+            .map(|row| {
+                let cells: Vec<String> = row
+                    .iter()
+                    .zip(self.align.iter().zip(&widths))
+                    .map(|(cell, (align, w))| match align {
+                        Align::Left => left(cell, *w),
+                        Align::Right => right(cell, *w),
+                    })
+                    .collect();
+                cells.join("  ").trim_end().to_owned()
+            })
+            .collect()
+    }
+}
+
+/// A count with thousands apart: `117,216`.
+pub fn count(n: u64) -> String {
+    let digits = n.to_string();
+    let mut grouped = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+/// A figure with the decimals that its size deserves: `1,234`, `123.4`, `12.34`, `0.512`.
+pub fn figure(value: f64) -> String {
+    match value.abs() {
+        m if !m.is_finite() => "?".into(),
+        m if m >= 999.5 => {
+            let sign = if value < 0.0 { "-" } else { "" };
+            format!("{sign}{}", count(m.round() as u64))
+        }
+        m if m >= 99.95 => format!("{value:.1}"),
+        m if m >= 0.9995 || m == 0.0 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+/// A length of time: `0.8 s`, `42.0 s`, `3 min 05 s`, `2 h 07 min`.
+pub fn duration(seconds: f64) -> String {
+    let mut text = String::new();
+    let whole = seconds.max(0.0).round() as u64;
+    let written = match whole {
+        0..=59 if seconds < 59.95 => write!(text, "{:.1} s", seconds.max(0.0)),
+        0..=3599 => write!(text, "{} min {:02} s", whole / 60, whole % 60),
+        _ => write!(text, "{} h {:02} min", whole / 3600, whole % 3600 / 60),
+    };
+    // Writing to a string cannot fail.
+    debug_assert!(written.is_ok());
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_align_by_what_the_terminal_shows() {
+        let mut table = Table::new(&[("name", Align::Left), ("GiB", Align::Right)]);
+        table.row(vec!["量子".into(), "1.00".into()]);
+        table.row(vec!["abcdefg".into(), "10.00".into()]);
+        assert_eq!(
+            table.lines(),
+            ["name       GiB", "量子      1.00", "abcdefg  10.00"]
+        );
+        let cells: Vec<usize> = table.lines().iter().map(|l| width(l)).collect();
+        assert_eq!(cells, [14, 14, 14]);
+    }
+
+    #[test]
+    fn text_from_outside_cannot_move_the_cursor() {
+        assert_eq!(clean("a\x1b[2Jb\u{202e}c\td", true), "a[2Jbc d");
+        assert_eq!(clean("8 × 2 — ü", false), "8 x 2 - ?");
+    }
+
+    #[test]
+    fn long_text_is_cut_or_wrapped() {
+        assert_eq!(truncate("abcdef", 4, "…"), "abc…");
+        assert_eq!(truncate("abcd", 4, "…"), "abcd");
+        assert_eq!(truncate("量子計算", 5, "…"), "量子…");
+        assert_eq!(wrap("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrap("unbreakable ab", 4), ["unbreakable", "ab"]);
+    }
+
+    #[test]
+    fn figures_read_well() {
+        assert_eq!(count(117_216), "117,216");
+        assert_eq!(count(999), "999");
+        assert_eq!(figure(1234.4), "1,234");
+        assert_eq!(figure(999.7), "1,000");
+        assert_eq!(figure(12.345), "12.35");
+        assert_eq!(figure(0.0), "0.00");
+        assert_eq!(duration(59.96), "1 min 00 s");
+        assert_eq!(duration(0.84), "0.8 s");
+        assert_eq!(duration(7620.0), "2 h 07 min");
+    }
+}

@@ -1,0 +1,52 @@
+//! Profiles as bytes: one file per format. Pure: no I/O, no clock, no terminal.
+//!
+//! A new format is one new file here and one line in [`ALL`].
+
+pub mod facts;
+pub mod json;
+pub mod layout;
+pub mod text;
+
+use crate::profile::Profile;
+
+/// Why a profile could not be rendered.
+#[derive(Debug, thiserror::Error)]
+#[error("the profile could not be written as {format}")]
+pub struct RenderError {
+    /// [`Renderer::format`].
+    pub format: &'static str,
+    /// What went wrong.
+    #[source]
+    pub source: Box<dyn std::error::Error + Send + Sync>,
+}
+
+/// One output format.
+pub trait Renderer: Sync {
+    /// The name in flags, and the extension of a file: `json`.
+    fn format(&self) -> &'static str;
+
+    /// The whole document. The same profile gives the same bytes.
+    fn render(&self, profile: &Profile) -> Result<Vec<u8>, RenderError>;
+}
+
+/// Every format.
+pub static ALL: &[&dyn Renderer] = &[&json::Json, &text::Text];
+
+/// The format called `name`, as in `--format`.
+pub fn by_name(name: &str) -> Option<&'static dyn Renderer> {
+    ALL.iter().copied().find(|r| r.format() == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_format_is_found_by_its_own_name_only() {
+        for renderer in ALL {
+            let found = by_name(renderer.format()).map(|r| r.format());
+            assert_eq!(found, Some(renderer.format()));
+        }
+        assert!(by_name("docx").is_none());
+    }
+}

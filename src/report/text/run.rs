@@ -1,0 +1,163 @@
+//! The top of the page: whose memory this is, under which load, read by what.
+
+use super::page::Page;
+use crate::capture::{DeviceKind, Mode, RunEnd};
+use crate::profile::Profile;
+use crate::report::layout::{count, duration};
+use crate::units::Bytes;
+
+/// Container, engine, model; load, mode, devices, the run.
+pub(super) fn headline(page: &mut Page, profile: &Profile) {
+    let container = &profile.metadata.container;
+    let name = match (container.name.as_str(), container.id.get(..12)) {
+        ("", Some(id)) => id,
+        ("", None) => "unnamed container",
+        (name, _) => name,
+    };
+    let mut title = page.paint(page.theme.title, &page.clean(name));
+    for (tag, style) in tags(profile, page) {
+        title.push_str("  ");
+        title.push_str(&page.paint(style, tag));
+    }
+    page.line(&title);
+
+    let engine = &profile.engine_metadata;
+    let dtypes = &profile.dtype_metadata;
+    let version = engine.engine_version.as_deref();
+    let kind = match engine.engine_type.as_str() {
+        "" => "engine",
+        kind => kind,
+    };
+    let mut what = vec![
+        format!("{kind} {}", version.unwrap_or(page.glyphs.dash)),
+        profile
+            .model_info
+            .name
+            .clone()
+            .unwrap_or_else(|| format!("model {}", page.glyphs.dash)),
+    ];
+    what.extend(dtypes.weights.clone());
+    what.extend(
+        dtypes
+            .quantization
+            .as_ref()
+            .map(|q| format!("{q} quantized")),
+    );
+    what.extend(
+        dtypes
+            .kv_cache
+            .as_ref()
+            .filter(|kv| dtypes.weights.as_ref() != Some(kv))
+            .map(|kv| format!("KV {kv}")),
+    );
+    let what: Vec<String> = what.iter().map(|w| page.clean(w)).collect();
+    page.line(&what.join(page.glyphs.dot));
+    page.line("");
+    page.pair("load", &load(profile, page));
+    page.pair("mode", mode(profile.metadata.mode));
+    page.pair("memory", &memory(profile, page));
+    let run = format!(
+        "{}, {}, {}",
+        profile.metadata.timestamp,
+        duration(profile.metadata.duration_s),
+        outcome(&profile.metadata.outcome)
+    );
+    page.pair("run", &run);
+}
+
+fn tags(profile: &Profile, page: &Page) -> Vec<(&'static str, anstyle::Style)> {
+    let mut tags = Vec::new();
+    if profile.engine_metadata.simulated {
+        tags.push(("SIMULATED ENGINE", page.theme.warning));
+    }
+    if profile.metadata.memory_backend.simulated {
+        tags.push(("SIMULATED GPU", page.theme.warning));
+    }
+    if profile.metadata.simulated && tags.is_empty() {
+        tags.push(("SIMULATED", page.theme.warning));
+    }
+    match &profile.metadata.outcome {
+        RunEnd::Completed => {}
+        RunEnd::Interrupted => tags.push(("INTERRUPTED", page.theme.warning)),
+        RunEnd::Deadline => tags.push(("DEADLINE PASSED", page.theme.error)),
+        RunEnd::ContainerLost(_) => tags.push(("CONTAINER LOST", page.theme.error)),
+        RunEnd::BenchFailed(_) => tags.push(("BENCH FAILED", page.theme.error)),
+        RunEnd::Failed(_) => tags.push(("FAILED", page.theme.error)),
+    }
+    tags
+}
+
+fn outcome(end: &RunEnd) -> &'static str {
+    match end {
+        RunEnd::Completed => "completed",
+        RunEnd::Interrupted => "interrupted",
+        RunEnd::Deadline => "stopped at its deadline",
+        RunEnd::ContainerLost(_) => "the container was lost",
+        RunEnd::BenchFailed(_) => "the bench failed",
+        RunEnd::Failed(_) => "failed",
+    }
+}
+
+fn mode(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Serving => "attached to an engine that was already serving",
+        Mode::Idle => "idle container: the bench loaded the engine",
+        Mode::Started => "started by plimsoll: the engine's start-up was observed",
+    }
+}
+
+fn load(profile: &Profile, page: &Page) -> String {
+    let request = &profile.parameters;
+    if request.bench == "none" || request.bench.is_empty() {
+        return "none of our own: observed only".into();
+    }
+    let w = &request.workload;
+    let mut parts = vec![format!("{} bench", request.bench)];
+    if let Some(n) = profile.latency_stats.as_ref().map(|l| l.repeats.len()) {
+        parts[0].push_str(&format!(", {}", plural(n as u64, "repeat")));
+    }
+    parts.push(format!(
+        "{} tokens in, {} out",
+        count(w.input_len.into()),
+        count(w.output_len.into())
+    ));
+    parts.extend(w.batch_size.map(|b| format!("batch {b}")));
+    parts.extend(
+        w.num_prompts
+            .map(|n| format!("{} prompts", count(n.into()))),
+    );
+    parts.extend(w.max_concurrency.map(|n| format!("{n} at once")));
+    parts.extend(w.request_rate.map(|r| format!("{r} requests/s")));
+    parts.join(page.glyphs.dot)
+}
+
+/// `1 repeat`, `3 repeats`.
+pub(super) fn plural(n: u64, noun: &str) -> String {
+    let s = if n == 1 { "" } else { "s" };
+    format!("{} {noun}{s}", count(n))
+}
+
+fn memory(profile: &Profile, page: &Page) -> String {
+    let devices = &profile.gpu_info.devices;
+    let backend = &profile.metadata.memory_backend.name;
+    let Some(first) = devices.first() else {
+        return format!("{} (no device was measured)", page.glyphs.dash);
+    };
+    let same = devices
+        .iter()
+        .all(|d| d.name == first.name && d.total_bytes == first.total_bytes);
+    let mut text = match (devices.len(), same) {
+        (1, _) => first.name.clone(),
+        (n, true) => format!("{n} {} {}", page.glyphs.times, first.name),
+        (n, false) => format!("{n} devices"),
+    };
+    if same && let Some(total) = first.total_bytes {
+        let of = match first.kind {
+            DeviceKind::Gpu => "",
+            DeviceKind::HostCgroup => "at most ",
+        };
+        text.push_str(&format!(", {of}{}", Bytes(total)));
+    }
+    text.push_str(&format!(", read by {backend}"));
+    text
+}

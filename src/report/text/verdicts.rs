@@ -1,0 +1,121 @@
+//! How far to trust the page: the witness of each part, settings not in force, findings.
+
+use super::page::{Page, message};
+use crate::breakdown::{Component, Confidence};
+use crate::engine::facts::Severity;
+use crate::profile::Profile;
+use crate::report::layout::{Align, Table, left, truncate, width, wrap};
+
+/// How sure each part is, and the words it rests on.
+pub(super) fn confidence(page: &mut Page, profile: &Profile) {
+    let levels = &profile.memory_breakdown.confidence_levels;
+    page.heading("Confidence");
+    let rests_on = |c: Component| {
+        profile
+            .evidence
+            .iter()
+            .find(|e| e.used && e.component == c)
+            .map(|e| e.quote.as_str())
+    };
+    let rows: [(&str, &Confidence, Option<&str>, &str); 5] = [
+        (
+            "overall",
+            &levels.overall,
+            Some("the least sure of weights, KV cache and activations"),
+            "",
+        ),
+        (
+            "weights",
+            &levels.weights,
+            rests_on(Component::ModelWeights),
+            "model_weights_gb",
+        ),
+        (
+            "KV cache",
+            &levels.kv_cache,
+            rests_on(Component::KvCache),
+            "kv_cache_gb",
+        ),
+        (
+            "activations",
+            &levels.activations,
+            rests_on(Component::Activations),
+            "activations_gb",
+        ),
+        (
+            "overhead",
+            &levels.overhead,
+            profile
+                .memory_breakdown
+                .framework_overhead_gb
+                .map(|_| "the peak less all of the above and the baseline"),
+            "framework_overhead_gb",
+        ),
+    ];
+    let wide = rows.iter().map(|r| width(&r.1.0)).max().unwrap_or(0);
+    for (label, level, words, key) in rows {
+        let why = || profile.unknown.get(&format!("memory_breakdown.{key}"));
+        let words = words.or_else(|| why().map(String::as_str));
+        let head = format!("  {}  {}", left(label, 12), left(&level.0, wide));
+        let room = page.room(&head).saturating_sub(2);
+        let label = page.paint(page.theme.faint, &left(label, 12));
+        let mut line = format!("  {label}  {}", left(&level.0, wide));
+        if let Some(words) = words.filter(|_| room >= 16) {
+            let words = truncate(&page.clean(message(words)), room, page.glyphs.ellipsis);
+            line.push_str("  ");
+            line.push_str(&page.paint(page.theme.faint, &words));
+        }
+        page.line(&line);
+    }
+}
+
+/// Settings that are not in force as asked for.
+pub(super) fn settings(page: &mut Page, profile: &Profile) {
+    let differences = &profile.configuration.differences;
+    if differences.is_empty() {
+        return;
+    }
+    page.heading("Settings not as asked for");
+    let mut table = Table::new(&[
+        ("setting", Align::Left),
+        ("asked for", Align::Left),
+        ("in force", Align::Left),
+    ]);
+    for d in differences {
+        let cell = |text: &str| truncate(&page.clean(text), 40, page.glyphs.ellipsis);
+        table.row(vec![
+            cell(&d.setting),
+            cell(&d.requested),
+            cell(&d.effective),
+        ]);
+    }
+    page.table(&table.lines());
+}
+
+/// Findings, worst first, each with its code.
+pub(super) fn findings(page: &mut Page, profile: &Profile) {
+    page.heading("Findings");
+    if profile.findings.is_empty() {
+        page.line("  none");
+    }
+    let mut findings: Vec<_> = profile.findings.iter().collect();
+    findings.sort_by_key(|f| std::cmp::Reverse(f.severity));
+    for f in findings {
+        let (label, style) = match f.severity {
+            Severity::Error => ("error", page.theme.error),
+            Severity::Warning => ("warning", page.theme.warning),
+            Severity::Info => ("info", page.theme.faint),
+        };
+        let text = page.clean(&format!("{} [{}]", f.message, f.code));
+        let room = page.options.width.saturating_sub(11).max(24);
+        for (i, part) in wrap(&text, room).iter().enumerate() {
+            let head = if i == 0 { label } else { "" };
+            let head = page.paint(style, &left(head, 7));
+            page.line(&format!("  {head}  {part}"));
+        }
+        // Two witnesses are quoted one below the other.
+        for quote in f.quote.iter().flat_map(|q| q.split(" | ")) {
+            page.quote(11, quote);
+        }
+    }
+}

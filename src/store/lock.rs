@@ -1,0 +1,132 @@
+//! One run at a time on one container, whoever starts it.
+
+use crate::error::Failure;
+use std::fs::{File, TryLockError};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// Held while a run works on a container; the kernel lets go of it when the process ends,
+/// however it ends.
+#[derive(Debug)]
+pub struct ContainerLock {
+    _file: File,
+}
+
+impl ContainerLock {
+    /// Takes the lock of a container, or tells who holds it.
+    ///
+    /// `cgroup` is the container's own directory in the cgroup file system: it is one for all
+    /// users of the host, nobody else can plant it, and nothing is left behind. Where it is not
+    /// visible (a remote daemon) the lock holds among the runs of one user.
+    pub fn take(container_id: &str, name: &str, cgroup: Option<&Path>) -> Result<Self, Failure> {
+        let cannot = |e: io::Error| {
+            Failure::environment(format!("cannot lock container `{name}`")).caused_by(e)
+        };
+        let file = match cgroup {
+            Some(directory) => File::open(directory).map_err(cannot)?,
+            None => own_file(&folder(), container_id).map_err(cannot)?,
+        };
+        match file.try_lock() {
+            Ok(()) => Ok(ContainerLock { _file: file }),
+            Err(TryLockError::WouldBlock) => {
+                let who = holder(&file).map_or(String::new(), |pid| format!(" (pid {pid})"));
+                let message = format!("container `{name}` is being profiled by another plimsoll");
+                Err(Failure::environment(message + &who)
+                    .hint("wait for it to end: two loads at once would spoil both figures"))
+            }
+            Err(TryLockError::Error(e)) => Err(cannot(e)),
+        }
+    }
+}
+
+/// Who holds the lock on a file, as the kernel tells.
+fn holder(file: &File) -> Option<u32> {
+    let inode = format!(":{}", file.metadata().ok()?.ino());
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    locks
+        .lines()
+        .map(|line| line.split_ascii_whitespace().collect::<Vec<_>>())
+        .find(|fields| {
+            fields.get(1) == Some(&"FLOCK") && fields.get(5).is_some_and(|f| f.ends_with(&inode))
+        })?
+        .get(4)?
+        .parse()
+        .ok()
+}
+
+/// The user's own folder for locks.
+fn folder() -> PathBuf {
+    match std::env::var_os("XDG_RUNTIME_DIR").filter(|d| !d.is_empty()) {
+        Some(dir) => PathBuf::from(dir).join("plimsoll"),
+        None => {
+            let uid = rustix::process::getuid().as_raw();
+            std::env::temp_dir().join(format!("plimsoll-{uid}"))
+        }
+    }
+}
+
+/// A file to lock in a folder that is this user's alone. It is never written to.
+fn own_file(folder: &Path, container_id: &str) -> io::Result<File> {
+    use rustix::fs::{Mode, OFlags};
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)?;
+    // Somebody else may have made it first, with links in it to what only we may open.
+    let made = std::fs::symlink_metadata(folder)?;
+    if !made.is_dir()
+        || made.uid() != rustix::process::getuid().as_raw()
+        || made.mode() & 0o022 != 0
+    {
+        let message = format!("`{}` is not a folder of this user alone", folder.display());
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
+    }
+    let path = folder.join(format!("{container_id}.lock"));
+    let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(File::from(rustix::fs::open(
+        path,
+        flags,
+        Mode::RUSR | Mode::WUSR,
+    )?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_run_is_refused_and_told_who_holds_the_container() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = ContainerLock::take("c", "llm", Some(dir.path())).unwrap();
+        let refused = ContainerLock::take("c", "llm", Some(dir.path())).unwrap_err();
+        let pid = format!("pid {}", std::process::id());
+        assert!(refused.message.contains(&pid), "{refused}");
+        drop(first);
+        ContainerLock::take("c", "llm", Some(dir.path())).unwrap();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_planted_link_is_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("plimsoll-0");
+        own_file(&folder, "first").unwrap();
+        let victim = dir.path().join("victim");
+        std::fs::write(&victim, "keep").unwrap();
+        std::os::unix::fs::symlink(&victim, folder.join("c.lock")).unwrap();
+        assert!(own_file(&folder, "c").is_err());
+        assert_eq!(std::fs::read(&victim).unwrap(), b"keep");
+        let open_to_all = dir.path().join("shared");
+        std::fs::DirBuilder::new()
+            .mode(0o777)
+            .create(&open_to_all)
+            .unwrap();
+        std::fs::set_permissions(
+            &open_to_all,
+            std::os::unix::fs::PermissionsExt::from_mode(0o777),
+        )
+        .unwrap();
+        assert!(own_file(&open_to_all, "c").is_err());
+    }
+}

@@ -1,0 +1,264 @@
+//! The results directory: names, the atomic write, the capture on disk, the lock on a container.
+
+mod lock;
+mod reader;
+mod recording;
+mod writer;
+
+pub use lock::ContainerLock;
+pub use reader::StoredCapture;
+pub use recording::{Recording, RecordingHeader, RecordingWriter};
+pub use writer::CaptureWriter;
+
+use crate::error::{ExitCode, Failure};
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// The capture without its streams.
+const CAPTURE_FILE: &str = "capture.json";
+/// One sample a line, JSON.
+const SAMPLES_FILE: &str = "samples.jsonl";
+/// One line of output a line: moment, source, stream, text.
+const LOG_FILE: &str = "log.txt";
+
+/// Where the results of one run go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunPaths {
+    /// The profile document.
+    pub profile: PathBuf,
+    /// The folder of the capture, beside it.
+    pub capture: PathBuf,
+}
+
+impl RunPaths {
+    /// The lines of output in the capture.
+    pub fn log(&self) -> PathBuf {
+        self.capture.join(LOG_FILE)
+    }
+}
+
+/// Whether results can be written where they shall go, before it is known what they are called.
+pub fn check(results: &Path, output: Option<&Path>) -> Result<(), Failure> {
+    let (folder, _) = place(results, output, "model")?;
+    fs::create_dir_all(&folder).map_err(|e| unwritable(&folder, e))?;
+    tempfile::tempfile_in(&folder).map_err(|e| unwritable(&folder, e))?;
+    Ok(())
+}
+
+/// The folder of the results, and the name of a run's in it without its ending.
+fn place(results: &Path, output: Option<&Path>, stem: &str) -> Result<(PathBuf, String), Failure> {
+    let Some(file) = output else {
+        return Ok((results.join("memory-profiles"), stem.to_owned()));
+    };
+    let shown = file.display();
+    if file.is_dir() || file.as_os_str().to_string_lossy().ends_with('/') {
+        return Err(Failure::usage(format!("--output `{shown}` is a folder"))
+            .hint("name a file in it, or give the folder by --results-dir"));
+    }
+    let stem = file.file_stem().and_then(|s| s.to_str());
+    let stem = stem.ok_or_else(|| Failure::usage(format!("`{shown}` is no file name")))?;
+    Ok((folder_of(file).to_owned(), stem.to_owned()))
+}
+
+/// The folder that a file lies in.
+fn folder_of(file: &Path) -> &Path {
+    let parent = file.parent().filter(|p| !p.as_os_str().is_empty());
+    parent.unwrap_or(Path::new("."))
+}
+
+/// Chooses the paths of a run and claims them, so that a bad path fails before anything runs.
+///
+/// Without `output` the profile is `<results>/memory-profiles/<model>-profile_YYYYMMDD_HHMMSS.json`
+/// (local time); with it, just that file. The capture lies beside it as `<stem>.capture/`.
+pub fn claim(
+    results: &Path,
+    output: Option<&Path>,
+    model: &str,
+    now: &jiff::Zoned,
+) -> Result<RunPaths, Failure> {
+    let time = now.strftime("%Y%m%d_%H%M%S");
+    let (folder, stem) = place(
+        results,
+        output,
+        &format!("{}-profile_{time}", file_word(model)),
+    )?;
+    fs::create_dir_all(&folder).map_err(|e| unwritable(&folder, e))?;
+    // A second run in the same second, or an `--output` used again, gets a number: a capture is
+    // never written over.
+    for n in 1..1000 {
+        let name = if n == 1 {
+            stem.clone()
+        } else {
+            format!("{stem}-{n}")
+        };
+        let capture = folder.join(format!("{name}.capture"));
+        let profile = match output {
+            Some(file) => file.to_owned(),
+            None => folder.join(format!("{name}.json")),
+        };
+        if output.is_none() && profile.exists() {
+            continue;
+        }
+        match fs::create_dir(&capture) {
+            Ok(()) => return Ok(RunPaths { profile, capture }),
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => continue,
+            Err(e) => return Err(unwritable(&folder, e)),
+        }
+    }
+    Err(Failure::environment(format!(
+        "`{}` holds a thousand captures of that name",
+        folder.display()
+    )))
+}
+
+fn unwritable(folder: &Path, e: std::io::Error) -> Failure {
+    Failure::environment(format!("cannot write results to `{}`", folder.display()))
+        .hint("choose another place with --results-dir or --output")
+        .caused_by(e)
+}
+
+/// A model's name as part of a file name: the last path element, what is unusual replaced.
+pub fn file_word(model: &str) -> String {
+    let last = model
+        .trim_end_matches('/')
+        .rsplit('/')
+        .next()
+        .unwrap_or(model);
+    let word: String = last
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || "._-".contains(c) {
+                c
+            } else {
+                '-'
+            }
+        })
+        .take(80)
+        .collect();
+    let word = word.trim_matches(['.', '-']).to_owned();
+    if word.is_empty() {
+        "model".into()
+    } else {
+        word
+    }
+}
+
+/// Writes a file whole or not at all: a temporary file beside it, synced, then renamed.
+pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    let folder = folder_of(path);
+    let write = || -> std::io::Result<()> {
+        let mut file = tempfile::Builder::new()
+            .prefix(".plimsoll-")
+            .tempfile_in(folder)?;
+        file.write_all(bytes)?;
+        // A temporary file is the owner's alone; a result is for everyone whom the umask lets.
+        let mode = 0o666 & !rustix_umask();
+        fs::set_permissions(
+            file.path(),
+            std::os::unix::fs::PermissionsExt::from_mode(mode),
+        )?;
+        file.as_file().sync_all()?;
+        file.persist(path)?;
+        fs::File::open(folder)?.sync_all()
+    };
+    write().map_err(|e| write_failure(path, e))
+}
+
+/// The process' umask. There is no way to read it but to set it.
+fn rustix_umask() -> u32 {
+    let old = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    rustix::process::umask(old);
+    old.as_raw_mode()
+}
+
+/// A write that failed, told with its way out.
+fn write_failure(path: &Path, e: std::io::Error) -> Failure {
+    let full = matches!(
+        e.kind(),
+        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded
+    );
+    let failure = Failure::new(
+        ExitCode::Environment,
+        format!("cannot write `{}`", path.display()),
+    )
+    .caused_by(e);
+    if full {
+        failure
+            .hint("the disk is full: free some space, or choose another place with --results-dir")
+    } else {
+        failure
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn now() -> jiff::Zoned {
+        "2026-01-02T03:04:05[UTC]".parse().unwrap()
+    }
+
+    #[test]
+    fn two_runs_in_one_second_do_not_share_a_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let a = claim(dir.path(), None, "meta-llama/Llama-3.1-8B", &now()).unwrap();
+        let b = claim(dir.path(), None, "meta-llama/Llama-3.1-8B", &now()).unwrap();
+        assert!(
+            a.profile
+                .ends_with("memory-profiles/Llama-3.1-8B-profile_20260102_030405.json")
+        );
+        assert!(
+            b.profile
+                .ends_with("memory-profiles/Llama-3.1-8B-profile_20260102_030405-2.json")
+        );
+        assert_ne!(a.capture, b.capture);
+    }
+
+    #[test]
+    fn an_unwritable_place_is_told_before_anything_runs() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        fs::write(&file, "x").unwrap();
+        let e = claim(&file, None, "m", &now()).unwrap_err();
+        assert_eq!(e.code, ExitCode::Environment);
+        assert!(e.hints[0].contains("--results-dir"), "{e:?}");
+    }
+
+    #[test]
+    fn a_folder_is_no_output_file() {
+        let dir = tempfile::tempdir().unwrap();
+        for output in [dir.path().to_owned(), dir.path().join("new/")] {
+            let e = check(dir.path(), Some(&output)).unwrap_err();
+            assert!(e.message.contains("is a folder"), "{e}");
+        }
+        check(dir.path(), Some(&dir.path().join("new/a.json"))).unwrap();
+    }
+
+    #[test]
+    fn model_names_make_plain_file_names() {
+        for (model, word) in [
+            ("/models/tiny llama/", "tiny-llama"),
+            ("a/b:c", "b-c"),
+            ("..", "model"),
+            ("", "model"),
+            ("../../etc", "etc"),
+        ] {
+            assert_eq!(file_word(model), word, "{model}");
+        }
+    }
+
+    #[test]
+    fn a_write_replaces_the_whole_file_or_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.json");
+        write_atomically(&path, b"long old content").unwrap();
+        write_atomically(&path, b"new").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert_eq!(
+            fs::read_dir(dir.path()).unwrap().count(),
+            1,
+            "no temporary file is left"
+        );
+    }
+}

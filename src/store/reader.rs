@@ -1,0 +1,277 @@
+//! Reads a stored capture back: the facts at once, the streams one by one.
+
+use super::{CAPTURE_FILE, LOG_FILE, SAMPLES_FILE};
+use crate::capture::{CAPTURE_VERSION, Capture, LineSource, LogLine, MemorySample, Stream};
+use crate::error::Failure;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+/// A capture on disk.
+#[derive(Debug)]
+pub struct StoredCapture {
+    folder: PathBuf,
+    /// Its facts.
+    pub capture: Capture,
+}
+
+impl StoredCapture {
+    /// Opens the capture in a folder, or the one that a profile was derived from.
+    pub fn open(path: &Path) -> Result<StoredCapture, Failure> {
+        if path.is_file() {
+            Self::of_profile(path)
+        } else {
+            Self::in_folder(path)
+        }
+    }
+
+    /// The capture beside a profile, by the run that both speak of: a file that was written
+    /// again has an older run's capture beside it too.
+    fn of_profile(profile: &Path) -> Result<StoredCapture, Failure> {
+        let shown = profile.display();
+        let run = run_of_profile(profile)
+            .ok_or_else(|| Failure::usage(format!("`{shown}` is no profile")))?;
+        let own = profile.with_extension("capture");
+        let beside = std::fs::read_dir(super::folder_of(profile))
+            .into_iter()
+            .flatten();
+        let others = beside.flatten().map(|entry| entry.path());
+        std::iter::once(own)
+            .chain(others.filter(|p| p.extension().is_some_and(|e| e == "capture")))
+            .filter_map(|folder| Self::in_folder(&folder).ok())
+            .find(|stored| stored.capture.run_id == run)
+            .ok_or_else(|| {
+                Failure::usage(format!("the capture of `{shown}` is not beside it")).hint(format!(
+                    "look for a folder that ends in `.capture` with run {run}"
+                ))
+            })
+    }
+
+    /// Where a profile of this capture belongs: beside it. Refused where that is another run's.
+    pub fn profile_path(&self) -> Result<PathBuf, Failure> {
+        let folder = std::fs::canonicalize(&self.folder).unwrap_or_else(|_| self.folder.clone());
+        let path = folder.with_extension("json");
+        match run_of_profile(&path) {
+            Some(run) if run != self.capture.run_id => Err(Failure::usage(format!(
+                "`{}` is the profile of another run",
+                path.display()
+            ))
+            .hint("name another file with --output")),
+            _ => Ok(path),
+        }
+    }
+
+    fn in_folder(folder: &Path) -> Result<StoredCapture, Failure> {
+        let file = folder.join(CAPTURE_FILE);
+        let text = std::fs::read_to_string(&file).map_err(|e| {
+            Failure::usage(format!("no capture in `{}`", folder.display()))
+                .hint("give the folder that ends in `.capture`, or the profile beside it")
+                .caused_by(e)
+        })?;
+        let broken = |e: serde_json::Error| {
+            Failure::usage(format!("`{}` is no capture", file.display())).caused_by(e)
+        };
+        let version =
+            serde_json::from_str::<serde_json::Value>(&text).map_err(broken)?["capture_version"]
+                .as_u64();
+        if version.is_some_and(|v| v > u64::from(CAPTURE_VERSION)) {
+            return Err(Failure::usage(format!(
+                "`{}` was written by a newer plimsoll",
+                file.display()
+            ))
+            .hint("update plimsoll"));
+        }
+        let capture = serde_json::from_str(&text).map_err(broken)?;
+        Ok(StoredCapture {
+            folder: folder.to_owned(),
+            capture,
+        })
+    }
+
+    /// The samples. A line that was cut off by a crash or a full disk is left out.
+    pub fn samples(&self) -> Result<impl Iterator<Item = MemorySample> + use<>, Failure> {
+        Ok(lines_of(&self.folder.join(SAMPLES_FILE))?
+            .filter_map(|line| serde_json::from_str(&line).ok()))
+    }
+
+    /// The lines of output.
+    pub fn lines(&self) -> Result<impl Iterator<Item = LogLine> + use<>, Failure> {
+        Ok(lines_of(&self.folder.join(LOG_FILE))?.filter_map(|line| parse_line(&line)))
+    }
+}
+
+/// The run that a profile speaks of; `None` when it is no profile.
+fn run_of_profile(profile: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(profile).ok()?;
+    let document: serde_json::Value = serde_json::from_str(&text).ok()?;
+    Some(document.pointer("/metadata/run_id")?.as_str()?.to_owned())
+}
+
+fn lines_of(path: &Path) -> Result<impl Iterator<Item = String> + use<>, Failure> {
+    let file = File::open(path)
+        .map_err(|e| Failure::usage(format!("cannot read `{}`", path.display())).caused_by(e))?;
+    let mut reader = BufReader::with_capacity(1 << 16, file);
+    Ok(std::iter::from_fn(move || {
+        let mut line = Vec::new();
+        match reader.read_until(b'\n', &mut line) {
+            Ok(0) | Err(_) => None,
+            Ok(_) => {
+                line.pop_if(|b| *b == b'\n');
+                Some(
+                    String::from_utf8(line)
+                        .unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()),
+                )
+            }
+        }
+    }))
+}
+
+fn parse_line(line: &str) -> Option<LogLine> {
+    let mut fields = line.splitn(4, ' ');
+    let at_ns = fields.next()?.parse().ok()?;
+    let source = match fields.next()? {
+        "c" => LineSource::Container,
+        n => LineSource::Exec(n.parse().ok()?),
+    };
+    let stream = match fields.next()? {
+        "o" => Stream::Stdout,
+        "e" => Stream::Stderr,
+        "c" => Stream::Console,
+        _ => return None,
+    };
+    Some(LogLine {
+        at_ns,
+        source,
+        stream,
+        text: fields.next().unwrap_or_default().to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::CaptureWriter;
+    use super::*;
+    use proptest::prelude::*;
+
+    fn line() -> impl Strategy<Value = LogLine> {
+        (
+            any::<i64>(),
+            proptest::option::of(0..9u32),
+            0..3usize,
+            "[^\n]{0,40}",
+        )
+            .prop_map(|(at_ns, exec, stream, text)| LogLine {
+                at_ns,
+                source: exec.map_or(LineSource::Container, LineSource::Exec),
+                stream: [Stream::Stdout, Stream::Stderr, Stream::Console][stream],
+                text,
+            })
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_written_is_read_back(lines in proptest::collection::vec(line(), 0..20), used in proptest::collection::vec(any::<u64>(), 0..20)) {
+            let dir = tempfile::tempdir().unwrap();
+            let mut writer = CaptureWriter::create(dir.path(), u64::MAX).unwrap();
+            let samples: Vec<MemorySample> = used.into_iter().map(|used_bytes| MemorySample { used_bytes, ..Default::default() }).collect();
+            lines.iter().for_each(|l| writer.line(l));
+            samples.iter().for_each(|s| writer.sample(s));
+            let capture = Capture { capture_version: CAPTURE_VERSION, run_id: "r".into(), ..Default::default() };
+            writer.finish(&capture).unwrap();
+            let stored = StoredCapture::open(dir.path()).unwrap();
+            prop_assert_eq!(&stored.capture, &capture);
+            prop_assert_eq!(stored.lines().unwrap().collect::<Vec<_>>(), lines);
+            prop_assert_eq!(stored.samples().unwrap().collect::<Vec<_>>(), samples);
+        }
+    }
+
+    #[test]
+    fn a_flood_does_not_fill_the_disk_and_its_last_words_are_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut writer = CaptureWriter::create(dir.path(), 1000).unwrap();
+        for i in 0..40_000 {
+            writer.line(&LogLine {
+                source: LineSource::Exec(0),
+                text: format!("{i:0>100}"),
+                ..Default::default()
+            });
+        }
+        let facts = writer.end_log();
+        assert!(
+            facts.bytes < 3 << 20 && facts.dropped_lines > 20_000,
+            "{facts:?}"
+        );
+        assert_eq!(facts.lines + facts.dropped_lines, 40_000);
+        writer.finish(&Capture::default()).unwrap();
+        let stored = StoredCapture::open(dir.path()).unwrap();
+        let lines: Vec<String> = stored.lines().unwrap().map(|l| l.text).collect();
+        assert_eq!(lines[0], format!("{:0>100}", 0));
+        assert_eq!(*lines.last().unwrap(), format!("{:0>100}", 39_999));
+    }
+
+    #[test]
+    fn a_profile_finds_the_capture_of_its_own_run() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, run) in [("a.capture", "first"), ("a-2.capture", "second")] {
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+            let writer = CaptureWriter::create(&dir.path().join(name), 1000).unwrap();
+            let capture = Capture {
+                run_id: run.into(),
+                ..Default::default()
+            };
+            writer.finish(&capture).unwrap();
+        }
+        let profile = dir.path().join("a.json");
+        std::fs::write(&profile, r#"{"metadata": {"run_id": "second"}}"#).unwrap();
+        assert_eq!(
+            StoredCapture::open(&profile).unwrap().capture.run_id,
+            "second"
+        );
+        // And the first run's capture must not overwrite the second's profile.
+        let first = StoredCapture::open(&dir.path().join("a.capture")).unwrap();
+        assert!(
+            first
+                .profile_path()
+                .unwrap_err()
+                .message
+                .contains("another run")
+        );
+    }
+
+    #[test]
+    fn what_was_flushed_survives_a_writer_that_is_killed() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut writer = CaptureWriter::create(dir.path(), u64::MAX).unwrap();
+        writer.line(&LogLine::default());
+        (0..7).for_each(|_| writer.sample(&MemorySample::default()));
+        writer.flush();
+        (0..3).for_each(|_| writer.sample(&MemorySample::default()));
+        // As if the process had ended: nothing that it still holds is written.
+        std::mem::forget(writer);
+        std::fs::write(dir.path().join(CAPTURE_FILE), "{}").unwrap();
+        let stored = StoredCapture {
+            folder: dir.path().to_owned(),
+            capture: Capture::default(),
+        };
+        assert_eq!(stored.samples().unwrap().count(), 7);
+        assert_eq!(stored.lines().unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_capture_of_the_future_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join(CAPTURE_FILE), r#"{"capture_version": 999}"#).unwrap();
+        assert!(
+            StoredCapture::open(dir.path())
+                .unwrap_err()
+                .message
+                .contains("newer")
+        );
+        assert!(
+            StoredCapture::open(&dir.path().join("nowhere"))
+                .unwrap_err()
+                .message
+                .contains("no capture")
+        );
+    }
+}

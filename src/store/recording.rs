@@ -1,0 +1,200 @@
+//! A recorded session of device samples: one JSON document a line. The first says what was
+//! measured, the last how it went, all between are samples.
+
+use super::write_failure;
+use crate::capture::{BackendFacts, DeviceFacts, MemorySample, SamplingFacts};
+use crate::error::Failure;
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+/// Version of the format. A reader refuses a newer one.
+const VERSION: u32 = 1;
+
+/// What was measured.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct RecordingHeader {
+    /// Version of the format.
+    pub plimsoll_recording: u32,
+    /// `CARGO_PKG_VERSION` of the plimsoll that recorded.
+    pub plimsoll_version: String,
+    /// Wall time of the samples' zero, nanoseconds since the Unix epoch.
+    pub wall_start_ns: i64,
+    /// Time between samples that was asked for, nanoseconds.
+    pub interval_ns: u64,
+    /// Which backend measured.
+    pub backend: BackendFacts,
+    /// The devices, whose indexes the samples bear.
+    pub devices: Vec<DeviceFacts>,
+}
+
+/// The last line.
+#[derive(Serialize, Deserialize)]
+struct Footer {
+    sampling: SamplingFacts,
+}
+
+/// A recording, read.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Recording {
+    /// What was measured.
+    pub header: RecordingHeader,
+    /// The samples, in the order they were taken.
+    pub samples: Vec<MemorySample>,
+    /// How sampling went; `None` when the recording was cut off.
+    pub sampling: Option<SamplingFacts>,
+}
+
+impl Recording {
+    /// Reads a recording. A line that was cut off by a crash or a full disk is left out.
+    pub fn read(path: &Path) -> Result<Recording, Failure> {
+        let cannot = |e| Failure::usage(format!("cannot read `{}`", path.display())).caused_by(e);
+        let mut lines = BufReader::new(File::open(path).map_err(cannot)?).lines();
+        let first = lines
+            .next()
+            .transpose()
+            .map_err(cannot)?
+            .unwrap_or_default();
+        let header: RecordingHeader = serde_json::from_str(&first).map_err(|e| {
+            Failure::usage(format!("`{}` is no recording", path.display()))
+                .hint("`plimsoll record -o FILE` makes one")
+                .caused_by(e)
+        })?;
+        if header.plimsoll_recording > VERSION {
+            return Err(Failure::usage(format!(
+                "`{}` was recorded by a newer plimsoll",
+                path.display()
+            ))
+            .hint("update plimsoll"));
+        }
+        let mut recording = Recording {
+            header,
+            ..Recording::default()
+        };
+        for line in lines.map_while(Result::ok) {
+            if let Ok(sample) = serde_json::from_str(&line) {
+                recording.samples.push(sample);
+            } else if let Ok(Footer { sampling }) = serde_json::from_str(&line) {
+                recording.sampling = Some(sampling);
+            }
+        }
+        Ok(recording)
+    }
+}
+
+/// Writes a recording as it is made.
+#[derive(Debug)]
+pub struct RecordingWriter {
+    path: PathBuf,
+    out: BufWriter<File>,
+}
+
+impl RecordingWriter {
+    /// Begins a file that is not there yet: a recording is never written over.
+    pub fn create(path: &Path, mut header: RecordingHeader) -> Result<RecordingWriter, Failure> {
+        header.plimsoll_recording = VERSION;
+        let file = File::create_new(path).map_err(|e| match e.kind() {
+            std::io::ErrorKind::AlreadyExists => {
+                Failure::usage(format!("`{}` is there already", path.display()))
+                    .hint("choose another name: a recording is never written over")
+            }
+            _ => write_failure(path, e),
+        })?;
+        let mut writer = RecordingWriter {
+            path: path.to_owned(),
+            out: BufWriter::new(file),
+        };
+        writer.line(&header)?;
+        writer.flush()?;
+        Ok(writer)
+    }
+
+    /// Adds a sample.
+    pub fn sample(&mut self, sample: &MemorySample) -> Result<(), Failure> {
+        self.line(sample)
+    }
+
+    /// Hands everything to the system, so that it survives the end of this process.
+    pub fn flush(&mut self) -> Result<(), Failure> {
+        self.out.flush().map_err(|e| write_failure(&self.path, e))
+    }
+
+    /// Ends the recording.
+    pub fn finish(mut self, sampling: SamplingFacts) -> Result<(), Failure> {
+        self.line(&Footer { sampling })?;
+        self.flush()
+    }
+
+    fn line(&mut self, value: &impl Serialize) -> Result<(), Failure> {
+        serde_json::to_writer(&mut self.out, value)
+            .map_err(std::io::Error::from)
+            .and_then(|()| self.out.write_all(b"\n"))
+            .map_err(|e| write_failure(&self.path, e))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(at_ns: i64) -> MemorySample {
+        MemorySample {
+            at_ns,
+            used_bytes: 7,
+            energy_mj: Some(3),
+            ..MemorySample::default()
+        }
+    }
+
+    #[test]
+    fn what_was_recorded_is_read_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("session.jsonl");
+        let header = RecordingHeader {
+            interval_ns: 5,
+            devices: vec![DeviceFacts::default()],
+            ..RecordingHeader::default()
+        };
+        let mut writer = RecordingWriter::create(&path, header).unwrap();
+        writer.sample(&sample(1)).unwrap();
+        writer.sample(&sample(2)).unwrap();
+        writer.flush().unwrap();
+        let cut = Recording::read(&path).unwrap();
+        assert_eq!((cut.samples.len(), &cut.sampling), (2, &None));
+        let sampling = SamplingFacts {
+            ticks: 2,
+            ..SamplingFacts::default()
+        };
+        writer.finish(sampling.clone()).unwrap();
+        let whole = Recording::read(&path).unwrap();
+        assert_eq!(whole.samples, [sample(1), sample(2)]);
+        assert_eq!(whole.sampling, Some(sampling));
+        assert_eq!(whole.header.interval_ns, 5);
+        let again = RecordingWriter::create(&path, RecordingHeader::default()).unwrap_err();
+        assert!(again.message.contains("there already"), "{again}");
+    }
+
+    #[test]
+    fn what_is_no_recording_is_told_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x");
+        assert!(Recording::read(&path).is_err());
+        for text in ["", "{}", "not json", "[1]"] {
+            std::fs::write(&path, text).unwrap();
+            let e = Recording::read(&path).unwrap_err();
+            assert!(e.message.contains("no recording"), "{text}: {e}");
+        }
+        let newer = serde_json::to_string(&RecordingHeader {
+            plimsoll_recording: 99,
+            ..RecordingHeader::default()
+        });
+        std::fs::write(&path, newer.unwrap()).unwrap();
+        assert!(
+            Recording::read(&path)
+                .unwrap_err()
+                .message
+                .contains("newer")
+        );
+    }
+}

@@ -1,0 +1,158 @@
+//! Writes a capture while it is taken: samples and lines as they come, the rest at the end.
+
+use super::{CAPTURE_FILE, LOG_FILE, SAMPLES_FILE, write_atomically, write_failure};
+use crate::capture::{Capture, LineSource, LogFacts, LogLine, MemorySample, Stream};
+use crate::error::Failure;
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+/// Held free on disk while the run goes on, so that a disk that fills up meanwhile (by our own
+/// log, say) still has room for what must be written at the end.
+const BALLAST_BYTES: u64 = 4 << 20;
+/// Of a log that outgrows its cap so much is kept from its end, bytes.
+const TAIL_BYTES: usize = 1 << 20;
+
+const BALLAST_FILE: &str = ".ballast";
+
+/// The streams of one capture, open for writing.
+#[derive(Debug)]
+pub struct CaptureWriter {
+    folder: PathBuf,
+    samples: BufWriter<File>,
+    lines: BufWriter<File>,
+    log: LogFacts,
+    log_cap_bytes: u64,
+    /// The newest lines, once the log has outgrown its cap.
+    tail: VecDeque<LogLine>,
+    tail_bytes: usize,
+    failure: Option<Failure>,
+}
+
+impl CaptureWriter {
+    /// Opens the streams in an empty folder. Of the log at most `log_cap_bytes` are kept.
+    pub fn create(folder: &Path, log_cap_bytes: u64) -> Result<CaptureWriter, Failure> {
+        let open = |name: &str| {
+            let path = folder.join(name);
+            File::create_new(&path).map_err(|e| write_failure(&path, e))
+        };
+        let ballast = open(BALLAST_FILE)?;
+        // Where the file system cannot reserve, the run goes on without.
+        let _ = rustix::fs::fallocate(
+            &ballast,
+            rustix::fs::FallocateFlags::empty(),
+            0,
+            BALLAST_BYTES,
+        );
+        Ok(CaptureWriter {
+            folder: folder.to_owned(),
+            samples: BufWriter::new(open(SAMPLES_FILE)?),
+            lines: BufWriter::new(open(LOG_FILE)?),
+            log: LogFacts::default(),
+            log_cap_bytes,
+            tail: VecDeque::new(),
+            tail_bytes: 0,
+            failure: None,
+        })
+    }
+
+    /// Adds a sample. After a failed write nothing more is written; see [`CaptureWriter::failure`].
+    pub fn sample(&mut self, sample: &MemorySample) {
+        if self.failure.is_some() {
+            return;
+        }
+        let written = serde_json::to_writer(&mut self.samples, sample)
+            .map_err(std::io::Error::from)
+            .and_then(|()| self.samples.write_all(b"\n"));
+        self.note(written, SAMPLES_FILE);
+    }
+
+    /// Adds a line that is redacted already.
+    pub fn line(&mut self, line: &LogLine) {
+        if self.failure.is_some() {
+            return;
+        }
+        if self.log.bytes + line.text.len() as u64 <= self.log_cap_bytes && self.tail.is_empty() {
+            self.keep(line);
+            return;
+        }
+        // Beyond the cap the newest lines count: they tell how it ended.
+        self.tail_bytes += line.text.len();
+        self.tail.push_back(line.clone());
+        while self.tail_bytes > TAIL_BYTES
+            && let Some(oldest) = self.tail.pop_front()
+        {
+            self.tail_bytes -= oldest.text.len();
+            self.log.dropped_lines += 1;
+        }
+    }
+
+    fn keep(&mut self, line: &LogLine) {
+        self.log.lines += 1;
+        self.log.bytes += line.text.len() as u64;
+        let written = write_line(&mut self.lines, line);
+        self.note(written, LOG_FILE);
+    }
+
+    /// Hands everything to the system, so that it survives the end of this process. After a
+    /// failed write it does nothing.
+    pub fn flush(&mut self) {
+        if self.failure.is_some() {
+            return;
+        }
+        let written = self.samples.flush().and_then(|()| self.lines.flush());
+        self.note(written, LOG_FILE);
+    }
+
+    /// Why writing stopped, if it did.
+    pub fn failure(&self) -> Option<&Failure> {
+        self.failure.as_ref()
+    }
+
+    /// Writes what is left of the log; returns what was kept of it.
+    pub fn end_log(&mut self) -> LogFacts {
+        for line in std::mem::take(&mut self.tail) {
+            self.keep(&line);
+        }
+        self.log.clone()
+    }
+
+    fn note(&mut self, written: std::io::Result<()>, file: &str) {
+        if let Err(e) = written {
+            self.failure
+                .get_or_insert(write_failure(&self.folder.join(file), e));
+        }
+    }
+
+    /// Ends the streams and writes the rest of the capture.
+    pub fn finish(mut self, capture: &Capture) -> Result<(), Failure> {
+        let _ = std::fs::remove_file(self.folder.join(BALLAST_FILE));
+        // Buffers that could not be written for want of space may fit now.
+        let written = self.samples.flush().and_then(|()| self.lines.flush());
+        self.note(written, LOG_FILE);
+        let path = self.folder.join(CAPTURE_FILE);
+        let mut bytes =
+            serde_json::to_vec_pretty(capture).map_err(|e| write_failure(&path, e.into()))?;
+        bytes.push(b'\n');
+        write_atomically(&path, &bytes)?;
+        self.failure.map_or(Ok(()), Err)
+    }
+}
+
+/// One line of the log file: moment, source, stream, text.
+fn write_line(out: &mut impl Write, line: &LogLine) -> std::io::Result<()> {
+    match line.source {
+        LineSource::Container => write!(out, "{} c ", line.at_ns)?,
+        LineSource::Exec(n) => write!(out, "{} {n} ", line.at_ns)?,
+    }
+    let stream: &[u8] = match line.stream {
+        Stream::Stdout => b"o ",
+        Stream::Stderr => b"e ",
+        Stream::Console => b"c ",
+    };
+    out.write_all(stream)?;
+    // A line holds no newline by its making; one that slipped in must not become two.
+    out.write_all(line.text.replace('\n', " ").as_bytes())?;
+    out.write_all(b"\n")
+}

@@ -1,0 +1,223 @@
+//! Which of the host's AMD GPUs a container can see, from what it was created with, from the
+//! device files inside it, or from where its processes are.
+
+use super::sysfs::Card;
+use crate::telemetry::Target;
+use std::path::Path;
+
+/// Where the graphics devices are.
+const DRI: &str = "/dev/dri";
+
+/// One thing a container was given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Item {
+    /// Every GPU.
+    All,
+    /// The one with this place.
+    Place(usize),
+    /// `/dev/dri/renderDN`.
+    Render(u32),
+    /// `/dev/dri/cardN`.
+    Card(u32),
+    /// By its PCI address or unique id.
+    Name(String),
+}
+
+/// Whether the container was given something that only AMD GPUs are used by, or graphics devices
+/// of any maker.
+pub fn asks(target: &Target) -> bool {
+    !items(target).is_empty()
+}
+
+/// Places of the cards that the container was given, and where that was found, to be read after
+/// "according to"; `None` when it was given none by name.
+pub fn given(target: &Target, cards: &[Card]) -> Option<(Vec<usize>, &'static str)> {
+    let items = items(target);
+    if items.is_empty() {
+        return None;
+    }
+    // `/dev/kfd` is one for all GPUs; the others say which.
+    let narrow = items.iter().any(|i| *i != Item::All);
+    let whole = target.devices.iter().any(|d| host_path(d) == DRI);
+    let chosen = (0..cards.len())
+        .filter(|place| {
+            let card = &cards[*place];
+            items.iter().any(|item| match item {
+                Item::All => !narrow || whole,
+                Item::Place(n) => n == place,
+                Item::Render(minor) => card.render_minor == Some(*minor),
+                Item::Card(number) => card.number == *number,
+                Item::Name(name) => {
+                    name.contains(&card.bdf)
+                        || card.unique_id.as_ref().is_some_and(|u| name.contains(u))
+                }
+            })
+        })
+        .collect();
+    let found_in = if target
+        .gpu_request
+        .iter()
+        .any(|r| r.contains("amd.com/gpu="))
+    {
+        "its GPU request"
+    } else {
+        "its device files"
+    };
+    Some((chosen, found_in))
+}
+
+fn items(target: &Target) -> Vec<Item> {
+    let requested = target
+        .gpu_request
+        .iter()
+        .flat_map(|r| r.split(','))
+        .filter_map(|r| r.trim().strip_prefix("amd.com/gpu="))
+        .map(|name| match (name, name.parse()) {
+            ("all", _) => Item::All,
+            // A unique id may be all digits too, but it is long.
+            (_, Ok(place)) if name.len() < 4 => Item::Place(place),
+            (name, _) => Item::Name(name.to_lowercase()),
+        });
+    let files = target
+        .devices
+        .iter()
+        .filter_map(|d| device_file(host_path(d)));
+    requested.chain(files).collect()
+}
+
+/// `/dev/dri:/dev/dri:rwm` is the host's, the container's, and what is allowed. PCI addresses in
+/// names hold colons too, so only one before a slash divides.
+fn host_path(device: &str) -> &str {
+    let end = device.find(":/").unwrap_or(device.len());
+    device[..end].trim_end_matches('/')
+}
+
+fn device_file(path: &str) -> Option<Item> {
+    if path == "/dev/kfd" || path == DRI {
+        return Some(Item::All);
+    }
+    let name = path.strip_prefix(DRI)?.strip_prefix('/')?;
+    if let Some(address) = name.strip_prefix("by-path/") {
+        return Some(Item::Name(address.to_lowercase()));
+    }
+    let number = |prefix| name.strip_prefix(prefix).and_then(|n: &str| n.parse().ok());
+    number("renderD")
+        .map(Item::Render)
+        .or_else(|| number("card").map(Item::Card))
+}
+
+/// Places of the cards whose render device is inside the container whose process 1 this is: a
+/// privileged one has them without having been given any. Needs `/dev/kfd` there too, because a
+/// desktop's containers often have the graphics devices and compute with nothing.
+pub fn inside(proc: &Path, init_pid: u32, cards: &[Card]) -> Vec<usize> {
+    let dev = proc.join(format!("{init_pid}/root/dev"));
+    if !std::fs::exists(dev.join("kfd")).unwrap_or(false) {
+        return Vec::new();
+    }
+    (0..cards.len())
+        .filter(|place| {
+            cards[*place].render_minor.is_some_and(|minor| {
+                std::fs::exists(dev.join(format!("dri/renderD{minor}"))).unwrap_or(false)
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn target(gpu_request: &[&str], devices: &[&str]) -> Target {
+        let own = |list: &[&str]| list.iter().map(|s| (*s).to_owned()).collect();
+        Target {
+            gpu_request: own(gpu_request),
+            devices: own(devices),
+            ..Target::default()
+        }
+    }
+
+    fn three() -> Vec<Card> {
+        [
+            (57, 185, "0000:83:00.0"),
+            (49, 177, "0000:8b:00.0"),
+            (1, 128, "0000:c4:00.0"),
+        ]
+        .into_iter()
+        .map(|(number, minor, bdf)| Card {
+            number,
+            bdf: bdf.into(),
+            render_minor: Some(minor),
+            unique_id: Some(format!("{number:016x}")),
+            ..Card::default()
+        })
+        .collect()
+    }
+
+    #[test]
+    fn what_was_given_chooses_the_cards() {
+        for (requests, devices, expected) in [
+            (&[][..], &["/dev/kfd", "/dev/dri"][..], &[0, 1, 2][..]),
+            (
+                &[],
+                &["/dev/kfd:/dev/kfd", "/dev/dri:/dev/dri:rwm"],
+                &[0, 1, 2],
+            ),
+            (&[], &["/dev/kfd"], &[0, 1, 2]),
+            (&[], &["/dev/kfd", "/dev/dri/renderD177"], &[1]),
+            (
+                &[],
+                &[
+                    "/dev/kfd",
+                    "/dev/dri/card57",
+                    "/dev/dri/renderD185:/dev/dri/renderD185",
+                ],
+                &[0],
+            ),
+            (&[], &["/dev/dri/by-path/pci-0000:8b:00.0-render"], &[1]),
+            (&[], &["/dev/dri/renderD200"], &[]),
+            (&["amd.com/gpu=all"], &[], &[0, 1, 2]),
+            (&["amd.com/gpu=2"], &["/dev/kfd"], &[2]),
+            (&["amd.com/gpu=0000000000000039"], &[], &[0]),
+        ] {
+            let target = target(requests, devices);
+            assert!(asks(&target));
+            let (chosen, _) = given(&target, &three()).unwrap();
+            assert_eq!(chosen, expected, "{requests:?} {devices:?}");
+        }
+    }
+
+    #[test]
+    fn others_are_not_asked_for() {
+        for target in [
+            target(&[], &[]),
+            target(
+                &["all", "nvidia.com/gpu=0"],
+                &["/dev/nvidia0", "/dev/fuse", "/dev/drink"],
+            ),
+        ] {
+            assert!(!asks(&target), "{target:?}");
+            assert_eq!(given(&target, &three()), None);
+        }
+    }
+
+    #[test]
+    fn a_privileged_container_is_looked_into() {
+        let proc = tempfile::tempdir().unwrap();
+        let dev = proc.path().join("9/root/dev");
+        std::fs::create_dir_all(dev.join("dri")).unwrap();
+        std::fs::write(dev.join("dri/renderD177"), "").unwrap();
+        assert_eq!(inside(proc.path(), 9, &three()), [0usize; 0], "no compute");
+        std::fs::write(dev.join("kfd"), "").unwrap();
+        assert_eq!(inside(proc.path(), 9, &three()), [1]);
+        assert_eq!(inside(proc.path(), 8, &three()), [0usize; 0]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_request_makes_it_panic(text in "(\\PC|/dev/dri/|:/|amd.com/gpu=)*") {
+            let target = target(&[&text], &[&text]);
+            let _ = (asks(&target), given(&target, &three()));
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Memory of processes that draw or compute without the compute driver (Vulkan), from what the
+//! kernel says of their open devices in `/proc/PID/fdinfo`.
+
+use super::kfd::numbers_in;
+use crate::telemetry::gpu_process::Raw;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The shortest time between two looks at all processes.
+const EVERY: Duration = Duration::from_secs(2);
+/// Looking takes no more than this share of the time (one hundredth).
+const COST_FACTOR: u32 = 100;
+
+/// One open device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Client {
+    /// PCI address of the GPU.
+    pub bdf: String,
+    /// The kernel's number of it: a device that was opened once and handed on is one client.
+    pub id: u64,
+    /// Its memory on the GPU, bytes; `None` where the kernel does not say.
+    pub vram_bytes: Option<u64>,
+    /// Its host memory for the GPU, bytes.
+    pub gtt_bytes: Option<u64>,
+}
+
+impl Client {
+    /// From an `fdinfo` file; `None` for one of another kind of file or another driver.
+    pub fn parse(text: &str) -> Option<Client> {
+        let field = |name: &str| {
+            text.lines()
+                .filter_map(|line| line.split_once(':'))
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| value.trim())
+        };
+        (field("drm-driver")? == "amdgpu").then_some(())?;
+        // Kernels from 6.13 say `resident`; before, `memory` was the same.
+        let memory = |region: &str| {
+            field(&format!("drm-resident-{region}"))
+                .or_else(|| field(&format!("drm-memory-{region}")))
+                .and_then(bytes)
+        };
+        Some(Client {
+            bdf: field("drm-pdev")?.to_lowercase(),
+            id: field("drm-client-id")?.parse().ok()?,
+            vram_bytes: memory("vram"),
+            gtt_bytes: memory("gtt"),
+        })
+    }
+}
+
+/// `2068 KiB`, `2 MiB`, `4096`: without a unit, bytes.
+fn bytes(text: &str) -> Option<u64> {
+    let (number, unit) = text.split_once(' ').unwrap_or((text, ""));
+    let factor = match unit.trim() {
+        "" | "B" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(factor)
+}
+
+/// The memory of each process on each GPU, by the GPU's address. `integrated` are those whose
+/// memory is the host's.
+fn scan(proc: &Path, integrated: &[String]) -> BTreeMap<String, Vec<Raw>> {
+    let mut seen = Vec::new();
+    let mut found: BTreeMap<String, Vec<Raw>> = BTreeMap::new();
+    let mut pids: Vec<u32> = numbers_in(proc).collect();
+    // A device handed on belongs to the process that has it first.
+    pids.sort_unstable();
+    for pid in pids {
+        let process = proc.join(pid.to_string());
+        for fd in numbers_in(&process.join("fd")) {
+            // Reading the link is cheap; most files are no devices.
+            let is_device = std::fs::read_link(process.join(format!("fd/{fd}")))
+                .is_ok_and(|path| path.starts_with("/dev/dri"));
+            if !is_device {
+                continue;
+            }
+            let Some(client) = std::fs::read_to_string(process.join(format!("fdinfo/{fd}")))
+                .ok()
+                .and_then(|text| Client::parse(&text))
+            else {
+                continue;
+            };
+            let key = (client.bdf.clone(), client.id);
+            if seen.contains(&key) {
+                continue;
+            }
+            seen.push(key);
+            let host = client
+                .gtt_bytes
+                .filter(|_| integrated.contains(&client.bdf));
+            let Some(used) = [client.vram_bytes, host]
+                .into_iter()
+                .flatten()
+                .reduce(u64::saturating_add)
+            else {
+                continue;
+            };
+            let list = found.entry(client.bdf).or_default();
+            match list.iter_mut().find(|(p, _)| *p == pid) {
+                Some((_, sum)) => *sum = Some(sum.unwrap_or(0).saturating_add(used)),
+                None => list.push((pid, Some(used))),
+            }
+        }
+    }
+    for list in found.values_mut() {
+        list.retain(|(_, used)| used.is_some_and(|bytes| bytes > 0));
+    }
+    found
+}
+
+/// Looks at all processes every now and then, on a thread of its own.
+pub struct Clients {
+    latest: Arc<Mutex<BTreeMap<String, Vec<Raw>>>>,
+    /// Dropped with this, which ends the thread.
+    _end: Sender<()>,
+}
+
+impl Clients {
+    /// Looks once at once, and goes on looking; `None` where no thread is to be had.
+    pub fn watch(proc: &Path, integrated: Vec<String>) -> Option<Clients> {
+        let proc = proc.to_owned();
+        let latest = Arc::new(Mutex::new(scan(&proc, &integrated)));
+        let shared = Arc::clone(&latest);
+        let (_end, ended) = channel::<()>();
+        std::thread::Builder::new()
+            .name("amd-fdinfo".into())
+            .spawn(move || {
+                let mut wait = EVERY;
+                while ended.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
+                    let start = Instant::now();
+                    let found = scan(&proc, &integrated);
+                    *shared.lock().unwrap_or_else(PoisonError::into_inner) = found;
+                    wait = EVERY.max(start.elapsed() * COST_FACTOR);
+                }
+            })
+            .ok()?;
+        Some(Clients { latest, _end })
+    }
+
+    /// The processes on a GPU, as of the last look.
+    pub fn on(&self, bdf: &str) -> Vec<Raw> {
+        let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        latest.get(bdf).cloned().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const OLD: &str = "pos:\t0\ndrm-driver:\tamdgpu\ndrm-pdev:\t0000:08:00.0\ndrm-client-id:\t217\ndrm-memory-vram:\t2068 KiB\ndrm-memory-gtt:\t1 MiB\n";
+
+    #[test]
+    fn both_spellings_and_all_units_are_read() {
+        let old = Client::parse(OLD).unwrap();
+        assert_eq!(
+            (old.bdf.as_str(), old.id, old.vram_bytes, old.gtt_bytes),
+            ("0000:08:00.0", 217, Some(2068 << 10), Some(1 << 20))
+        );
+        let new = OLD.replace(
+            "drm-memory-vram:\t2068 KiB",
+            "drm-total-vram:\t9 GiB\ndrm-resident-vram:\t4096",
+        );
+        assert_eq!(Client::parse(&new).unwrap().vram_bytes, Some(4096));
+        assert_eq!(Client::parse(&OLD.replace("amdgpu", "i915")), None);
+        assert_eq!(Client::parse("pos: 0\n"), None);
+        assert_eq!(bytes("5 pages"), None);
+    }
+
+    #[test]
+    fn a_client_counts_once_and_gtt_only_where_it_is_the_memory() {
+        let proc = tempfile::tempdir().unwrap();
+        let open = |pid: u32, fd: u32, to: &str, text: &str| {
+            let dir = proc.path().join(pid.to_string());
+            std::fs::create_dir_all(dir.join("fd")).unwrap();
+            std::fs::create_dir_all(dir.join("fdinfo")).unwrap();
+            std::os::unix::fs::symlink(to, dir.join(format!("fd/{fd}"))).unwrap();
+            std::fs::write(dir.join(format!("fdinfo/{fd}")), text).unwrap();
+        };
+        open(10, 3, "/dev/dri/renderD128", OLD);
+        open(10, 4, "/dev/dri/renderD128", OLD);
+        open(11, 3, "/dev/dri/renderD128", OLD);
+        open(10, 5, "/dev/dri/renderD128", &OLD.replace("217", "218"));
+        open(12, 1, "/tmp/x", &OLD.replace("217", "219"));
+        let bdf = "0000:08:00.0";
+        assert_eq!(scan(proc.path(), &[])[bdf], [(10, Some(2 * (2068 << 10)))]);
+        assert_eq!(
+            scan(proc.path(), &[bdf.to_owned()])[bdf],
+            [(10, Some(2 * ((2068 << 10) + (1 << 20))))]
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_makes_it_panic(text in "(\\PC|\\n|drm-driver:\tamdgpu\n|drm-memory-vram:)*") {
+            let _ = Client::parse(&text);
+            let _ = bytes(&text);
+        }
+    }
+}

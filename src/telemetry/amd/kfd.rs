@@ -1,0 +1,382 @@
+//! The compute driver's (KFD's) tree: which of its GPUs is which card, and the memory of each
+//! process on each GPU. Reading it is cheap and wakes no GPU.
+
+use super::hwmon::number_in;
+use crate::capture::{AtNs, ProcessMemory};
+use crate::clock::Clock;
+use crate::telemetry::gpu_process::{self, Raw};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+/// A GPU as the compute driver knows it. A partitioned GPU is several.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Node {
+    /// The driver's number of it, as in `vram_<number>`.
+    pub gpu_id: u64,
+    /// N of `/dev/dri/renderDN`; `None` where the driver does not say.
+    pub render_minor: Option<u32>,
+    /// PCI address, as in `0000:83:00.0`.
+    pub bdf: String,
+    /// `90402` is gfx942.
+    pub gfx_version: Option<u32>,
+}
+
+impl Node {
+    /// A node from its two files; `None` for one that is no GPU.
+    pub fn parse(gpu_id: &str, properties: &str) -> Option<Node> {
+        let gpu_id = gpu_id.trim().parse().ok().filter(|id| *id > 0)?;
+        let property = |name: &str| -> Option<u64> {
+            properties
+                .lines()
+                .filter_map(|line| line.split_once(' '))
+                .find(|(key, _)| *key == name)
+                .and_then(|(_, value)| value.trim().parse().ok())
+        };
+        // A processor has none.
+        property("simd_count").filter(|n| *n > 0)?;
+        let location = property("location_id")?;
+        Some(Node {
+            gpu_id,
+            render_minor: property("drm_render_minor")
+                .filter(|n| *n > 0)
+                .and_then(|n| u32::try_from(n).ok()),
+            bdf: bdf(property("domain").unwrap_or(0), location),
+            gfx_version: property("gfx_target_version")
+                .filter(|n| *n > 0)
+                .and_then(|n| u32::try_from(n).ok()),
+        })
+    }
+
+    /// `gfx942`, `gfx90a`.
+    pub fn architecture(&self) -> Option<String> {
+        let version = self.gfx_version?;
+        let (major, minor, stepping) = (version / 10_000, version / 100 % 100, version % 100);
+        Some(format!("gfx{major}{minor:x}{stepping:x}"))
+    }
+}
+
+/// The PCI address in its usual form. Bus, device and function share the location.
+pub fn bdf(domain: u64, location: u64) -> String {
+    format!(
+        "{domain:04x}:{:02x}:{:02x}.{:x}",
+        location >> 8 & 0xff,
+        location >> 3 & 0x1f,
+        location & 7
+    )
+}
+
+/// The GPUs of the topology below a `/sys`, by the number of their node.
+pub fn topology(sys: &Path) -> Vec<Node> {
+    let nodes = sys.join("class/kfd/kfd/topology/nodes");
+    let mut numbers: Vec<u32> = numbers_in(&nodes).collect();
+    numbers.sort_unstable();
+    numbers
+        .into_iter()
+        .filter_map(|n| {
+            let node = nodes.join(n.to_string());
+            let gpu_id = std::fs::read_to_string(node.join("gpu_id")).ok()?;
+            let properties = std::fs::read_to_string(node.join("properties")).ok()?;
+            Node::parse(&gpu_id, &properties)
+        })
+        .collect()
+}
+
+/// The entries of a directory that are numbers.
+pub fn numbers_in(directory: &Path) -> impl Iterator<Item = u32> {
+    std::fs::read_dir(directory)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+}
+
+/// The nodes of the card at this address. One of the same render minor or address comes first;
+/// the partitions of a card are further functions in its slot.
+pub fn nodes_of<'a>(
+    nodes: &'a [Node],
+    bdf: &str,
+    render_minor: Option<u32>,
+    other_cards: &[&str],
+) -> Vec<&'a Node> {
+    let slot = |address: &str| address.split('.').next().map(str::to_owned);
+    let mut found: Vec<&Node> = nodes
+        .iter()
+        .filter(|n| {
+            let same = n.bdf.eq_ignore_ascii_case(bdf)
+                || (n.render_minor.is_some() && n.render_minor == render_minor);
+            let partition = slot(&n.bdf) == slot(&bdf.to_lowercase())
+                && !other_cards.iter().any(|o| n.bdf.eq_ignore_ascii_case(o));
+            same || partition
+        })
+        .collect();
+    found.sort_by_key(|n| !n.bdf.eq_ignore_ascii_case(bdf));
+    found.dedup_by_key(|n| n.gpu_id);
+    found
+}
+
+/// How old the list of processes may be, nanoseconds.
+const LIST_AGE_NS: i64 = 1_000_000_000;
+const LIST_AGE_ON_REQUEST_NS: i64 = 200_000_000;
+/// Listing and reading take no more than this share of the time (one fiftieth).
+const COST_FACTOR: i64 = 50;
+
+/// The processes on some GPUs. Their files are kept open: one whose process has ended reads as
+/// an error, also when its pid belongs to another process by then.
+pub struct Processes {
+    directory: PathBuf,
+    proc: PathBuf,
+    container_id: String,
+    offered: bool,
+    /// Per GPU, the driver's numbers of it.
+    gpu_ids: Vec<Vec<u64>>,
+    watched: Vec<Watched>,
+    listed_at: Option<AtNs>,
+    list_cost_ns: i64,
+    read_at: Option<AtNs>,
+    read_cost_ns: i64,
+    /// What was last told of each GPU, and when.
+    told: Vec<Option<(AtNs, Vec<ProcessMemory>)>>,
+}
+
+struct Watched {
+    who: ProcessMemory,
+    /// GPU, by its place, and a file with bytes on it: one for each context and partition.
+    files: Vec<(usize, File)>,
+}
+
+impl Processes {
+    /// For GPUs with these numbers of the compute driver.
+    pub fn new(sys: &Path, proc: &Path, container_id: &str, gpu_ids: Vec<Vec<u64>>) -> Processes {
+        let told = gpu_ids.iter().map(|_| None).collect();
+        let directory = sys.join("class/kfd/kfd/proc");
+        Processes {
+            offered: directory.is_dir(),
+            directory,
+            proc: proc.to_owned(),
+            container_id: container_id.to_owned(),
+            gpu_ids,
+            watched: Vec::new(),
+            listed_at: None,
+            list_cost_ns: 0,
+            read_at: None,
+            read_cost_ns: 0,
+            told,
+        }
+    }
+
+    /// Whether the driver lists processes here.
+    pub fn offered(&self) -> bool {
+        self.offered
+    }
+
+    /// The processes of each GPU, where there is something to tell: what is new, and every second
+    /// what is not. `beside` are processes that another source knows.
+    pub fn read(
+        &mut self,
+        clock: &Clock,
+        on_request: bool,
+        beside: &dyn Fn(usize) -> Vec<Raw>,
+    ) -> Vec<Option<Vec<ProcessMemory>>> {
+        let start = clock.now();
+        let age = if on_request {
+            LIST_AGE_ON_REQUEST_NS
+        } else {
+            LIST_AGE_NS
+        };
+        let age = age.max(self.list_cost_ns.saturating_mul(COST_FACTOR));
+        if self.listed_at.is_none_or(|at| start - at >= age) {
+            self.list();
+            self.listed_at = Some(start);
+            self.list_cost_ns = clock.now() - start;
+        }
+        let spacing = self.read_cost_ns.saturating_mul(COST_FACTOR);
+        if self.read_at.is_some_and(|at| start - at < spacing) && !on_request {
+            return self.told.iter().map(|_| None).collect();
+        }
+        self.read_at = Some(start);
+        let read_start = clock.now();
+        let used = self.used();
+        self.read_cost_ns = clock.now() - read_start;
+        let mut result = Vec::with_capacity(used.len());
+        for (gpu, listed) in used.into_iter().enumerate() {
+            let listed = self.with(listed, beside(gpu));
+            let told = &mut self.told[gpu];
+            let news = told.as_ref().is_none_or(|(at, before)| {
+                on_request || start - at >= LIST_AGE_NS || *before != listed
+            });
+            if news {
+                *told = Some((start, listed.clone()));
+            }
+            // Where the driver lists nobody, nobody found elsewhere does not mean that there is none.
+            let known = self.offered || !listed.is_empty();
+            result.push((news && known).then_some(listed));
+        }
+        result
+    }
+
+    /// The driver's list and another's as one. Both count the whole of a process, so the larger
+    /// figure is taken and never the sum.
+    fn with(&self, mut listed: Vec<ProcessMemory>, beside: Vec<Raw>) -> Vec<ProcessMemory> {
+        let mut unknown = Vec::new();
+        for (pid, bytes) in beside {
+            match listed.iter_mut().find(|p| p.pid == pid) {
+                Some(known) => known.used_bytes = known.used_bytes.max(bytes),
+                None => unknown.push((pid, bytes)),
+            }
+        }
+        if !unknown.is_empty() {
+            listed.extend(gpu_process::identify_in(
+                &self.proc,
+                unknown,
+                &self.container_id,
+            ));
+            listed.sort_by_key(|p| p.pid);
+        }
+        listed
+    }
+
+    fn used(&mut self) -> Vec<Vec<ProcessMemory>> {
+        let mut per_gpu: Vec<Vec<ProcessMemory>> = vec![Vec::new(); self.gpu_ids.len()];
+        self.watched.retain(|watched| {
+            let mut sums: Vec<(usize, u64)> = Vec::new();
+            let mut alive = false;
+            for (gpu, file) in &watched.files {
+                if let Some(bytes) = number_in(file).and_then(|n| u64::try_from(n).ok()) {
+                    alive = true;
+                    match sums.iter_mut().find(|(g, _)| g == gpu) {
+                        Some((_, sum)) => *sum = sum.saturating_add(bytes),
+                        None => sums.push((*gpu, bytes)),
+                    }
+                }
+            }
+            // Every process of the compute driver has a file for every GPU; on most it holds
+            // nothing.
+            for (gpu, bytes) in sums.into_iter().filter(|(_, bytes)| *bytes > 0) {
+                per_gpu[gpu].push(ProcessMemory {
+                    used_bytes: Some(bytes),
+                    ..watched.who.clone()
+                });
+            }
+            alive
+        });
+        per_gpu
+    }
+
+    fn list(&mut self) {
+        let mut pids: Vec<u32> = numbers_in(&self.directory).collect();
+        pids.sort_unstable();
+        // The driver forgets to remove the directories of some: those that are no process (any
+        // more) fall out here.
+        let raw = pids.into_iter().map(|pid| (pid, None)).collect();
+        let known = gpu_process::identify_in(&self.proc, raw, &self.container_id);
+        self.watched = known
+            .into_iter()
+            .map(|who| {
+                let files = self.files_of(who.pid);
+                Watched { who, files }
+            })
+            .collect();
+    }
+
+    /// The files of a process: of its first context and of every further one.
+    fn files_of(&self, pid: u32) -> Vec<(usize, File)> {
+        let first = self.directory.join(pid.to_string());
+        let further = std::fs::read_dir(&first)
+            .into_iter()
+            .flatten()
+            .filter_map(|entry| {
+                let entry = entry.ok()?;
+                let name = entry.file_name();
+                name.to_str()?.starts_with("context_").then(|| entry.path())
+            });
+        let mut files = Vec::new();
+        for context in std::iter::once(first.clone()).chain(further) {
+            for (gpu, ids) in self.gpu_ids.iter().enumerate() {
+                files.extend(
+                    ids.iter()
+                        .filter_map(|id| File::open(context.join(format!("vram_{id}"))).ok())
+                        .map(|file| (gpu, file)),
+                );
+            }
+        }
+        files
+    }
+
+    /// Places of the GPUs on which a process of the container is, looked at once.
+    pub fn in_use(&mut self) -> Vec<usize> {
+        self.list();
+        let used = self.used();
+        (0..used.len())
+            .filter(|gpu| used[*gpu].iter().any(|p| p.ours == Some(true)))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const PROPERTIES: &str = "cpu_cores_count 0\nsimd_count 416\nvendor_id 4098\nlocation_id 33536\ndomain 1\ndrm_render_minor 185\ngfx_target_version 90010\n";
+
+    #[test]
+    fn a_node_is_read() {
+        let node = Node::parse("43855\n", PROPERTIES).unwrap();
+        assert_eq!(
+            node,
+            Node {
+                gpu_id: 43855,
+                render_minor: Some(185),
+                bdf: "0001:83:00.0".into(),
+                gfx_version: Some(90010)
+            }
+        );
+        assert_eq!(node.architecture().as_deref(), Some("gfx90a"));
+        assert_eq!(Node::parse("0", PROPERTIES), None, "a processor");
+        assert_eq!(Node::parse("7", "simd_count 0\nlocation_id 1\n"), None);
+        let old = Node::parse("7", "simd_count 4\nlocation_id 9987\n").unwrap();
+        assert_eq!((old.bdf.as_str(), old.render_minor), ("0000:27:00.3", None));
+    }
+
+    #[test]
+    fn partitions_belong_to_the_card_in_their_slot() {
+        let node = |gpu_id, bdf: &str, minor| Node {
+            gpu_id,
+            bdf: bdf.into(),
+            render_minor: Some(minor),
+            gfx_version: None,
+        };
+        let nodes = [
+            node(3, "0000:27:00.1", 130),
+            node(1, "0000:27:00.0", 129),
+            node(9, "0000:38:00.0", 137),
+            node(5, "0000:03:00.1", 140),
+        ];
+        let ids = |bdf: &str, minor, others: &[&str]| -> Vec<u64> {
+            nodes_of(&nodes, bdf, minor, others)
+                .iter()
+                .map(|n| n.gpu_id)
+                .collect()
+        };
+        assert_eq!(ids("0000:27:00.0", Some(129), &["0000:38:00.0"]), [1, 3]);
+        assert_eq!(ids("0000:27:00.0", None, &["0000:27:00.1"]), [1]);
+        assert_eq!(ids("0000:38:00.0", None, &[]), [9]);
+        assert_eq!(
+            ids("0000:99:00.0", Some(140), &[]),
+            [5],
+            "by its render minor"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_makes_it_panic(id in "\\PC*", text in "(\\PC|\\n|simd_count 4\n|location_id )*") {
+            let _ = Node::parse(&id, &text).map(|n| n.architecture());
+        }
+
+        #[test]
+        fn addresses_keep_their_parts(bus in 0u64..256, device in 0u64..32, function in 0u64..8) {
+            let location = bus << 8 | device << 3 | function;
+            prop_assert_eq!(bdf(0, location), format!("0000:{bus:02x}:{device:02x}.{function:x}"));
+        }
+    }
+}

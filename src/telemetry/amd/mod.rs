@@ -1,0 +1,390 @@
+//! AMD GPUs from the kernel's own files: no library of AMD's is needed. The graphics driver tells
+//! memory and sensors, the compute driver the memory of each process; AMD's tools are asked only
+//! for what no file tells, and where there are no files.
+
+mod choose;
+pub mod fdinfo;
+pub mod hwmon;
+pub mod kfd;
+mod names;
+mod roots;
+mod sensors;
+pub mod smi;
+pub mod sysfs;
+
+pub use choose::asks;
+pub use roots::{PROCFS_VARIABLE, Roots, SYSFS_VARIABLE};
+
+use super::nvml::Unusable;
+use super::{MemoryBackend, ReadingError, Target, Wanted};
+use crate::capture::{BackendFacts, DeviceFacts, DeviceKind, MemorySample};
+use crate::clock::Clock;
+use fdinfo::Clients;
+use hwmon::text_in;
+use kfd::{Node, Processes};
+use sensors::Sensors;
+use smi::ToolBackend;
+use std::path::Path;
+use std::time::Duration;
+use sysfs::{Card, MemoryFiles};
+
+/// How long a full reading may wait for the sensors. They usually take less than one.
+const PATIENCE: Duration = Duration::from_millis(5);
+/// Said of a host that has none.
+const NO_GPU: &str = "there is no AMD GPU on this host";
+
+fn no_gpu() -> Unusable {
+    Unusable {
+        message: NO_GPU.into(),
+        hint: Some("where there is one, its driver is not loaded: `modprobe amdgpu`"),
+    }
+}
+
+/// Reads the AMD GPUs that a container can see.
+pub struct AmdBackend {
+    gpus: Vec<Gpu>,
+    sensors: Sensors,
+    processes: Processes,
+    clients: Option<Clients>,
+    version: Option<String>,
+    emulated: bool,
+    reason: String,
+}
+
+struct Gpu {
+    facts: DeviceFacts,
+    bdf: String,
+    memory: MemoryFiles,
+}
+
+/// Opens the GPUs of a container, by the kernel's files where they are visible, else by the tools.
+pub fn open(target: &Target, roots: &Roots) -> Result<Box<dyn MemoryBackend>, Unusable> {
+    if !sysfs::cards(&roots.sys).is_empty() {
+        return Ok(Box::new(AmdBackend::open(target, roots, PATIENCE)?));
+    }
+    // With the driver's tree there and no card in it, there is no card.
+    let visible = roots.sys.join("class/drm").is_dir();
+    if visible || !choose::asks(target) {
+        return Err(no_gpu());
+    }
+    match ToolBackend::open(&roots.tools, &roots.proc, &target.container_id) {
+        Ok(backend) => Ok(Box::new(backend)),
+        Err(why) => Err(Unusable {
+            message: format!(
+                "the driver's files (`{}`) are not visible, and {why}",
+                roots.sys.join("class/drm").display()
+            ),
+            hint: Some(
+                "run plimsoll on the host, or give its container the host's `/sys` read-only",
+            ),
+        }),
+    }
+}
+
+impl AmdBackend {
+    /// Opens the GPUs that the container was given, has inside, or has a process on. A full
+    /// reading waits for the sensors `patience` at most.
+    pub fn open(
+        target: &Target,
+        roots: &Roots,
+        patience: Duration,
+    ) -> Result<AmdBackend, Unusable> {
+        let cards = sysfs::cards(&roots.sys);
+        if cards.is_empty() {
+            return Err(no_gpu());
+        }
+        let nodes = kfd::topology(&roots.sys);
+        let addresses: Vec<&str> = cards.iter().map(|c| c.bdf.as_str()).collect();
+        let nodes_of = |card: &Card| -> Vec<&Node> {
+            let others: Vec<&str> = addresses
+                .iter()
+                .copied()
+                .filter(|a| *a != card.bdf)
+                .collect();
+            kfd::nodes_of(&nodes, &card.bdf, card.render_minor, &others)
+        };
+        let numbers = |cards: &[&Card]| -> Vec<Vec<u64>> {
+            let ids = |card: &&Card| nodes_of(card).iter().map(|n| n.gpu_id).collect();
+            cards.iter().map(ids).collect()
+        };
+        let processes = |cards: &[&Card]| {
+            let ids = numbers(cards);
+            Processes::new(&roots.sys, &roots.proc, &target.container_id, ids)
+        };
+        let all: Vec<&Card> = cards.iter().collect();
+        let (chosen, found) = chosen(target, roots, &cards, || processes(&all).in_use())?;
+
+        let mut notes = Vec::new();
+        let mut opened: Vec<(&Card, MemoryFiles)> = Vec::new();
+        for card in chosen.iter().map(|place| &cards[*place]) {
+            match MemoryFiles::open(&card.device) {
+                Ok(memory) => opened.push((card, memory)),
+                Err(why) => notes.push(format!("GPU {} (card{}): {why}", card.bdf, card.number)),
+            }
+        }
+        if opened.is_empty() {
+            return Err(Unusable {
+                message: format!("no GPU of the container can be read: {}", notes.join("; ")),
+                hint: Some("load the kernel driver: `modprobe amdgpu`"),
+            });
+        }
+        let cards: Vec<&Card> = opened.iter().map(|(card, _)| *card).collect();
+        let architectures: Vec<Option<String>> = cards
+            .iter()
+            .map(|card| nodes_of(card).first().and_then(|n| n.architecture()))
+            .collect();
+        let names = names::of(&cards, &architectures, roots);
+        let processes = processes(&cards);
+        if !processes.offered() {
+            notes.push("the compute driver (KFD) lists no processes here".into());
+        }
+        let sensors = Sensors::new(cards.iter().map(|c| c.device.clone()).collect(), patience);
+        let gpus: Vec<Gpu> = opened
+            .into_iter()
+            .zip(names)
+            .enumerate()
+            .map(|(index, ((card, memory), name))| {
+                if memory.integrated {
+                    notes.push(format!(
+                        "GPU {} works in the host's memory, which is counted as its own",
+                        card.bdf
+                    ));
+                }
+                let facts = DeviceFacts {
+                    index: index as u32,
+                    kind: DeviceKind::Gpu,
+                    id: card.id(),
+                    name,
+                    total_bytes: Some(memory.total_bytes),
+                };
+                Gpu {
+                    facts,
+                    bdf: card.bdf.clone(),
+                    memory,
+                }
+            })
+            .collect();
+        let integrated = gpus.iter().filter(|g| g.memory.integrated);
+        let clients = Clients::watch(&roots.proc, integrated.map(|g| g.bdf.clone()).collect());
+        let reason = std::iter::once(found)
+            .chain(notes)
+            .collect::<Vec<_>>()
+            .join("; ");
+        Ok(AmdBackend {
+            gpus,
+            sensors,
+            processes,
+            clients,
+            version: version(roots),
+            emulated: roots.is_emulated(),
+            reason,
+        })
+    }
+}
+
+/// Places of the container's GPUs among the cards, and how that was found.
+fn chosen(
+    target: &Target,
+    roots: &Roots,
+    cards: &[Card],
+    in_use: impl FnOnce() -> Vec<usize>,
+) -> Result<(Vec<usize>, String), Unusable> {
+    if let Some((given, found_in)) = choose::given(target, cards) {
+        if given.is_empty() {
+            return Err(Unusable::new(format!(
+                "none of what the container was given ({found_in}) is an AMD GPU of this host"
+            )));
+        }
+        let found = format!(
+            "the container has {} according to {found_in}",
+            count(given.len())
+        );
+        return Ok((given, found));
+    }
+    let inside = target
+        .init_pid
+        .map(|pid| choose::inside(&roots.proc, pid, cards))
+        .unwrap_or_default();
+    if !inside.is_empty() {
+        let found = format!("{} can be used inside the container", count(inside.len()));
+        return Ok((inside, found));
+    }
+    let used = in_use();
+    if used.is_empty() {
+        return Err(Unusable {
+            message: "it was given no AMD GPU, and none of its processes is on one".into(),
+            hint: Some(
+                "give the container the GPUs: `docker run --device /dev/kfd --device /dev/dri`",
+            ),
+        });
+    }
+    let found = format!("a process of the container is on {}", count(used.len()));
+    Ok((used, found))
+}
+
+/// Driver and GPUs of this host, in a line.
+pub fn survey(roots: &Roots) -> Result<String, Unusable> {
+    let cards = sysfs::cards(&roots.sys);
+    if cards.is_empty() {
+        return Err(no_gpu());
+    }
+    let nodes = kfd::topology(&roots.sys);
+    let lines: Vec<String> = cards
+        .iter()
+        .enumerate()
+        .map(|(place, card)| {
+            let node = kfd::nodes_of(&nodes, &card.bdf, card.render_minor, &[]);
+            let architecture = node.first().and_then(|n| n.architecture());
+            let mut no_tools = roots.clone();
+            no_tools.tools = smi::Tools::in_directories(Vec::new());
+            let name = names::of(&[card], &[architecture], &no_tools).concat();
+            let asleep = if hwmon::SensorFiles::open(&card.device).is_awake() {
+                ""
+            } else {
+                ", asleep"
+            };
+            format!("GPU {place} {name} (card{}{asleep})", card.number)
+        })
+        .collect();
+    if cards.iter().all(|c| MemoryFiles::open(&c.device).is_err()) {
+        return Err(Unusable {
+            message: format!("{}: no driver tells their memory", lines.join(", ")),
+            hint: Some("load the kernel driver: `modprobe amdgpu`"),
+        });
+    }
+    let version = version(roots).unwrap_or_else(|| "of unknown version".into());
+    Ok(format!(
+        "driver {version}, {}: {}",
+        count(cards.len()),
+        lines.join(", ")
+    ))
+}
+
+/// The driver's version; one that came with the kernel has the kernel's.
+fn version(roots: &Roots) -> Option<String> {
+    let kernel = || text_in(&roots.proc.join("sys/kernel/osrelease"));
+    text_in(&roots.sys.join(Path::new("module/amdgpu/version"))).or_else(kernel)
+}
+
+fn count(gpus: usize) -> String {
+    if gpus == 1 {
+        "1 AMD GPU".to_owned()
+    } else {
+        format!("{gpus} AMD GPUs")
+    }
+}
+
+/// Whether a file says that its GPU has left the driver.
+fn is_gone(error: &std::io::Error) -> bool {
+    let code = error
+        .raw_os_error()
+        .map(rustix::io::Errno::from_raw_os_error);
+    matches!(
+        code,
+        Some(rustix::io::Errno::NODEV | rustix::io::Errno::NOENT | rustix::io::Errno::NXIO)
+    )
+}
+
+impl MemoryBackend for AmdBackend {
+    fn facts(&self) -> BackendFacts {
+        let hanging = self.sensors.hanging();
+        let hanging: Vec<&str> = hanging
+            .into_iter()
+            .map(|place| self.gpus[place].bdf.as_str())
+            .collect();
+        let note = if hanging.is_empty() {
+            String::new()
+        } else {
+            format!(
+                "; reading the sensors of GPU {} hangs, and they are left out",
+                hanging.join(", ")
+            )
+        };
+        BackendFacts {
+            name: "amd".into(),
+            version: self.version.clone(),
+            simulated: self.emulated,
+            reason: format!("{}{note}", self.reason),
+        }
+    }
+
+    fn devices(&self) -> Vec<DeviceFacts> {
+        self.gpus.iter().map(|g| g.facts.clone()).collect()
+    }
+
+    fn sample(
+        &mut self,
+        clock: &Clock,
+        wanted: Wanted,
+        into: &mut Vec<MemorySample>,
+    ) -> Result<(), ReadingError> {
+        // The sensors are read on their thread while the files are read here.
+        self.sensors.ask();
+        let clients = self.clients.as_ref();
+        let gpus = &self.gpus;
+        let beside =
+            |place: usize| clients.map_or_else(Vec::new, |clients| clients.on(&gpus[place].bdf));
+        let mut processes = self.processes.read(clock, wanted.detail, &beside);
+        let first = into.len();
+        let mut places = Vec::with_capacity(self.gpus.len());
+        let mut errors = Vec::new();
+        let mut gone = 0;
+        for (place, gpu) in self.gpus.iter_mut().enumerate() {
+            match gpu.memory.read() {
+                Ok(used_bytes) => {
+                    places.push(place);
+                    into.push(MemorySample {
+                        device: gpu.facts.index,
+                        used_bytes,
+                        processes: processes[place].take(),
+                        ..MemorySample::default()
+                    });
+                }
+                Err(e) => {
+                    gone += usize::from(is_gone(&e));
+                    errors.push(format!("GPU {} ({}): {e}", gpu.facts.index, gpu.facts.name));
+                }
+            }
+        }
+        // One moment for all: the memory of a tick is added up by it, and reading all of it takes
+        // some ten microseconds.
+        let at_ns = clock.now();
+        let gauges = self.sensors.take();
+        for (sample, place) in into[first..].iter_mut().zip(places) {
+            sample.at_ns = at_ns;
+            let Some(read) = gauges[place] else {
+                continue;
+            };
+            sample.power_mw = read.power_mw;
+            sample.temperature_c = read.edge_c;
+            sample.hotspot_temp_c = read.hotspot_c;
+            sample.memory_temp_c = read.memory_c;
+            sample.utilization_pct = read.busy_pct;
+            sample.mem_utilization_pct = read.memory_busy_pct;
+            sample.clock_gfx_mhz = read.gfx_mhz;
+            sample.clock_mem_mhz = read.memory_mhz;
+        }
+        if errors.is_empty() {
+            Ok(())
+        } else if gone == self.gpus.len() {
+            // They come back when the driver is bound again: the files are opened anew each time.
+            Err(ReadingError::Gone(format!(
+                "every GPU of the container is gone: {}",
+                errors.join("; ")
+            )))
+        } else {
+            Err(ReadingError::Failed(errors.join("; ")))
+        }
+    }
+
+    fn probe_floor(&self) -> Option<Duration> {
+        // A number from the kernel's books, without a lock that the GPU's users need.
+        Some(Duration::from_millis(1))
+    }
+
+    fn probe(&mut self, into: &mut Vec<u64>) -> Result<(), ReadingError> {
+        into.clear();
+        into.extend(self.gpus.iter().map(|g| g.memory.used().unwrap_or(0)));
+        Ok(())
+    }
+}

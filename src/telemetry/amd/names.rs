@@ -1,0 +1,67 @@
+//! What a GPU is called. Few boards tell it themselves, so libdrm's table and, at last, AMD's
+//! tool are asked, once.
+
+use super::Roots;
+use super::smi::{Said, amd_smi};
+use super::sysfs::{Card, product_name};
+use std::time::Duration;
+
+/// How long the start may wait for AMD's tool, when only it knows a name.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A name for each card. `architecture` is that of each, as in `gfx942`, where it is known.
+pub fn of(cards: &[&Card], architecture: &[Option<String>], roots: &Roots) -> Vec<String> {
+    let tables: Vec<String> = roots
+        .names
+        .iter()
+        .filter_map(|path| std::fs::read_to_string(path).ok())
+        .collect();
+    let in_tables = |card: &Card| {
+        let (device, revision) = (card.device_id?, card.revision?);
+        tables
+            .iter()
+            .find_map(|table| product_name(table, device, revision))
+    };
+    let mut names: Vec<Option<String>> = cards
+        .iter()
+        .map(|card| card.product_name.clone().or_else(|| in_tables(card)))
+        .collect();
+    if names.iter().any(Option::is_none) {
+        let told = by_tool(roots);
+        for (name, card) in names.iter_mut().zip(cards) {
+            let same = |(bdf, _): &&(String, String)| *bdf == card.bdf;
+            *name = name
+                .take()
+                .or_else(|| told.iter().find(same).map(|(_, name)| name.clone()));
+        }
+    }
+    let anonymous = |place: usize| match architecture.get(place) {
+        Some(Some(gfx)) => format!("AMD GPU {gfx}"),
+        _ => match cards[place].device_id {
+            Some(device) => format!("AMD GPU {device:04x}"),
+            None => "AMD GPU".to_owned(),
+        },
+    };
+    names
+        .into_iter()
+        .enumerate()
+        .map(|(place, name)| name.unwrap_or_else(|| anonymous(place)))
+        .collect()
+}
+
+/// Addresses and names, as `amd-smi` has them. Without the tool, or when it takes too long, none.
+fn by_tool(roots: &Roots) -> Vec<(String, String)> {
+    let Some(tool) = roots.tools.find("amd-smi") else {
+        return Vec::new();
+    };
+    match roots
+        .tools
+        .run(&tool, &["static", "--asic", "--bus", "--json"], PATIENCE)
+    {
+        Said::Text { text, .. } => amd_smi::parse(&text)
+            .into_iter()
+            .filter_map(|gpu| Some((gpu.bdf?, gpu.name?)))
+            .collect(),
+        Said::Failed(_) | Said::StillRunning(_) => Vec::new(),
+    }
+}

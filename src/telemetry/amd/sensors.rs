@@ -1,0 +1,208 @@
+//! Reading the sensors of several GPUs on a thread of its own. On some old GPUs such a reading
+//! never returns; then the sampling goes on without it, and the others are read by a new thread.
+
+use super::hwmon::{Gauges, SensorFiles};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+/// After this long a reading is taken to hang.
+const HANGS_AFTER: Duration = Duration::from_secs(2);
+
+/// The sensors of some GPUs.
+pub struct Sensors {
+    /// Of each GPU; `None` once reading it hung.
+    devices: Vec<Option<PathBuf>>,
+    worker: Option<Worker>,
+    /// How long a full reading may wait for them.
+    patience: Duration,
+    asked_at: Option<Instant>,
+}
+
+struct Worker {
+    ask: Sender<()>,
+    told: Receiver<Told>,
+    /// The GPU that is being read.
+    at: Arc<AtomicUsize>,
+}
+
+enum Told {
+    /// `None` for one that sleeps.
+    Gpu(usize, Option<Gauges>),
+    /// All have been read.
+    Round,
+}
+
+impl Sensors {
+    /// Of the GPUs with these directories. A full reading waits for them `patience` at most, and
+    /// takes what comes later with the next.
+    pub fn new(devices: Vec<PathBuf>, patience: Duration) -> Sensors {
+        let devices: Vec<Option<PathBuf>> = devices.into_iter().map(Some).collect();
+        let worker = Worker::start(&devices);
+        Sensors {
+            devices,
+            worker,
+            patience,
+            asked_at: None,
+        }
+    }
+
+    /// Asks for a reading, unless one is under way. Does not wait.
+    pub fn ask(&mut self) {
+        if self.asked_at.is_none()
+            && let Some(worker) = &self.worker
+            && worker.ask.send(()).is_ok()
+        {
+            self.asked_at = Some(Instant::now());
+        }
+    }
+
+    /// What has been read since the last time; of each GPU `None` where nothing came in, or it
+    /// sleeps.
+    pub fn take(&mut self) -> Vec<Option<Gauges>> {
+        let mut read = vec![None; self.devices.len()];
+        let until = Instant::now() + self.patience;
+        while let (Some(worker), Some(_)) = (&self.worker, self.asked_at) {
+            let left = until.saturating_duration_since(Instant::now());
+            match worker.told.recv_timeout(left) {
+                Ok(Told::Gpu(gpu, gauges)) => read[gpu] = gauges,
+                Ok(Told::Round) => self.asked_at = None,
+                Err(_) => break,
+            }
+        }
+        if self
+            .asked_at
+            .is_some_and(|at| at.elapsed() >= HANGS_AFTER.max(self.patience))
+        {
+            self.give_up();
+        }
+        read
+    }
+
+    /// Leaves the thread that hangs, and the GPU at which it does.
+    fn give_up(&mut self) {
+        if let Some(worker) = self.worker.take() {
+            let at = worker.at.load(Ordering::Acquire);
+            if let Some(device) = self.devices.get_mut(at) {
+                *device = None;
+            }
+        }
+        self.asked_at = None;
+        self.worker = Worker::start(&self.devices);
+    }
+
+    /// Places of the GPUs whose sensors hang.
+    pub fn hanging(&self) -> Vec<usize> {
+        (0..self.devices.len())
+            .filter(|gpu| self.devices[*gpu].is_none())
+            .collect()
+    }
+}
+
+impl Worker {
+    /// `None` where there is nothing to read, or no thread to be had.
+    fn start(devices: &[Option<PathBuf>]) -> Option<Worker> {
+        if devices.iter().all(Option::is_none) {
+            return None;
+        }
+        let devices = devices.to_vec();
+        let (ask, asked) = channel();
+        let (tell, told) = channel();
+        let at = Arc::new(AtomicUsize::new(usize::MAX));
+        let now_at = Arc::clone(&at);
+        std::thread::Builder::new()
+            .name("amd-sensors".into())
+            .spawn(move || {
+                let files: Vec<Option<SensorFiles>> = devices
+                    .iter()
+                    .enumerate()
+                    .map(|(gpu, device)| {
+                        now_at.store(gpu, Ordering::Release);
+                        device.as_deref().map(SensorFiles::open)
+                    })
+                    .collect();
+                while asked.recv().is_ok() {
+                    for (gpu, files) in files.iter().enumerate() {
+                        now_at.store(gpu, Ordering::Release);
+                        if let Some(files) = files
+                            && tell.send(Told::Gpu(gpu, files.read())).is_err()
+                        {
+                            return;
+                        }
+                    }
+                    if tell.send(Told::Round).is_err() {
+                        return;
+                    }
+                }
+            })
+            .ok()?;
+        Some(Worker { ask, told, at })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    fn gpu(busy: &str) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("gpu_busy_percent"), busy).unwrap();
+        dir
+    }
+
+    /// A file whose reading never returns: opening a pipe that nobody writes to.
+    fn pipe(at: &Path) {
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            at,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RUSR,
+            0,
+        )
+        .unwrap();
+    }
+
+    #[test]
+    fn each_gpu_is_read() {
+        let (a, b) = (gpu("7\n"), gpu("9\n"));
+        let mut sensors = Sensors::new(
+            vec![a.path().into(), b.path().into()],
+            Duration::from_secs(30),
+        );
+        assert_eq!(sensors.take(), [None, None], "nobody asked");
+        for _ in 0..2 {
+            sensors.ask();
+            let busy: Vec<Option<u32>> = sensors
+                .take()
+                .iter()
+                .map(|g| g.and_then(|g| g.busy_pct))
+                .collect();
+            assert_eq!(busy, [Some(7), Some(9)]);
+        }
+    }
+
+    #[test]
+    fn one_that_hangs_does_not_take_the_others_with_it() {
+        let (a, b) = (gpu("7\n"), gpu("9\n"));
+        pipe(&b.path().join("mem_busy_percent"));
+        let mut sensors = Sensors::new(
+            vec![a.path().into(), b.path().into()],
+            Duration::from_millis(20),
+        );
+        sensors.ask();
+        let start = Instant::now();
+        while sensors.hanging().is_empty() {
+            assert_eq!(sensors.take(), [None, None]);
+            assert!(start.elapsed() < Duration::from_secs(60));
+        }
+        assert_eq!(sensors.hanging(), [1]);
+        let read = (0..3000).find_map(|_| {
+            sensors.ask();
+            sensors.take()[0]
+        });
+        assert_eq!(read.and_then(|g| g.busy_pct), Some(7));
+    }
+}

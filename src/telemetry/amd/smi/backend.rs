@@ -1,0 +1,406 @@
+//! Memory of AMD GPUs through their tools alone: for a plimsoll that runs in a container without
+//! the host's `/sys`. A reading every few seconds is the best that can be had so.
+
+use super::{GpuReport, Said, ToolProcess, Tools, amd_smi, combine, rocm_smi};
+use crate::capture::{BackendFacts, DeviceFacts, DeviceKind, MemorySample, ProcessMemory};
+use crate::clock::{Clock, nanos};
+use crate::telemetry::gpu_process::{self, Raw};
+use crate::telemetry::{MemoryBackend, ReadingError, Wanted};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+/// The shortest time between two calls of a tool, from the end of one to the start of the next.
+const EVERY: Duration = Duration::from_secs(5);
+/// Calling takes no more than this share of the time (one fifth).
+const COST_FACTOR: u32 = 4;
+/// A tool that takes longer is left to itself.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+const ROCM_ARGUMENTS: [&str; 11] = [
+    "--showmeminfo",
+    "vram",
+    "--showpower",
+    "--showtemp",
+    "--showuse",
+    "--showmemuse",
+    "--showclocks",
+    "--showbus",
+    "--showproductname",
+    "--showpids",
+    "--json",
+];
+
+/// Reads GPUs through `amd-smi`, or `rocm-smi` where that is all there is.
+pub struct ToolBackend {
+    devices: Vec<DeviceFacts>,
+    /// The tool's numbers of the devices.
+    numbers: Vec<u32>,
+    readings: Receiver<Reading>,
+    first: Option<Reading>,
+    /// Dropped with this, which ends the thread.
+    _end: Sender<()>,
+    proc: PathBuf,
+    container_id: String,
+    reason: String,
+    tool: &'static str,
+}
+
+struct Reading {
+    at: Instant,
+    gpus: Result<Vec<GpuReport>, String>,
+}
+
+#[derive(Clone)]
+struct Tool {
+    tools: Tools,
+    name: &'static str,
+    path: PathBuf,
+}
+
+impl ToolBackend {
+    /// Asks the tool once, and goes on asking. The error is a sentence.
+    pub fn open(tools: &Tools, proc: &Path, container_id: &str) -> Result<ToolBackend, String> {
+        let tool =
+            Tool::installed(tools).ok_or("neither amd-smi nor rocm-smi is installed here")?;
+        let first = tool.read();
+        let gpus: Vec<&GpuReport> = match &first.gpus {
+            Ok(gpus) => gpus
+                .iter()
+                .filter(|g| g.vram_used_bytes.is_some())
+                .collect(),
+            Err(why) => return Err(why.clone()),
+        };
+        if gpus.is_empty() {
+            return Err(format!("{} tells the memory of no GPU", tool.name));
+        }
+        let facts = tool.facts();
+        let devices = gpus
+            .iter()
+            .enumerate()
+            .map(|(index, gpu)| {
+                let mut known = (*gpu).clone();
+                if let Some(more) = facts.iter().find(|f| f.gpu == gpu.gpu) {
+                    known.fill(more.clone());
+                }
+                DeviceFacts {
+                    index: index as u32,
+                    kind: DeviceKind::Gpu,
+                    id: known
+                        .uuid
+                        .or(known.bdf)
+                        .unwrap_or_else(|| format!("GPU {}", gpu.gpu)),
+                    name: known.name.unwrap_or_else(|| "AMD GPU".into()),
+                    total_bytes: known.vram_total_bytes,
+                }
+            })
+            .collect();
+        let numbers = gpus.iter().map(|g| g.gpu).collect();
+        let (tell, readings) = channel();
+        let (_end, ended) = channel::<()>();
+        let name = tool.name;
+        std::thread::Builder::new()
+            .name("amd-tool".into())
+            .spawn(move || {
+                let mut wait = EVERY;
+                while ended.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
+                    let start = Instant::now();
+                    let reading = tool.read();
+                    wait = EVERY.max(start.elapsed() * COST_FACTOR);
+                    if tell.send(reading).is_err() {
+                        return;
+                    }
+                }
+            })
+            .map_err(|e| format!("no thread for {name}: {e}"))?;
+        Ok(ToolBackend {
+            devices,
+            numbers,
+            readings,
+            first: Some(first),
+            _end,
+            proc: proc.to_owned(),
+            container_id: container_id.to_owned(),
+            reason: format!(
+                "the driver's files are not visible here, so {name} is asked every few seconds; which of the host's GPUs are the container's cannot be told"
+            ),
+            tool: name,
+        })
+    }
+
+    fn samples(&self, gpus: &[GpuReport], at_ns: i64, into: &mut Vec<MemorySample>) {
+        for (device, number) in self.devices.iter().zip(&self.numbers) {
+            let Some(gpu) = gpus.iter().find(|g| g.gpu == *number) else {
+                continue;
+            };
+            let Some(used_bytes) = gpu.vram_used_bytes else {
+                continue;
+            };
+            into.push(MemorySample {
+                at_ns,
+                device: device.index,
+                used_bytes,
+                processes: self.processes(gpu, device.total_bytes),
+                power_mw: gpu.power_mw,
+                temperature_c: gpu.edge_c,
+                hotspot_temp_c: gpu.hotspot_c,
+                memory_temp_c: gpu.memory_c,
+                utilization_pct: gpu.busy_pct,
+                mem_utilization_pct: gpu.memory_busy_pct,
+                clock_gfx_mhz: gpu.gfx_mhz,
+                clock_mem_mhz: gpu.memory_mhz,
+                ..MemorySample::default()
+            });
+        }
+    }
+
+    fn processes(&self, gpu: &GpuReport, total: Option<u64>) -> Option<Vec<ProcessMemory>> {
+        let listed = gpu.processes.as_ref()?;
+        let raw: Vec<Raw> = listed.iter().map(|p| (p.pid, p.vram_bytes)).collect();
+        let merged = gpu_process::merge(&[raw], total.unwrap_or(u64::MAX))?;
+        Some(gpu_process::identify_in(
+            &self.proc,
+            merged,
+            &self.container_id,
+        ))
+    }
+}
+
+impl Tool {
+    fn installed(tools: &Tools) -> Option<Tool> {
+        ["amd-smi", "rocm-smi"].into_iter().find_map(|name| {
+            Some(Tool {
+                tools: tools.clone(),
+                name,
+                path: tools.find(name)?,
+            })
+        })
+    }
+
+    fn read(&self) -> Reading {
+        let gpus = if self.name == "amd-smi" {
+            self.amd()
+        } else {
+            self.rocm()
+        };
+        Reading {
+            at: Instant::now(),
+            gpus,
+        }
+    }
+
+    /// Standard output and the tool's own pid.
+    fn ask(&self, arguments: &[&str]) -> Result<(String, Option<String>, u32), String> {
+        match self.tools.run(&self.path, arguments, PATIENCE) {
+            Said::Text { text, error, pid } => Ok((text, error, pid)),
+            Said::Failed(why) | Said::StillRunning(why) => Err(why),
+        }
+    }
+
+    fn amd(&self) -> Result<Vec<GpuReport>, String> {
+        let (text, error, _) = self.ask(&["metric", "--json"])?;
+        let mut gpus = amd_smi::parse(&text);
+        if gpus.is_empty() {
+            return Err(nothing(self.name, error, &text));
+        }
+        // Without a process list there is still the memory.
+        if let Ok((text, _, pid)) = self.ask(&["process", "--json"]) {
+            combine(&mut gpus, amd_smi::parse(&text));
+            for gpu in &mut gpus {
+                without(gpu.processes.as_mut(), pid);
+            }
+        }
+        Ok(gpus)
+    }
+
+    fn rocm(&self) -> Result<Vec<GpuReport>, String> {
+        let (text, error, pid) = self.ask(&ROCM_ARGUMENTS)?;
+        let mut said = rocm_smi::parse(&text);
+        // It does not say on which GPU a process is; with one GPU that is no question.
+        if let [only] = said.gpus.as_mut_slice() {
+            without(said.processes.as_mut(), pid);
+            only.processes = said.processes;
+        }
+        if said.gpus.is_empty() {
+            return Err(nothing(self.name, error, &text));
+        }
+        Ok(said.gpus)
+    }
+
+    /// What does not change: names and UUIDs.
+    fn facts(&self) -> Vec<GpuReport> {
+        let mut facts = Vec::new();
+        if self.name == "amd-smi" {
+            for arguments in [
+                &["list", "--json"][..],
+                &["static", "--asic", "--bus", "--vram", "--json"],
+            ] {
+                if let Ok((text, ..)) = self.ask(arguments) {
+                    combine(&mut facts, amd_smi::parse(&text));
+                }
+            }
+        }
+        facts
+    }
+}
+
+/// Older releases list themselves.
+fn without(processes: Option<&mut Vec<ToolProcess>>, pid: u32) {
+    if let Some(processes) = processes {
+        processes.retain(|p| p.pid != pid);
+    }
+}
+
+/// Why a tool's output holds no GPU: its own words. Some say them on standard output, in colour.
+fn nothing(name: &str, error: Option<String>, text: &str) -> String {
+    let text = super::documents::without_colours(text);
+    let said = error.or_else(|| {
+        text.lines()
+            .map(str::trim)
+            .find(|l| !l.is_empty())
+            .map(str::to_owned)
+    });
+    match said {
+        Some(said) => format!("{name} says: {said}"),
+        None => format!("{name} says nothing"),
+    }
+}
+
+impl MemoryBackend for ToolBackend {
+    fn facts(&self) -> BackendFacts {
+        BackendFacts {
+            name: "amd".into(),
+            version: Some(self.tool.into()),
+            simulated: false,
+            reason: self.reason.clone(),
+        }
+    }
+
+    fn devices(&self) -> Vec<DeviceFacts> {
+        self.devices.clone()
+    }
+
+    fn sample(
+        &mut self,
+        clock: &Clock,
+        _wanted: Wanted,
+        into: &mut Vec<MemorySample>,
+    ) -> Result<(), ReadingError> {
+        // Most ticks have nothing new, and the same memory again would be no reading.
+        let Some(reading) = self
+            .first
+            .take()
+            .or_else(|| self.readings.try_iter().last())
+        else {
+            return Ok(());
+        };
+        match reading.gpus {
+            Ok(gpus) => {
+                let at_ns = clock.now() - nanos(reading.at.elapsed());
+                self.samples(&gpus, at_ns, into);
+                Ok(())
+            }
+            Err(why) => Err(ReadingError::Failed(why)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn installed(name: &str, script: &str) -> (tempfile::TempDir, Tools) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(name);
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let tools = Tools::in_directories(vec![dir.path().to_owned()]);
+        (dir, tools)
+    }
+
+    fn open(tools: &Tools) -> Result<ToolBackend, String> {
+        ToolBackend::open(tools, Path::new("/proc"), "")
+    }
+
+    #[test]
+    fn amd_smi_alone_gives_memory_names_and_processes() {
+        let me = std::process::id();
+        let script = format!(
+            r#"case "$1" in
+metric) echo '{{"gpu_data":[{{"gpu":0,"mem_usage":{{"total_vram":{{"value":1000,"unit":"MB"}},"used_vram":{{"value":40,"unit":"MB"}}}},"power":{{"socket_power":{{"value":99,"unit":"W"}}}}}},{{"gpu":1,"mem_usage":"N/A"}}]}}';;
+process) echo '[{{"gpu":0,"process_list":[{{"process_info":{{"name":"N/A","pid":{me},"mem_usage":{{"value":4096,"unit":"B"}}}}}},{{"process_info":{{"name":"amd-smi","pid":'$$',"mem_usage":{{"value":1,"unit":"B"}}}}}}]}}]';;
+list) echo '[{{"gpu":0,"bdf":"0000:05:00.0","uuid":"00ff-1"}}]';;
+static) echo '{{"gpu_data":[{{"gpu":0,"asic":{{"market_name":"AMD Instinct MI300X"}}}}]}}';;
+esac"#
+        );
+        let (_dir, tools) = installed("amd-smi", &script);
+        let mut backend = open(&tools).unwrap();
+        let devices = backend.devices();
+        assert_eq!(devices.len(), 1, "the other tells no memory");
+        assert_eq!(
+            (
+                devices[0].id.as_str(),
+                devices[0].name.as_str(),
+                devices[0].total_bytes
+            ),
+            ("00ff-1", "AMD Instinct MI300X", Some(1000 << 20))
+        );
+        let clock = Clock::start();
+        let mut samples = Vec::new();
+        backend
+            .sample(&clock, Wanted::default(), &mut samples)
+            .unwrap();
+        assert_eq!(samples.len(), 1);
+        assert_eq!(
+            (samples[0].used_bytes, samples[0].power_mw),
+            (40 << 20, Some(99_000))
+        );
+        let processes = samples[0].processes.clone().unwrap();
+        assert_eq!(
+            processes.len(),
+            1,
+            "the tool itself is left out: {processes:?}"
+        );
+        assert_eq!(
+            (processes[0].pid, processes[0].used_bytes, processes[0].ours),
+            (me, Some(4096), None)
+        );
+        backend
+            .sample(&clock, Wanted::default(), &mut samples)
+            .unwrap();
+        assert_eq!(samples.len(), 1, "nothing new");
+    }
+
+    #[test]
+    fn rocm_smi_serves_where_it_is_alone() {
+        let (_dir, tools) = installed(
+            "rocm-smi",
+            r#"echo '{"card0":{"VRAM Total Memory (B)":"1000","VRAM Total Used Memory (B)":"200","Card Series":"X"}}'"#,
+        );
+        let backend = open(&tools).unwrap();
+        assert_eq!(backend.devices()[0].name, "X");
+        assert_eq!(backend.facts().version.as_deref(), Some("rocm-smi"));
+    }
+
+    #[test]
+    fn a_tool_that_cannot_is_quoted() {
+        let none = Tools::in_directories(Vec::new());
+        assert!(open(&none).err().unwrap().contains("neither"));
+        for (script, said) in [
+            (
+                "echo 'ERROR:root:Drivers not loaded' >&2; exit 255",
+                "Drivers not loaded",
+            ),
+            (
+                "printf '\\033[33mUnable to load the library.\\033[0m\\n'",
+                "says: Unable to load",
+            ),
+            ("true", "says nothing"),
+        ] {
+            let (_dir, tools) = installed("amd-smi", script);
+            let why = open(&tools).err().unwrap();
+            assert!(why.contains(said), "{why}");
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! AMD's command-line tools: what they say, in every shape that they have said it in, and how
+//! they are run. They take a second per call and more, so nothing here is for the fast loop.
+
+pub mod amd_smi;
+mod backend;
+pub mod documents;
+pub mod rocm_smi;
+mod run;
+pub mod shapes;
+pub mod text;
+
+pub use backend::ToolBackend;
+pub use run::{Said, Tools};
+
+/// What a tool says of one GPU. What it does not say is `None`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct GpuReport {
+    /// The tool's own number of the GPU; not the number of its card.
+    pub gpu: u32,
+    /// PCI address, lower case.
+    pub bdf: Option<String>,
+    /// The tool's UUID.
+    pub uuid: Option<String>,
+    /// Product name.
+    pub name: Option<String>,
+    /// The compute driver's number of it.
+    pub kfd_id: Option<u64>,
+    /// N of `/dev/dri/renderDN`.
+    pub render_minor: Option<u32>,
+    /// N of `/dev/dri/cardN`.
+    pub card: Option<u32>,
+    /// Memory in all, bytes.
+    pub vram_total_bytes: Option<u64>,
+    /// Memory in use, bytes.
+    pub vram_used_bytes: Option<u64>,
+    /// Host memory that the GPU may use, bytes.
+    pub gtt_total_bytes: Option<u64>,
+    /// Host memory that the GPU uses, bytes.
+    pub gtt_used_bytes: Option<u64>,
+    /// Power draw, milliwatts.
+    pub power_mw: Option<u32>,
+    /// Temperature of the edge of the die, °C.
+    pub edge_c: Option<u32>,
+    /// Temperature of its hottest spot, °C.
+    pub hotspot_c: Option<u32>,
+    /// Temperature of the memory, °C.
+    pub memory_c: Option<u32>,
+    /// Cores busy, percent.
+    pub busy_pct: Option<u32>,
+    /// Memory interface busy, percent.
+    pub memory_busy_pct: Option<u32>,
+    /// Clock of the cores, MHz.
+    pub gfx_mhz: Option<u32>,
+    /// Clock of the memory, MHz.
+    pub memory_mhz: Option<u32>,
+    /// Processes on it; `None` where the tool was not asked or did not say, empty where it said
+    /// that there are none.
+    pub processes: Option<Vec<ToolProcess>>,
+}
+
+/// A process, as a tool lists it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ToolProcess {
+    /// Pid.
+    pub pid: u32,
+    /// Name; tools without rights have none.
+    pub name: Option<String>,
+    /// Its memory on this GPU, bytes, as the tool writes it: releases that cannot tell write 0.
+    pub vram_bytes: Option<u64>,
+    /// Name of its container, from release 10 on.
+    pub container: Option<String>,
+}
+
+impl GpuReport {
+    /// Takes over what `newer` says about the same GPU.
+    pub fn update(&mut self, newer: GpuReport) {
+        self.take(newer, true);
+    }
+
+    /// Takes over only what is not known yet.
+    pub fn fill(&mut self, other: GpuReport) {
+        self.take(other, false);
+    }
+
+    fn take(&mut self, other: GpuReport, over: bool) {
+        macro_rules! take {
+            ($($field:ident),*) => {
+                $(if other.$field.is_some() && (over || self.$field.is_none()) {
+                    self.$field = other.$field;
+                })*
+            };
+        }
+        take!(
+            bdf,
+            uuid,
+            name,
+            kfd_id,
+            render_minor,
+            card,
+            vram_total_bytes,
+            vram_used_bytes,
+            gtt_total_bytes,
+            gtt_used_bytes,
+            power_mw,
+            edge_c,
+            hotspot_c,
+            memory_c,
+            busy_pct,
+            memory_busy_pct,
+            gfx_mhz,
+            memory_mhz,
+            processes
+        );
+    }
+}
+
+/// The reports of several readings as one per GPU, later ones over earlier ones.
+pub fn combine(into: &mut Vec<GpuReport>, newer: Vec<GpuReport>) {
+    for report in newer {
+        match into.iter_mut().find(|known| known.gpu == report.gpu) {
+            Some(known) => known.update(report),
+            None => into.push(report),
+        }
+    }
+    into.sort_by_key(|r| r.gpu);
+}

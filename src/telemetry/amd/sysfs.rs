@@ -1,0 +1,342 @@
+//! The graphics driver's tree: which cards are AMD's, what they are, and their memory. Reading
+//! the memory files wakes no GPU: the kernel answers them from its own books.
+
+use super::hwmon::{hwmon, number_in, text_in};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// AMD's number among the makers of PCI devices.
+const VENDOR: &str = "0x1002";
+
+/// A card of AMD.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Card {
+    /// N of `cardN`. It follows no order.
+    pub number: u32,
+    /// PCI address, as in `0000:83:00.0`.
+    pub bdf: String,
+    /// The directory of the PCI device.
+    pub device: PathBuf,
+    /// N of `/dev/dri/renderDN`.
+    pub render_minor: Option<u32>,
+    /// PCI device, as in `74a1`.
+    pub device_id: Option<u32>,
+    /// PCI revision.
+    pub revision: Option<u32>,
+    /// The number burnt into the chip, sixteen digits; consumer cards have none.
+    pub unique_id: Option<String>,
+    /// Name of the board; few boards tell it.
+    pub product_name: Option<String>,
+}
+
+impl Card {
+    /// How AMD's runtime calls it: `GPU-<unique id>`; where it has no such number, the address.
+    pub fn id(&self) -> String {
+        match &self.unique_id {
+            Some(unique) => format!("GPU-{unique}"),
+            None => self.bdf.clone(),
+        }
+    }
+
+    fn read(number: u32, device: &Path) -> Option<Card> {
+        let file = |name: &str| text_in(&device.join(name));
+        if file("vendor")? != VENDOR {
+            return None;
+        }
+        let hexadecimal = |name: &str| {
+            let text = file(name)?;
+            u32::from_str_radix(text.trim_start_matches("0x"), 16).ok()
+        };
+        let address = file("uevent").and_then(|text| {
+            let line = text.lines().find_map(|l| l.strip_prefix("PCI_SLOT_NAME="));
+            line.map(str::to_lowercase)
+        });
+        let by_path = || {
+            let path = std::fs::canonicalize(device).ok()?;
+            let name = path.file_name()?.to_str()?.to_lowercase();
+            (name.matches(':').count() == 2).then_some(name)
+        };
+        Some(Card {
+            number,
+            bdf: address.or_else(by_path)?,
+            device: device.to_owned(),
+            render_minor: numbered(&device.join("drm"), "renderD").next(),
+            device_id: hexadecimal("device"),
+            revision: hexadecimal("revision"),
+            unique_id: file("unique_id")
+                .map(|id| id.trim_start_matches("0x").to_lowercase())
+                .filter(|id| id.chars().any(|c| c != '0')),
+            product_name: file("product_name"),
+        })
+    }
+}
+
+/// AMD's cards below a `/sys`, in the order of their addresses, which is that of AMD's tools.
+pub fn cards(sys: &Path) -> Vec<Card> {
+    let drm = sys.join("class/drm");
+    // `card0-DP-1` is a connector of a card and no number.
+    let mut cards: Vec<Card> = numbered(&drm, "card")
+        .filter_map(|n| Card::read(n, &drm.join(format!("card{n}/device"))))
+        .collect();
+    cards.sort_by(|a, b| (&a.bdf, a.number).cmp(&(&b.bdf, b.number)));
+    cards.dedup_by(|a, b| a.bdf == b.bdf);
+    cards
+}
+
+/// The numbers of a directory's entries that are a prefix and a number.
+fn numbered(directory: &Path, prefix: &str) -> impl Iterator<Item = u32> {
+    std::fs::read_dir(directory)
+        .into_iter()
+        .flatten()
+        .filter_map(move |entry| {
+            let name = entry.ok()?.file_name();
+            let digits = name.to_str()?.strip_prefix(prefix)?;
+            digits
+                .bytes()
+                .all(|b| b.is_ascii_digit())
+                .then(|| digits.parse().ok())
+                .flatten()
+        })
+}
+
+/// Whether the GPU has no memory of its own, or hardly any, and works in the host's. Nothing says
+/// so outright: only such GPUs have a voltage for the north bridge, and none of them reports how
+/// busy its memory is.
+fn is_integrated(device: &Path, vram_total: Option<u64>, gtt_total: Option<u64>) -> bool {
+    let label = |n: u32| hwmon(device).and_then(|h| text_in(&h.join(format!("in{n}_label"))));
+    let north_bridge = (0..3).any(|n| label(n).as_deref() == Some("vddnb"));
+    let little = match (vram_total, gtt_total) {
+        (Some(vram), Some(gtt)) => vram < gtt / 2 && !device.join("mem_busy_percent").exists(),
+        (None, Some(_)) => true,
+        _ => false,
+    };
+    north_bridge || little
+}
+
+/// The memory files of one card, kept open.
+#[derive(Debug)]
+pub struct MemoryFiles {
+    device: PathBuf,
+    vram_used: Option<File>,
+    /// Only of a GPU that works in the host's memory.
+    gtt_used: Option<File>,
+    /// Memory in all, bytes. Of a GPU that works in the host's memory, what it may take of that
+    /// is included.
+    pub total_bytes: u64,
+    /// Whether it works in the host's memory.
+    pub integrated: bool,
+}
+
+impl MemoryFiles {
+    /// Of the card with this directory. The error is a sentence.
+    pub fn open(device: &Path) -> Result<MemoryFiles, String> {
+        let total = |name: &str| -> Option<u64> { text_in(&device.join(name))?.parse().ok() };
+        let vram_total = total("mem_info_vram_total").filter(|n| *n > 0);
+        let gtt_total = total("mem_info_gtt_total").filter(|n| *n > 0);
+        let integrated = is_integrated(device, vram_total, gtt_total);
+        let counted = if integrated { gtt_total } else { None };
+        let total_bytes = vram_total.unwrap_or(0) + counted.unwrap_or(0);
+        if total_bytes == 0 {
+            let driver = std::fs::read_link(device.join("driver")).ok();
+            let driver = driver.as_deref().and_then(Path::file_name);
+            return Err(match driver {
+                Some(name) if name == "amdgpu" => "its driver does not tell its memory".to_owned(),
+                Some(name) => format!(
+                    "its driver is `{}`, and only amdgpu tells its memory",
+                    name.to_string_lossy()
+                ),
+                None => "it has no driver that tells its memory (amdgpu)".to_owned(),
+            });
+        }
+        let mut files = MemoryFiles {
+            device: device.to_owned(),
+            vram_used: None,
+            gtt_used: None,
+            total_bytes,
+            integrated,
+        };
+        files
+            .reopen(vram_total.is_some(), counted.is_some())
+            .map_err(|e| format!("its memory cannot be read: {e}"))?;
+        files
+            .used()
+            .map_err(|e| format!("its memory cannot be read: {e}"))?;
+        Ok(files)
+    }
+
+    fn reopen(&mut self, vram: bool, gtt: bool) -> io::Result<()> {
+        let open = |wanted: bool, name: &str| {
+            wanted
+                .then(|| File::open(self.device.join(name)))
+                .transpose()
+        };
+        let (vram_used, gtt_used) = (
+            open(vram, "mem_info_vram_used")?,
+            open(gtt, "mem_info_gtt_used")?,
+        );
+        self.vram_used = vram_used;
+        self.gtt_used = gtt_used;
+        Ok(())
+    }
+
+    /// Bytes in use. After an error the files are opened anew once: a GPU that was reset has new
+    /// ones.
+    pub fn read(&mut self) -> io::Result<u64> {
+        let first = self.used();
+        if first.is_ok() {
+            return first;
+        }
+        self.reopen(self.vram_used.is_some(), self.gtt_used.is_some())?;
+        self.used()
+    }
+
+    /// The same without a second try.
+    pub fn used(&self) -> io::Result<u64> {
+        let files = [&self.vram_used, &self.gtt_used];
+        files.into_iter().flatten().try_fold(0u64, |sum, file| {
+            let bytes = match number_in(file).and_then(|n| u64::try_from(n).ok()) {
+                Some(bytes) => bytes,
+                // Once more for the reason.
+                None => {
+                    file.read_at(&mut [0; 32], 0)?;
+                    return Err(io::Error::new(
+                        io::ErrorKind::InvalidData,
+                        "what it says is no number",
+                    ));
+                }
+            };
+            Ok(sum.saturating_add(bytes))
+        })
+    }
+}
+
+/// The product's name in a table of libdrm (`amdgpu.ids`): lines `device,\trevision,\tname`.
+pub fn product_name(table: &str, device_id: u32, revision: u32) -> Option<String> {
+    table
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .find_map(|line| {
+            let mut fields = line.splitn(3, ',').map(str::trim);
+            let mut number = || u32::from_str_radix(fields.next()?, 16).ok();
+            let same = number()? == device_id && number()? == revision;
+            fields.next().filter(|name| same && !name.is_empty())
+        })
+        .map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(path: &Path, text: &str) {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn cards_are_found_and_connectors_are_not() {
+        let sys = tempfile::tempdir().unwrap();
+        let drm = sys.path().join("class/drm");
+        let card = |name: &str, files: &[(&str, &str)]| {
+            for (file, text) in files {
+                write(&drm.join(name).join("device").join(file), text);
+            }
+        };
+        card(
+            "card57",
+            &[
+                ("vendor", "0x1002\n"),
+                ("uevent", "DRIVER=amdgpu\nPCI_SLOT_NAME=0000:83:00.0\n"),
+                ("device", "0x74a1\n"),
+                ("revision", "0x00\n"),
+                ("unique_id", "a1b2c3d4e5f60718\n"),
+                ("product_name", "AMD Instinct MI300X OAM\n"),
+                ("drm/renderD185/dev", "226:185\n"),
+            ],
+        );
+        card(
+            "card49",
+            &[
+                ("vendor", "0x1002\n"),
+                ("uevent", "PCI_SLOT_NAME=0000:8B:00.0\n"),
+                ("unique_id", "0000000000000000\n"),
+            ],
+        );
+        card(
+            "card0",
+            &[
+                ("vendor", "0x10de\n"),
+                ("uevent", "PCI_SLOT_NAME=0000:01:00.0\n"),
+            ],
+        );
+        card(
+            "card57-DP-1",
+            &[
+                ("vendor", "0x1002\n"),
+                ("uevent", "PCI_SLOT_NAME=0000:00:00.0\n"),
+            ],
+        );
+        card("card7", &[("vendor", "0x1002\n")]);
+        let found = cards(sys.path());
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert_eq!((found[0].number, found[0].render_minor), (57, Some(185)));
+        assert_eq!(found[0].id(), "GPU-a1b2c3d4e5f60718");
+        assert_eq!(
+            (found[0].device_id, found[0].revision),
+            (Some(0x74a1), Some(0))
+        );
+        assert_eq!(
+            (found[1].number, found[1].id().as_str()),
+            (49, "0000:8b:00.0")
+        );
+    }
+
+    #[test]
+    fn memory_of_every_kind_of_gpu() {
+        let open = |files: &[(&str, &str)]| {
+            let device = tempfile::tempdir().unwrap();
+            for (name, text) in files {
+                write(&device.path().join(name), text);
+            }
+            MemoryFiles::open(device.path())
+                .map(|mut m| (m.total_bytes, m.read().unwrap(), m.integrated))
+        };
+        let own = [
+            ("mem_info_vram_total", "1000\n"),
+            ("mem_info_vram_used", "300\n"),
+            ("mem_info_gtt_total", "5000\n"),
+            ("mem_info_gtt_used", "70\n"),
+            ("mem_busy_percent", "0\n"),
+        ];
+        assert_eq!(open(&own), Ok((1000, 300, false)));
+        assert_eq!(
+            open(&own[..4]),
+            Ok((6000, 370, true)),
+            "little memory of its own"
+        );
+        assert_eq!(open(&own[2..4]), Ok((5000, 70, true)), "none of its own");
+        assert_eq!(
+            open(&[&own[..], &[("hwmon/hwmon0/in1_label", "vddnb\n")]].concat()),
+            Ok((6000, 370, true))
+        );
+        assert_eq!(open(&own[..2]), Ok((1000, 300, false)));
+        assert!(open(&[]).unwrap_err().contains("amdgpu"));
+        let junk = [
+            ("mem_info_vram_total", "9\n"),
+            ("mem_info_vram_used", "x\n"),
+        ];
+        assert!(open(&junk).unwrap_err().contains("no number"));
+    }
+
+    #[test]
+    fn the_table_of_names_is_read() {
+        let table = "# List\n1.0.0\n744C,\tC8,\tAMD Radeon RX 7900 XTX\n744C,\tCC,\tAMD Radeon RX 7900 XT\n";
+        assert_eq!(
+            product_name(table, 0x744c, 0xcc).as_deref(),
+            Some("AMD Radeon RX 7900 XT")
+        );
+        assert_eq!(product_name(table, 0x744c, 0x01), None);
+    }
+}

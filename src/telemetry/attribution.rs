@@ -1,0 +1,321 @@
+//! Which container a process belongs to, from the names of its cgroups. It refuses where pids do
+//! not mean the same to the driver and to us.
+
+use super::cgroup;
+use super::process::pids_below;
+use crate::capture::ProcessMemory;
+use std::collections::HashMap;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// Inode of the host's pid namespace: a constant of the kernel (`PROC_PID_INIT_INO`).
+const HOST_PID_NAMESPACE: &str = "pid:[4026531836]";
+
+/// Names before an id in a cgroup's name, and the runtime that writes them. The monitors beside
+/// containers (`libpod-conmon-…`) have names of their own and are not in this list.
+const PREFIXES: [(&str, &str); 6] = [
+    ("docker", "docker"),
+    ("cri-containerd", "containerd"),
+    ("containerd", "containerd"),
+    ("nerdctl", "nerdctl"),
+    ("crio", "crio"),
+    ("libpod", "podman"),
+];
+
+/// A container as a cgroup's name tells it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ContainerRef {
+    /// `docker`, `containerd`, `podman`, …; `unknown` where only the id is told.
+    pub runtime: &'static str,
+    /// Its id.
+    pub id: String,
+}
+
+/// The containers that a process with this `/proc/PID/cgroup` is in, the outermost first. The
+/// host's daemon knows only the outermost of nested ones.
+pub fn containers(membership: &str) -> Vec<ContainerRef> {
+    // Hybrid hosts tell the id in the v1 lines only: every line counts, and the best one wins.
+    let mut best = Vec::new();
+    for line in membership.lines() {
+        let Some(path) = line.splitn(3, ':').nth(2) else {
+            continue;
+        };
+        let found = in_path(path.strip_suffix(" (deleted)").unwrap_or(path));
+        if found.len() > best.len() {
+            best = found;
+        }
+    }
+    best
+}
+
+fn in_path(path: &str) -> Vec<ContainerRef> {
+    let mut found = Vec::new();
+    let mut before: [&str; 2] = [""; 2];
+    let mut kubernetes = false;
+    for part in path.split('/').filter(|p| !p.is_empty()) {
+        if let Some((runtime, id)) = named(part, before, kubernetes) {
+            let id = id.to_owned();
+            found.push(ContainerRef { runtime, id });
+        }
+        kubernetes |= part.starts_with("kubepods");
+        before = [before[1], part];
+    }
+    found
+}
+
+/// The container that one component of a path names; `before` are the two components before it.
+fn named<'a>(
+    part: &'a str,
+    before: [&str; 2],
+    kubernetes: bool,
+) -> Option<(&'static str, &'a str)> {
+    let name = part.strip_suffix(".scope").unwrap_or(part);
+    if let Some(name) = name.strip_prefix("lxc.payload.") {
+        return (!name.is_empty()).then_some(("lxc", name));
+    }
+    // `kubepods-….slice:cri-containerd:<id>`, where two cgroup drivers were mixed up.
+    let separator = if name.contains(':') { ':' } else { '-' };
+    if let Some((prefix, id)) = name.rsplit_once(separator)
+        && is_id(id)
+    {
+        let prefix = prefix.rsplit(':').next().unwrap_or(prefix);
+        let known = PREFIXES.iter().find(|(p, _)| *p == prefix);
+        return known.map(|(_, runtime)| (*runtime, id));
+    }
+    if is_id(name) {
+        let runtime = match before[1] {
+            "docker" => "docker",
+            pod if kubernetes && pod.starts_with("pod") => "kubepods",
+            _ => "unknown",
+        };
+        return Some((runtime, name));
+    }
+    // Fargate: the task's id, then the task's id and the container's number.
+    let fargate = before[0] == "ecs"
+        && name.rsplit_once('-').is_some_and(|(task, number)| {
+            task == before[1] && !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())
+        });
+    fargate.then_some(("ecs", name))
+}
+
+/// 64 hexadecimal digits. Shorter ones are many things.
+fn is_id(text: &str) -> bool {
+    text.len() == 64
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+}
+
+/// Whether the pids that a driver tells can be looked up here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum View {
+    /// We see the host's pids.
+    Host,
+    /// We see those of the container runtime, though it may itself run in a container.
+    Runtime,
+    /// Neither: every pid could be anybody.
+    Own,
+}
+
+impl View {
+    /// Why nothing can be attributed; `None` when it can.
+    pub fn refusal(self) -> Option<&'static str> {
+        (self == View::Own).then_some(
+            "memory is attributed to no process or container, because plimsoll runs in a pid namespace of its own: start it on the host, or its container with --pid=host",
+        )
+    }
+
+    /// The view of this process. `target` (pid of process 1 and id) is a container that the
+    /// runtime told: when that pid is the container's here too, we see what the runtime sees.
+    pub fn here(target: Option<(u32, &str)>) -> View {
+        Self::below(Path::new("/proc"), target)
+    }
+
+    fn below(proc: &Path, target: Option<(u32, &str)>) -> View {
+        let ours = std::fs::read_link(proc.join("self/ns/pid"));
+        if ours.is_ok_and(|link| link.as_os_str() == HOST_PID_NAMESPACE) {
+            return View::Host;
+        }
+        let proven = target.is_some_and(|(pid, id)| {
+            std::fs::read_to_string(proc.join(format!("{pid}/cgroup")))
+                .is_ok_and(|text| cgroup::names_container(&text, id))
+        });
+        if proven { View::Runtime } else { View::Own }
+    }
+}
+
+/// What is remembered of a process.
+#[derive(Debug, Clone)]
+struct Known {
+    /// Start time, clock ticks since boot: with the pid it names one process for ever. `None` is
+    /// recognised by nothing.
+    started: Option<u64>,
+    name: Option<String>,
+    /// `None`: it could not be told.
+    containers: Option<Vec<ContainerRef>>,
+    /// Whether it is in the container of interest, whatever form that one's id has.
+    in_target: bool,
+    round: u64,
+}
+
+/// Tells whose processes are, remembering what it found out.
+#[derive(Debug)]
+pub struct Attribution {
+    proc: PathBuf,
+    view: View,
+    /// The profiled container: id and its cgroup, where that is visible.
+    target: Option<(String, Option<PathBuf>)>,
+    known: HashMap<u32, Known>,
+    round: u64,
+    text: String,
+}
+
+impl Attribution {
+    /// For a container of interest: process 1 and id. Without one every container is a tenant
+    /// like the others.
+    pub fn new(target: Option<(u32, &str)>) -> Attribution {
+        let group = target.map(|(pid, id)| {
+            let found = cgroup::find(pid, id).ok().map(|c| c.dir);
+            (id.to_owned(), found)
+        });
+        Attribution {
+            proc: "/proc".into(),
+            view: View::here(target),
+            target: group,
+            known: HashMap::new(),
+            round: 0,
+            text: String::new(),
+        }
+    }
+
+    /// For a container known by its id alone, with another directory for `/proc`.
+    pub fn of(proc: &Path, container_id: &str) -> Attribution {
+        let target = (!container_id.is_empty()).then(|| (container_id.to_owned(), None));
+        Attribution {
+            proc: proc.to_owned(),
+            view: View::Host,
+            target,
+            known: HashMap::new(),
+            round: 0,
+            text: String::new(),
+        }
+    }
+
+    /// Why it attributes nothing; `None` when it does.
+    pub fn refusal(&self) -> Option<&'static str> {
+        self.view.refusal()
+    }
+
+    /// The processes (pid, bytes) with their names and containers. One that does not exist (any
+    /// more) is left out. Costs some ten microseconds for each process that is new, and about as
+    /// much again for one that has to be recognised.
+    pub fn identify(&mut self, raw: &[(u32, Option<u64>)]) -> Vec<ProcessMemory> {
+        self.round += 1;
+        let members = self.members();
+        let found = raw
+            .iter()
+            .filter_map(|&(pid, used_bytes)| {
+                let process = self.look_at(pid)?;
+                let ours_by_group = members.contains(&pid);
+                let target = self.target.as_ref().map(|(id, _)| id.as_str());
+                let (container_id, ours) = place(&process, target, ours_by_group);
+                Some(ProcessMemory {
+                    pid,
+                    used_bytes,
+                    ours,
+                    name: process.name,
+                    container_id,
+                    peak_bytes: None,
+                })
+            })
+            .collect();
+        let round = self.round;
+        // Several GPUs share the memory of this: what was not asked for lately has ended.
+        self.known.retain(|_, k| round - k.round < 64);
+        found
+    }
+
+    /// Pids in the container of interest, read from its cgroup: one file for all of them.
+    fn members(&self) -> Vec<u32> {
+        let mut pids = Vec::new();
+        if let Some((_, Some(dir))) = &self.target {
+            pids_below(dir, 0, &mut pids);
+        }
+        pids
+    }
+
+    fn look_at(&mut self, pid: u32) -> Option<Known> {
+        let (started, name) = self.stat(pid)?;
+        if let Some(known) = self.known.get_mut(&pid)
+            && known.started == started
+            && started.is_some()
+        {
+            known.round = self.round;
+            return Some(known.clone());
+        }
+        let read = self.read(pid, "cgroup");
+        // Empty where the process has just become a zombie.
+        let containers = (read && !self.text.is_empty()).then(|| containers(&self.text));
+        let in_target = read
+            && self
+                .target
+                .as_ref()
+                .is_some_and(|(id, _)| cgroup::names_container(&self.text, id));
+        // Between the two readings the number may have gone to another process.
+        let (again, _) = self.stat(pid)?;
+        if again != started {
+            return None;
+        }
+        let known = Known {
+            started,
+            name,
+            containers,
+            in_target,
+            round: self.round,
+        };
+        self.known.insert(pid, known.clone());
+        Some(known)
+    }
+
+    /// Start time and name of a process.
+    fn stat(&mut self, pid: u32) -> Option<(Option<u64>, Option<String>)> {
+        if !self.read(pid, "stat") {
+            return None;
+        }
+        let (from, to) = (self.text.find('(')?, self.text.rfind(')')?);
+        let name = self.text.get(from + 1..to).map(str::to_owned);
+        // Behind the name comes field 3; the start time is field 22.
+        let started = self
+            .text
+            .get(to + 1..)?
+            .split_ascii_whitespace()
+            .nth(19)
+            .and_then(|ticks| ticks.parse().ok());
+        Some((started, name))
+    }
+
+    /// Reads a file of a process into `text`.
+    fn read(&mut self, pid: u32, file: &str) -> bool {
+        self.text.clear();
+        let path = self.proc.join(pid.to_string()).join(file);
+        std::fs::File::open(path).is_ok_and(|mut f| f.read_to_string(&mut self.text).is_ok())
+    }
+}
+
+/// The container of a process, and whether it is the one of interest.
+fn place(process: &Known, target: Option<&str>, in_group: bool) -> (Option<String>, Option<bool>) {
+    let target = target.filter(|t| !t.is_empty());
+    if let Some(target) = target.filter(|_| in_group || process.in_target) {
+        return (Some(target.to_owned()), Some(true));
+    }
+    let Some(containers) = &process.containers else {
+        return (None, None);
+    };
+    // The host's runtime knows the outermost of nested containers only.
+    let container = containers.first().map(|c| c.id.clone());
+    (container, target.map(|_| false))
+}
+
+#[cfg(test)]
+#[path = "attribution_tests.rs"]
+mod tests;

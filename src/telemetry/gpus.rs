@@ -1,0 +1,307 @@
+//! Which GPUs a container can see, from what it was created with.
+
+use super::Target;
+
+/// A GPU as the driver lists it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// Place in the driver's list, which is also the index that container runtimes count by.
+    pub index: u32,
+    /// Number of its `/dev/nvidiaN`; `None` where the driver does not say.
+    pub minor: Option<u32>,
+    /// `GPU-…`, of a slice `MIG-…`.
+    pub uuid: String,
+    /// For a MIG slice its GPU and its place there.
+    pub slice: Option<(u32, u32)>,
+}
+
+/// One item of a request for GPUs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Item {
+    /// Every GPU.
+    All,
+    /// The first so many.
+    First(u32),
+    /// The one at this place.
+    Index(u32),
+    /// The one behind `/dev/nvidiaN`.
+    Minor(u32),
+    /// The one whose UUID begins so.
+    Uuid(String),
+    /// A slice of one: `MIG-…`, or GPU and place as in `0:1`.
+    Mig(String),
+    /// Something else.
+    Unknown(String),
+}
+
+/// A request for GPUs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// What is asked for.
+    pub items: Vec<Item>,
+    /// Where that was found, to be read after "according to".
+    pub found_in: &'static str,
+    /// Whether it may be a leftover that means nothing: CUDA images set `NVIDIA_VISIBLE_DEVICES`
+    /// for every container made of them, also for one that was given no GPU.
+    pub doubtful: bool,
+}
+
+/// The container's request for GPUs; `None` when it has none.
+pub fn request(target: &Target) -> Option<Request> {
+    let split = |text: &str| text.split(',').filter_map(item).collect::<Vec<_>>();
+    let by_docker: Vec<Item> = target.gpu_request.iter().flat_map(|r| split(r)).collect();
+    let by_environment = target
+        .visible_devices
+        .as_deref()
+        .map(split)
+        .unwrap_or_default();
+    let by_device_file: Vec<Item> = target
+        .devices
+        .iter()
+        .filter_map(|d| device_file(d))
+        .collect();
+    [
+        (by_docker, "its GPU request", false),
+        (by_device_file, "its device files", false),
+        (by_environment, "NVIDIA_VISIBLE_DEVICES", true),
+    ]
+    .into_iter()
+    .find(|(items, ..)| !items.is_empty())
+    .map(|(items, found_in, doubtful)| Request {
+        items,
+        found_in,
+        doubtful,
+    })
+}
+
+fn item(text: &str) -> Option<Item> {
+    // CDI writes `nvidia.com/gpu=0`.
+    let text = text.trim();
+    // Another maker's.
+    if text.starts_with("amd.com/") {
+        return None;
+    }
+    let text = text.rsplit_once("/gpu=").map_or(text, |(_, name)| name);
+    if let Some(count) = text.strip_prefix("count=") {
+        return Some(match count.parse::<i64>() {
+            Ok(0) => return None,
+            Ok(n) => u32::try_from(n).map_or(Item::All, Item::First),
+            Err(_) => Item::Unknown(text.to_owned()),
+        });
+    }
+    Some(match text {
+        "" | "none" | "void" => return None,
+        "all" => Item::All,
+        t if t.starts_with("GPU-") => Item::Uuid(t.to_owned()),
+        t if t.starts_with("MIG-") => Item::Mig(t.to_owned()),
+        t => match (t.parse(), t.split_once(':')) {
+            (Ok(index), _) => Item::Index(index),
+            (_, Some((gpu, slice)))
+                if gpu.parse::<u32>().is_ok() && slice.parse::<u32>().is_ok() =>
+            {
+                Item::Mig(t.to_owned())
+            }
+            _ => Item::Unknown(t.to_owned()),
+        },
+    })
+}
+
+/// `/dev/nvidia0`, also as `/dev/nvidia0:/dev/nvidia0`.
+fn device_file(text: &str) -> Option<Item> {
+    let number = text.strip_prefix("/dev/nvidia")?;
+    number.split(':').next()?.parse().ok().map(Item::Minor)
+}
+
+/// The requested ones among all GPUs, in the driver's order, and a sentence for each item that
+/// leads to none.
+pub fn select(request: &Request, listed: &[Listed]) -> (Vec<u32>, Vec<String>) {
+    let mut notes = Vec::new();
+    let mut chosen = Vec::new();
+    for item in &request.items {
+        let before = chosen.len();
+        chosen.extend(
+            listed
+                .iter()
+                .filter(|gpu| wants(item, gpu))
+                .map(|gpu| gpu.index),
+        );
+        if chosen.len() == before {
+            notes.push(match item {
+                Item::Mig(name) => {
+                    format!("no GPU of this host has the MIG slice `{name}`")
+                }
+                Item::Unknown(name) => format!("`{name}` is no name of a GPU"),
+                Item::All | Item::First(_) => "there is no GPU on this host".to_owned(),
+                Item::Index(n) => format!("there is no GPU {n} on this host"),
+                Item::Minor(n) => format!("no GPU of this host is `/dev/nvidia{n}`"),
+                Item::Uuid(name) => format!("no GPU of this host is `{name}`"),
+            });
+        }
+    }
+    chosen.sort_unstable();
+    chosen.dedup();
+    (chosen, notes)
+}
+
+fn wants(item: &Item, gpu: &Listed) -> bool {
+    let begins = |prefix: &str| {
+        gpu.uuid
+            .get(..prefix.len())
+            .is_some_and(|u| u.eq_ignore_ascii_case(prefix))
+    };
+    if let Some((parent, place)) = gpu.slice {
+        return matches!(item, Item::Mig(name) if begins(name) || *name == format!("{parent}:{place}"));
+    }
+    match item {
+        Item::All => true,
+        Item::First(count) => gpu.index < *count,
+        Item::Index(index) => gpu.index == *index,
+        Item::Minor(minor) => gpu.minor == Some(*minor),
+        Item::Uuid(prefix) => begins(prefix),
+        Item::Mig(_) | Item::Unknown(_) => false,
+    }
+}
+
+/// Whether there is an NVIDIA GPU inside the container whose process 1 this is; `None` when that
+/// cannot be looked at.
+pub fn inside(init_pid: u32) -> Option<bool> {
+    let root = format!("/proc/{init_pid}/root/dev");
+    // Reading the link needs the right to trace the process; without it nothing below is visible.
+    std::fs::metadata(&root).ok()?;
+    // `dxg` is the GPU of WSL.
+    let device = ["nvidiactl", "dxg"]
+        .iter()
+        .any(|name| std::fs::exists(format!("{root}/{name}")).unwrap_or(false));
+    Some(device)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn target(gpu_request: &[&str], visible: Option<&str>, devices: &[&str]) -> Target {
+        let own = |list: &[&str]| list.iter().map(|s| (*s).to_owned()).collect();
+        Target {
+            gpu_request: own(gpu_request),
+            visible_devices: visible.map(str::to_owned),
+            devices: own(devices),
+            ..Target::default()
+        }
+    }
+
+    fn four() -> Vec<Listed> {
+        (0..4)
+            .map(|i| Listed {
+                index: i,
+                minor: Some(3 - i),
+                uuid: format!("GPU-{i}a{i}b-77"),
+                slice: None,
+            })
+            .collect()
+    }
+
+    fn chosen(target: &Target) -> Vec<u32> {
+        select(&request(target).unwrap(), &four()).0
+    }
+
+    #[test]
+    fn a_request_chooses_its_gpus() {
+        for (items, expected) in [
+            (&["all"][..], &[0, 1, 2, 3][..]),
+            (&["count=2"], &[0, 1]),
+            (&["count=-1"], &[0, 1, 2, 3]),
+            (&["3", "1", "1"], &[1, 3]),
+            (&["GPU-2a2b-77"], &[2]),
+            (&["gpu-2", "0"], &[0]),
+            (&["GPU-1A1B"], &[1]),
+            (&["nvidia.com/gpu=1"], &[1]),
+            (&["nvidia.com/gpu=all"], &[0, 1, 2, 3]),
+            (&["9"], &[]),
+        ] {
+            assert_eq!(chosen(&target(items, None, &[])), expected, "{items:?}");
+        }
+        assert_eq!(chosen(&target(&[], Some("0,2"), &[])), [0, 2]);
+        assert_eq!(
+            chosen(&target(
+                &[],
+                None,
+                &["/dev/nvidiactl", "/dev/nvidia0:/dev/nvidia0"]
+            )),
+            [3]
+        );
+    }
+
+    #[test]
+    fn a_slice_is_chosen_by_its_own_name_only() {
+        let mut listed = four();
+        let slice = |index, place, uuid: &str| Listed {
+            index,
+            minor: None,
+            uuid: uuid.into(),
+            slice: Some((1, place)),
+        };
+        listed.push(slice(4, 0, "MIG-aa"));
+        listed.push(slice(5, 2, "MIG-bb"));
+        for (items, expected) in [
+            ("MIG-bb", &[5][..]),
+            ("1:0", &[4]),
+            ("1:1", &[]),
+            ("all", &[0, 1, 2, 3]),
+            ("4", &[]),
+        ] {
+            let request = request(&target(&[items], None, &[])).unwrap();
+            assert_eq!(select(&request, &listed).0, expected, "{items}");
+        }
+    }
+
+    #[test]
+    fn the_surer_word_counts() {
+        let both = request(&target(&["1"], Some("all"), &[])).unwrap();
+        assert_eq!((both.items, both.doubtful), (vec![Item::Index(1)], false));
+        assert!(request(&target(&[], Some("all"), &[])).unwrap().doubtful);
+    }
+
+    #[test]
+    fn no_request_is_no_request() {
+        for none in [None, Some(""), Some("none"), Some("void")] {
+            assert_eq!(
+                request(&target(&[], none, &["/dev/fuse", "/dev/nvidiactl"])),
+                None,
+                "{none:?}"
+            );
+        }
+        assert_eq!(request(&target(&["count=0"], None, &[])), None);
+    }
+
+    #[test]
+    fn what_leads_to_no_gpu_is_said() {
+        let request = request(&target(
+            &["MIG-5f-1", "0:1", "9", "GPU-zz", "warp"],
+            None,
+            &[],
+        ))
+        .unwrap();
+        let (chosen, notes) = select(&request, &four());
+        assert_eq!(chosen, [0u32; 0]);
+        assert_eq!(notes.len(), 5);
+        assert!(
+            notes[0].contains("MIG slice") && notes[1].contains("MIG slice"),
+            "{notes:?}"
+        );
+        assert!(
+            notes[2].contains("no GPU 9") && notes[4].contains("warp"),
+            "{notes:?}"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_request_makes_it_panic(text in "\\PC*", uuid in "\\PC*") {
+            let listed = [Listed { index: 0, minor: None, uuid, slice: None }];
+            if let Some(request) = request(&target(&[&text], Some(&text), &[&text])) {
+                let _ = select(&request, &listed);
+            }
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! NVIDIA GPUs through NVML: the only user of nvml-wrapper. The library is loaded when it is
+//! needed, so plimsoll runs where there is none.
+
+mod calls;
+mod events;
+mod gpu;
+mod library;
+
+pub use calls::Unusable;
+pub use library::{LIBRARY_VARIABLE, use_library};
+
+use super::attribution::Attribution;
+use super::costs::Ledger;
+use super::gpu_process;
+use super::gpus::{self, Item, Listed, Request};
+use super::{MemoryBackend, ReadingError, Target, Wanted};
+use crate::capture::{BackendFacts, CallCost, DeviceEvent, DeviceFacts, MemorySample};
+use crate::clock::{Clock, nanos};
+use calls::{Found, devices, list_call, lists};
+use events::Watch;
+use gpu::{Gpu, Layout, Nonsense};
+use library::library;
+use nvml_wrapper::Device;
+use std::time::Duration;
+
+/// The drivers' version texts begin so in our stand-in library, and in no other.
+const SIMULATED_PREFIX: &str = "fake-";
+
+/// Reads the GPUs that a container can see, or all of the host.
+pub struct NvmlBackend {
+    gpus: Vec<Gpu>,
+    driver: Option<String>,
+    reason: String,
+    lists: Lists,
+    whose: Attribution,
+    watch: Option<Watch>,
+    costs: Ledger,
+    happened: Vec<DeviceEvent>,
+}
+
+/// What the driver's process lists are worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lists {
+    Good,
+    /// Known from the start; the reason says so.
+    Useless,
+    /// Found out while sampling.
+    Spoilt,
+}
+
+impl NvmlBackend {
+    /// Opens the GPUs of `request`, or, without one, those on which the container has a process.
+    pub fn open(target: &Target, request: Option<&Request>) -> Result<NvmlBackend, Unusable> {
+        let nvml = library()?;
+        let driver = nvml.sys_driver_version().ok();
+        let Found {
+            gpus: devices,
+            mut notes,
+        } = devices(nvml)?;
+        let (chosen, found) = match request {
+            Some(request) => {
+                let (chosen, why_not) = asked_for(request, &devices)?;
+                notes.extend(why_not);
+                let found_in = request.found_in;
+                let found = format!(
+                    "the container has {} according to {found_in}",
+                    count(chosen.len())
+                );
+                (chosen, found)
+            }
+            None => {
+                let chosen = if broken_lists(driver.as_deref()) {
+                    Vec::new()
+                } else {
+                    in_use(target, &devices)
+                };
+                if chosen.is_empty() {
+                    return Err(Unusable::new(
+                        "it asks for no GPU, and none of its processes is on one",
+                    ));
+                }
+                let found = format!("a process of the container is on {}", count(chosen.len()));
+                (chosen, found)
+            }
+        };
+        let of_interest = target
+            .init_pid
+            .filter(|_| !target.container_id.is_empty())
+            .map(|pid| (pid, target.container_id.as_str()));
+        let whose = Attribution::new(of_interest);
+        Self::read(devices, &chosen, found, notes, whose)
+    }
+
+    /// Opens every GPU of the host, for all its containers.
+    pub fn of_host() -> Result<NvmlBackend, Unusable> {
+        let Found {
+            gpus: devices,
+            notes,
+        } = devices(library()?)?;
+        let all = Request {
+            items: vec![Item::All],
+            found_in: "",
+            doubtful: false,
+        };
+        let (chosen, _) = asked_for(&all, &devices)?;
+        let found = format!("the host has {}", count(chosen.len()));
+        Self::read(devices, &chosen, found, notes, Attribution::new(None))
+    }
+
+    fn read(
+        devices: Vec<(Device<'static>, Listed)>,
+        chosen: &[u32],
+        found: String,
+        mut notes: Vec<String>,
+        whose: Attribution,
+    ) -> Result<NvmlBackend, Unusable> {
+        let nvml = library()?;
+        let driver = nvml.sys_driver_version().ok();
+        let mut gpus = Vec::new();
+        for (device, listed) in devices
+            .into_iter()
+            .filter(|(_, l)| chosen.contains(&l.index))
+        {
+            match Gpu::open(nvml, device, &listed, gpus.len() as u32) {
+                Ok(gpu) => gpus.push(gpu),
+                Err(why) => notes.push(why),
+            }
+        }
+        if gpus.is_empty() {
+            return Err(Unusable::new(format!(
+                "no GPU of the container can be read: {}",
+                notes.join("; ")
+            )));
+        }
+        let lists = describe(&gpus, driver.as_deref(), &whose, &mut notes);
+        let whole = gpus
+            .iter()
+            .filter_map(|g| nvml.device_by_uuid(g.facts.id.as_str()).ok());
+        let watch = Watch::start(nvml, whole.collect());
+        let reason = std::iter::once(found)
+            .chain(notes)
+            .collect::<Vec<_>>()
+            .join("; ");
+        Ok(NvmlBackend {
+            gpus,
+            driver,
+            reason,
+            lists,
+            whose,
+            watch,
+            costs: Ledger::default(),
+            happened: Vec::new(),
+        })
+    }
+
+    /// Takes what the events' thread has heard.
+    fn listen(&mut self, clock: &Clock) {
+        let Some(watch) = &self.watch else { return };
+        for event in watch.take() {
+            let gpu = event
+                .uuid
+                .as_ref()
+                .and_then(|uuid| self.gpus.iter().find(|g| g.facts.id == *uuid));
+            let called = gpu.map_or("a GPU".to_owned(), Gpu::called);
+            self.happened.push(DeviceEvent {
+                at_ns: clock.now() - nanos(event.at.elapsed()),
+                device: gpu.map_or(0, |g| g.facts.index),
+                code: event.code.into(),
+                message: format!("{called}: {}", event.message),
+            });
+        }
+        // A GPU in trouble repeats itself for hours; the first words tell what happened.
+        self.happened.truncate(MOST_EVENTS);
+    }
+}
+
+/// Events kept of one run.
+const MOST_EVENTS: usize = 200;
+
+fn broken_lists(driver: Option<&str>) -> bool {
+    driver.is_some_and(gpu_process::has_broken_lists)
+}
+
+/// Says in `notes` what is read in an unusual way or not at all.
+fn describe(
+    gpus: &[Gpu],
+    driver: Option<&str>,
+    whose: &Attribution,
+    notes: &mut Vec<String>,
+) -> Lists {
+    if gpus.iter().any(|g| g.layout == Layout::V1) {
+        notes.push("used memory includes what the driver reserves, because this driver does not tell it apart".into());
+    }
+    for gpu in gpus.iter().filter(|g| g.sliced) {
+        notes.push(format!(
+            "{} is cut into MIG slices: its memory and processes are those of all slices together, and its utilisation is not told",
+            gpu.called()
+        ));
+    }
+    if gpus.iter().any(Gpu::is_slice) {
+        notes.push("of a MIG slice memory and processes are read; power, temperature, clocks and utilisation are those of the whole GPU and are left out".into());
+    }
+    if gpus.iter().any(|g| g.accounting) {
+        notes.push("the driver's accounting is on, so the highest use of each process is its own account of it".into());
+    }
+    if let Some(refusal) = whose.refusal() {
+        notes.push(refusal.into());
+        return Lists::Useless;
+    }
+    if broken_lists(driver) {
+        notes.push("memory per process is left out, because the process lists of this driver version are broken".into());
+        return Lists::Useless;
+    }
+    if gpus.iter().all(|g| g.list_call.is_none()) {
+        notes.push("this driver lists no processes".into());
+        return Lists::Useless;
+    }
+    Lists::Good
+}
+
+/// The GPUs of a request, by their place in the driver's list, and why there are not more.
+fn asked_for(
+    request: &Request,
+    devices: &[(Device<'static>, Listed)],
+) -> Result<(Vec<u32>, Vec<String>), Unusable> {
+    let listed: Vec<Listed> = devices.iter().map(|(_, listed)| listed.clone()).collect();
+    let (chosen, why_not) = gpus::select(request, &listed);
+    if chosen.is_empty() {
+        let why = why_not.join("; ");
+        return Err(Unusable::new(format!(
+            "the container can see none of the host's GPUs: {why}"
+        )));
+    }
+    Ok((chosen, why_not))
+}
+
+/// The GPUs on which the container has a process.
+fn in_use(target: &Target, devices: &[(Device<'static>, Listed)]) -> Vec<u32> {
+    let Some(init) = target.init_pid.filter(|_| !target.container_id.is_empty()) else {
+        return Vec::new();
+    };
+    let mut whose = Attribution::new(Some((init, &target.container_id)));
+    if whose.refusal().is_some() {
+        return Vec::new();
+    }
+    let used = devices.iter().filter(|(device, listed)| {
+        listed.slice.is_none()
+            && list_call(device)
+                .and_then(|call| lists(device, call, u64::MAX).ok())
+                .is_some_and(|raw| whose.identify(&raw).iter().any(|p| p.ours == Some(true)))
+    });
+    used.map(|(_, listed)| listed.index).collect()
+}
+
+/// Driver and GPUs of this host, in a line.
+pub fn survey() -> Result<String, Unusable> {
+    let nvml = library()?;
+    let found = calls::devices(nvml)?;
+    let driver = nvml
+        .sys_driver_version()
+        .unwrap_or_else(|_| "of unknown version".into());
+    let names: Vec<String> = found
+        .gpus
+        .iter()
+        .filter(|(_, l)| l.slice.is_none())
+        .map(|(d, l)| format!("GPU {} {}", l.index, d.name().unwrap_or_default()))
+        .collect();
+    Ok(format!(
+        "driver {driver}, {}: {}",
+        count(names.len()),
+        names.join(", ")
+    ))
+}
+
+fn count(gpus: usize) -> String {
+    if gpus == 1 {
+        "1 GPU".to_owned()
+    } else {
+        format!("{gpus} GPUs")
+    }
+}
+
+impl MemoryBackend for NvmlBackend {
+    fn facts(&self) -> BackendFacts {
+        let simulated = self
+            .driver
+            .as_deref()
+            .is_some_and(|d| d.starts_with(SIMULATED_PREFIX));
+        let note = match self.lists {
+            Lists::Spoilt => {
+                "; the driver's process lists turned out to be nonsense and are left out"
+            }
+            Lists::Good | Lists::Useless => "",
+        };
+        BackendFacts {
+            name: "nvml".into(),
+            version: self.driver.clone(),
+            simulated,
+            reason: format!("{}{note}", self.reason),
+        }
+    }
+
+    fn devices(&self) -> Vec<DeviceFacts> {
+        self.gpus.iter().map(|g| g.facts.clone()).collect()
+    }
+
+    fn sample(
+        &mut self,
+        clock: &Clock,
+        wanted: Wanted,
+        into: &mut Vec<MemorySample>,
+    ) -> Result<(), ReadingError> {
+        let mut errors = Vec::new();
+        for gpu in self.gpus.iter_mut().filter(|g| !g.lost) {
+            match gpu.sample(clock, wanted.detail, &mut self.costs) {
+                Ok(mut sample) => {
+                    if self.lists == Lists::Good
+                        && gpu.processes_are_due(sample.at_ns, wanted.detail)
+                    {
+                        match gpu.processes(clock, &mut self.whose, &mut self.costs) {
+                            Ok(processes) => sample.processes = processes,
+                            Err(Nonsense) => self.lists = Lists::Spoilt,
+                        }
+                    }
+                    into.push(sample);
+                }
+                Err(e) => {
+                    let message = gpu.failed(&e);
+                    if gpu.lost {
+                        self.happened.push(DeviceEvent {
+                            at_ns: clock.now(),
+                            device: gpu.facts.index,
+                            code: "gpu_lost".into(),
+                            message: message.clone(),
+                        });
+                    }
+                    errors.push(message);
+                }
+            }
+        }
+        self.listen(clock);
+        if self.gpus.iter().all(|g| g.lost) && errors.is_empty() {
+            return Err(ReadingError::Gone(
+                "every GPU of the container is lost".into(),
+            ));
+        }
+        if errors.is_empty() {
+            Ok(())
+        } else {
+            Err(ReadingError::Failed(errors.join("; ")))
+        }
+    }
+
+    fn probe_floor(&self) -> Option<Duration> {
+        // The memory call itself takes some ten microseconds, but under a lock of the driver.
+        Some(Duration::from_millis(20))
+    }
+
+    fn probe(&mut self, into: &mut Vec<u64>) -> Result<(), ReadingError> {
+        into.clear();
+        let used = |gpu: &Gpu| {
+            if gpu.lost {
+                0
+            } else {
+                gpu.memory().map_or(0, |m| m.used)
+            }
+        };
+        into.extend(self.gpus.iter().map(used));
+        Ok(())
+    }
+
+    fn costs(&self) -> Vec<CallCost> {
+        self.costs.report()
+    }
+
+    fn take_events(&mut self) -> Vec<DeviceEvent> {
+        std::mem::take(&mut self.happened)
+    }
+}

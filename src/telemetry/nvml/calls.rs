@@ -1,0 +1,211 @@
+//! The calls to NVML that need care: listing GPUs and their slices, memory, process lists.
+
+use crate::telemetry::gpu_process::{self, Raw};
+use crate::telemetry::gpus::Listed;
+use nvml_wrapper::enums::device::UsedGpuMemory;
+use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
+use nvml_wrapper::struct_wrappers::device::ProcessInfo;
+use nvml_wrapper::{Device, Nvml};
+
+/// `NVML_DEVICE_MIG_ENABLE`.
+const MIG_ENABLED: u32 = 1;
+
+/// Why NVML cannot measure this container.
+#[derive(Debug)]
+pub struct Unusable {
+    /// A sentence without a capital or full stop; holds the library's own words.
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<&'static str>,
+}
+
+impl Unusable {
+    /// Without a hint.
+    pub fn new(message: impl Into<String>) -> Unusable {
+        Unusable {
+            message: message.into(),
+            hint: None,
+        }
+    }
+}
+
+/// Memory of a device, bytes.
+pub struct Memory {
+    /// All.
+    pub total: u64,
+    /// In use.
+    pub used: u64,
+    /// Kept by the driver; `None` when it is part of `used`.
+    pub reserved: Option<u64>,
+}
+
+/// The newer memory call.
+pub fn memory_v2(device: &Device) -> Result<Memory, NvmlError> {
+    let info = device.memory_info()?;
+    Ok(Memory {
+        total: info.total,
+        used: info.used,
+        reserved: Some(info.reserved),
+    })
+}
+
+/// The call of drivers before 510, which nvml-wrapper does not offer.
+#[expect(unsafe_code, reason = "nvml-wrapper has only the newer memory call")]
+pub fn memory_v1(nvml: &Nvml, device: &Device) -> Result<Memory, NvmlError> {
+    let read = nvml_sym(nvml.lib().nvmlDeviceGetMemoryInfo.as_ref())?;
+    let mut info = std::mem::MaybeUninit::zeroed();
+    // SAFETY: the function was found under the name that its type in nvml-wrapper-sys is written
+    // for; the handle is a live device of the same library; `info` is of the type that the
+    // function fills, and being three integers it is valid zeroed already.
+    let info = unsafe {
+        nvml_try(read(device.handle(), info.as_mut_ptr()))?;
+        info.assume_init()
+    };
+    Ok(Memory {
+        total: info.total,
+        used: info.used,
+        reserved: None,
+    })
+}
+
+/// Why there is no process list.
+pub enum ListError {
+    /// It cannot be true.
+    Nonsense,
+    /// The driver gives none.
+    Driver,
+}
+
+/// Which of the calls for process lists a driver has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ListCall {
+    /// Since 510.
+    V3,
+    /// Before.
+    V2,
+}
+
+/// The processes on a GPU. Computing and drawing ones are two lists; many boards have no second.
+pub fn lists(device: &Device, call: ListCall, total_bytes: u64) -> Result<Vec<Raw>, ListError> {
+    let raw = |list: Vec<ProcessInfo>| -> Vec<Raw> {
+        let bytes = |memory| match memory {
+            UsedGpuMemory::Used(bytes) => Some(bytes),
+            UsedGpuMemory::Unavailable => None,
+        };
+        list.into_iter()
+            .map(|p| (p.pid, bytes(p.used_gpu_memory)))
+            .collect()
+    };
+    let (compute, graphics) = match call {
+        ListCall::V3 => (
+            device.running_compute_processes(),
+            device.running_graphics_processes(),
+        ),
+        ListCall::V2 => (
+            device.running_compute_processes_v2(),
+            device.running_graphics_processes_v2(),
+        ),
+    };
+    let compute = raw(compute.map_err(|_| ListError::Driver)?);
+    let graphics = graphics.map(raw).unwrap_or_default();
+    gpu_process::merge(&[compute, graphics], total_bytes).ok_or(ListError::Nonsense)
+}
+
+/// The call by which the driver lists processes of this GPU; `None` when it lists none.
+pub fn list_call(device: &Device) -> Option<ListCall> {
+    let absent = |e: &NvmlError| {
+        matches!(
+            e,
+            NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound
+        )
+    };
+    let unsupported = |e: &NvmlError| absent(e) || matches!(e, NvmlError::NotSupported);
+    match device.running_compute_processes() {
+        Err(e) if absent(&e) => match device.running_compute_processes_v2() {
+            Err(e) if unsupported(&e) => None,
+            _ => Some(ListCall::V2),
+        },
+        Err(e) if unsupported(&e) => None,
+        _ => Some(ListCall::V3),
+    }
+}
+
+/// The GPUs of the host.
+pub struct Found {
+    /// Those that can be identified, and behind them their slices.
+    pub gpus: Vec<(Device<'static>, Listed)>,
+    /// A sentence for each other.
+    pub notes: Vec<String>,
+}
+
+/// Every GPU that can be identified, and a sentence for each that cannot.
+pub fn devices(nvml: &'static Nvml) -> Result<Found, Unusable> {
+    let count = nvml
+        .device_count()
+        .map_err(|e| Unusable::new(format!("NVML lists no GPUs: {e}")))?;
+    let mut found = Vec::new();
+    let mut slices = Vec::new();
+    let mut notes = Vec::new();
+    for index in 0..count {
+        let device = nvml.device_by_index(index).and_then(|d| Ok((d.uuid()?, d)));
+        match device {
+            Ok((uuid, device)) => {
+                slices.extend(slices_of(index, &device));
+                let minor = device.minor_number().ok();
+                let listed = Listed {
+                    index,
+                    minor,
+                    uuid,
+                    slice: None,
+                };
+                found.push((device, listed));
+            }
+            Err(e) => notes.push(format!("GPU {index}: {e}")),
+        }
+    }
+    if found.is_empty() {
+        let why = if notes.is_empty() {
+            String::new()
+        } else {
+            format!(" ({})", notes.join("; "))
+        };
+        return Err(Unusable::new(format!(
+            "NVML finds no GPU on this host{why}"
+        )));
+    }
+    // Numbered behind the GPUs: a slice has no place of its own in the driver's list.
+    for (place, (device, mut listed)) in slices.into_iter().enumerate() {
+        listed.index = count.saturating_add(place as u32);
+        found.push((device, listed));
+    }
+    Ok(Found { gpus: found, notes })
+}
+
+/// Whether a GPU is cut into slices (MIG); false where it cannot be.
+pub fn is_sliced(device: &Device) -> bool {
+    device
+        .mig_mode()
+        .is_ok_and(|mode| mode.current == MIG_ENABLED)
+}
+
+/// The slices of a GPU.
+fn slices_of(parent: u32, device: &Device<'static>) -> Vec<(Device<'static>, Listed)> {
+    if !is_sliced(device) {
+        return Vec::new();
+    }
+    let most = device.mig_device_count().unwrap_or(0);
+    (0..most)
+        .filter_map(|place| {
+            // There are holes where no slice was made.
+            let slice = device.mig_device_by_index(place).ok()?;
+            let uuid = slice.uuid().ok()?;
+            let listed = Listed {
+                index: 0,
+                minor: None,
+                uuid,
+                slice: Some((parent, place)),
+            };
+            Some((slice, listed))
+        })
+        .collect()
+}

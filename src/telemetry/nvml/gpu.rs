@@ -1,0 +1,300 @@
+//! One GPU, or one slice of it, and when each kind of reading of it is due.
+
+use super::calls::{
+    ListCall, ListError, Memory, is_sliced, list_call, lists, memory_v1, memory_v2,
+};
+use super::library::library;
+use crate::capture::{AtNs, DeviceFacts, DeviceKind, MemorySample, ProcessMemory};
+use crate::clock::Clock;
+use crate::telemetry::attribution::Attribution;
+use crate::telemetry::costs::Ledger;
+use crate::telemetry::gpus::Listed;
+use nvml_wrapper::enum_wrappers::device::{Clock as ClockKind, TemperatureSensor};
+use nvml_wrapper::enums::device::SampleValue;
+use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::structs::device::FieldId;
+use nvml_wrapper::sys_exports::field_id::NVML_FI_DEV_MEMORY_TEMP;
+use nvml_wrapper::{Device, Nvml};
+
+/// Power, temperature and utilisation are averages over a good part of a second.
+const GAUGES_EVERY_NS: i64 = 200_000_000;
+/// At the edge of a phase the counter of energy is wanted at that moment.
+const GAUGES_ON_REQUEST_EVERY_NS: i64 = 50_000_000;
+/// They take no more than this share of the time (one twentieth).
+const GAUGES_COST_FACTOR: i64 = 20;
+/// A process list takes milliseconds and a lock that the GPU's users need too.
+const PROCESSES_EVERY_NS: i64 = 1_000_000_000;
+const PROCESSES_ON_REQUEST_EVERY_NS: i64 = 200_000_000;
+/// They take no more than this share of the time (one fiftieth).
+const PROCESSES_COST_FACTOR: i64 = 50;
+
+/// A GPU or a slice.
+pub struct Gpu {
+    pub device: Device<'static>,
+    pub facts: DeviceFacts,
+    pub layout: Layout,
+    /// Whether it is a slice (MIG): it has memory and processes, and no gauges of its own.
+    slice: bool,
+    /// Whether it is cut into slices.
+    pub sliced: bool,
+    /// Whether the driver keeps account of the highest use of each process. Somebody else has
+    /// switched that on; plimsoll never does.
+    pub accounting: bool,
+    /// How its processes are listed; `None` when they are not.
+    pub list_call: Option<ListCall>,
+    /// It is not read any more.
+    pub lost: bool,
+    /// Gauges that it does not have, a bit each.
+    absent: u16,
+    gauges_at: Option<AtNs>,
+    gauges_cost_ns: i64,
+    processes_at: Option<AtNs>,
+    processes_cost_ns: i64,
+}
+
+/// Which of the two memory calls a device answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layout {
+    V2,
+    /// Its `used` includes what the driver reserves.
+    V1,
+}
+
+/// A process list that cannot be true.
+pub struct Nonsense;
+
+impl Gpu {
+    /// Opens a GPU; `index` is its place in the samples. An error is a sentence.
+    pub fn open(
+        nvml: &'static Nvml,
+        device: Device<'static>,
+        listed: &Listed,
+        index: u32,
+    ) -> Result<Gpu, String> {
+        let name = device.name().unwrap_or_else(|_| "NVIDIA GPU".to_owned());
+        let about = |what: String| format!("GPU {} ({name}): {what}", listed.index);
+        let (layout, memory) = match memory_v2(&device) {
+            Ok(memory) => (Layout::V2, memory),
+            Err(e) => match memory_v1(nvml, &device) {
+                Ok(memory) => (Layout::V1, memory),
+                Err(NvmlError::NotSupported) => return Err(about(UNIFIED.to_owned())),
+                Err(_) => return Err(about(format!("its memory cannot be read: {e}"))),
+            },
+        };
+        if memory.total == 0 {
+            return Err(about(UNIFIED.to_owned()));
+        }
+        let slice = listed.slice.is_some();
+        let name = match listed.slice {
+            Some((parent, place)) if !name.contains("MIG") => {
+                format!("{name} (MIG slice {parent}:{place})")
+            }
+            _ => name,
+        };
+        Ok(Gpu {
+            facts: DeviceFacts {
+                index,
+                kind: DeviceKind::Gpu,
+                id: listed.uuid.clone(),
+                name,
+                total_bytes: Some(memory.total),
+            },
+            layout,
+            slice,
+            sliced: !slice && is_sliced(&device),
+            accounting: device.is_accounting_enabled().unwrap_or(false),
+            list_call: list_call(&device),
+            lost: false,
+            absent: 0,
+            gauges_at: None,
+            gauges_cost_ns: 0,
+            processes_at: None,
+            processes_cost_ns: 0,
+            device,
+        })
+    }
+
+    /// Its memory now.
+    pub fn memory(&self) -> Result<Memory, NvmlError> {
+        match self.layout {
+            Layout::V2 => memory_v2(&self.device),
+            Layout::V1 => library()
+                .map_err(|_| NvmlError::Uninitialized)
+                .and_then(|nvml| memory_v1(nvml, &self.device)),
+        }
+    }
+
+    /// Its memory, and its gauges where they are due.
+    pub fn sample(
+        &mut self,
+        clock: &Clock,
+        on_request: bool,
+        costs: &mut Ledger,
+    ) -> Result<MemorySample, NvmlError> {
+        let start = clock.now();
+        let memory = self.memory()?;
+        let at_ns = clock.now();
+        costs.note("memory", at_ns - start);
+        let mut sample = MemorySample {
+            at_ns,
+            device: self.facts.index,
+            used_bytes: memory.used,
+            reserved_bytes: memory.reserved,
+            ..MemorySample::default()
+        };
+        if !self.slice && self.gauges_are_due(at_ns, on_request) {
+            self.gauges_at = Some(at_ns);
+            self.gauges(&mut sample);
+            self.gauges_cost_ns = clock.now() - at_ns;
+            costs.note("gauges", self.gauges_cost_ns);
+        }
+        Ok(sample)
+    }
+
+    fn gauges_are_due(&self, now: AtNs, on_request: bool) -> bool {
+        let every = if on_request {
+            GAUGES_ON_REQUEST_EVERY_NS
+        } else {
+            GAUGES_EVERY_NS
+        };
+        let every = every.max(self.gauges_cost_ns.saturating_mul(GAUGES_COST_FACTOR));
+        self.gauges_at.is_none_or(|at| now - at >= every)
+    }
+
+    fn gauges(&mut self, sample: &mut MemorySample) {
+        sample.energy_mj = self.ask(0, |d| d.total_energy_consumption());
+        sample.power_mw = self.ask(1, |d| d.power_usage());
+        sample.temperature_c = self.ask(2, |d| d.temperature(TemperatureSensor::Gpu));
+        // Some drivers tell nonsense while a GPU changes its state.
+        if let Some(rates) = self.ask(3, |d| d.utilization_rates()) {
+            sample.utilization_pct = Some(rates.gpu).filter(|pct| *pct <= 100);
+            sample.mem_utilization_pct = Some(rates.memory).filter(|pct| *pct <= 100);
+        }
+        sample.clock_gfx_mhz = self.ask(4, |d| d.clock_info(ClockKind::SM));
+        sample.clock_mem_mhz = self.ask(5, |d| d.clock_info(ClockKind::Memory));
+        sample.throttle = self.ask(6, |d| d.current_throttle_reasons().map(|r| r.bits()));
+        sample.memory_temp_c = self.ask(7, memory_temperature);
+    }
+
+    /// Asks for a gauge, and never again for one that the GPU does not have.
+    fn ask<T>(
+        &mut self,
+        gauge: u16,
+        read: impl FnOnce(&Device<'static>) -> Result<T, NvmlError>,
+    ) -> Option<T> {
+        if self.absent & (1 << gauge) != 0 {
+            return None;
+        }
+        let result = read(&self.device);
+        if let Err(
+            NvmlError::NotSupported
+            | NvmlError::FunctionNotFound
+            | NvmlError::FailedToLoadSymbol(_),
+        ) = result
+        {
+            self.absent |= 1 << gauge;
+        }
+        result.ok()
+    }
+
+    /// Whether its process list is due.
+    pub fn processes_are_due(&self, now: AtNs, on_request: bool) -> bool {
+        let every = if on_request {
+            PROCESSES_ON_REQUEST_EVERY_NS
+        } else {
+            PROCESSES_EVERY_NS
+        };
+        let every = every.max(self.processes_cost_ns.saturating_mul(PROCESSES_COST_FACTOR));
+        self.list_call.is_some() && self.processes_at.is_none_or(|at| now - at >= every)
+    }
+
+    /// Its processes with their containers; `None` when the driver did not tell this time.
+    pub fn processes(
+        &mut self,
+        clock: &Clock,
+        whose: &mut Attribution,
+        costs: &mut Ledger,
+    ) -> Result<Option<Vec<ProcessMemory>>, Nonsense> {
+        let Some(call) = self.list_call else {
+            return Ok(None);
+        };
+        let start = clock.now();
+        self.processes_at = Some(start);
+        let raw = lists(
+            &self.device,
+            call,
+            self.facts.total_bytes.unwrap_or(u64::MAX),
+        );
+        let listed = clock.now();
+        self.processes_cost_ns = listed - start;
+        costs.note("processes", self.processes_cost_ns);
+        let raw = match raw {
+            Ok(raw) => raw,
+            Err(ListError::Nonsense) => return Err(Nonsense),
+            Err(ListError::Driver) => return Ok(None),
+        };
+        let mut processes = whose.identify(&raw);
+        costs.note("attribution", clock.now() - listed);
+        if self.accounting {
+            let start = clock.now();
+            for process in &mut processes {
+                process.peak_bytes = self.highest_of(process);
+            }
+            costs.note("accounting", clock.now() - start);
+        }
+        Ok(Some(processes))
+    }
+
+    /// The driver's own account of a process' highest use. Right after the start of a process it
+    /// is still 0, and the list knows better.
+    fn highest_of(&self, process: &ProcessMemory) -> Option<u64> {
+        let stats = self.device.accounting_stats_for(process.pid).ok()?;
+        let sane = |b: &u64| *b > 0 && self.facts.total_bytes.is_none_or(|total| *b <= total);
+        stats
+            .max_memory_usage
+            .filter(sane)
+            .map(|b| b.max(process.used_bytes.unwrap_or(0)))
+    }
+
+    /// Notes a failed reading; a sentence about it. A GPU that fell off the bus stays away, and
+    /// asking it again can hang for seconds.
+    pub fn failed(&mut self, error: &NvmlError) -> String {
+        self.lost = matches!(
+            error,
+            NvmlError::GpuLost
+                | NvmlError::ResetRequired
+                | NvmlError::LibRmVersionMismatch
+                | NvmlError::DriverNotLoaded
+        );
+        let end = if self.lost {
+            "; it is not read any more"
+        } else {
+            ""
+        };
+        format!("{}: {error}{end}", self.called())
+    }
+
+    /// Whether it is a slice of a GPU.
+    pub fn is_slice(&self) -> bool {
+        self.slice
+    }
+
+    /// As sentences call it.
+    pub fn called(&self) -> String {
+        format!("GPU {} ({})", self.facts.index, self.facts.name)
+    }
+}
+
+/// What a GPU without memory of its own is told as.
+const UNIFIED: &str = "it has no memory of its own; it uses the host's";
+
+fn memory_temperature(device: &Device<'static>) -> Result<u32, NvmlError> {
+    let fields = device.field_values_for(&[FieldId(NVML_FI_DEV_MEMORY_TEMP)])?;
+    match fields.into_iter().next() {
+        Some(field) => match field?.value? {
+            SampleValue::U32(degrees) => Ok(degrees),
+            _ => Err(NvmlError::NotSupported),
+        },
+        None => Err(NvmlError::NotSupported),
+    }
+}

@@ -1,0 +1,82 @@
+//! Loading NVML: where the library is looked for, and what helps when it is not there or says no.
+
+use super::calls::Unusable;
+use nvml_wrapper::Nvml;
+use nvml_wrapper::error::NvmlError;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+/// Names the library to load instead of the system's.
+pub const LIBRARY_VARIABLE: &str = "PLIMSOLL_NVML_LIBRARY";
+const LIBRARY: &str = "libnvidia-ml.so.1";
+/// Where the library is on systems whose loader does not look there: WSL, NixOS, Google's
+/// container-optimised OS, and Debian's alternatives.
+const EXTRA_DIRECTORIES: [&str; 4] = [
+    "/usr/lib/wsl/lib",
+    "/run/opengl-driver/lib",
+    "/usr/local/nvidia/lib64",
+    "/usr/lib/x86_64-linux-gnu/nvidia/current",
+];
+
+/// The library named on the command line.
+static NAMED: OnceLock<PathBuf> = OnceLock::new();
+
+/// Loads NVML from `path` from now on, whatever the environment says. The first call counts, and
+/// only before NVML is used.
+pub fn use_library(path: PathBuf) {
+    // A second name would come too late: a library stays loaded for the life of the process.
+    let _ = NAMED.set(path);
+}
+
+/// The library, loaded once for the life of the process: devices borrow it, and a sweep opens
+/// backends one after another.
+pub fn library() -> Result<&'static Nvml, Unusable> {
+    static NVML: OnceLock<Nvml> = OnceLock::new();
+    if let Some(nvml) = NVML.get() {
+        return Ok(nvml);
+    }
+    let nvml = load()?;
+    Ok(NVML.get_or_init(|| nvml))
+}
+
+fn load() -> Result<Nvml, Unusable> {
+    let from = |path: &OsStr| Nvml::builder().lib_path(path).init();
+    if let Some(path) = NAMED.get() {
+        return from(path.as_os_str()).map_err(|e| Unusable {
+            message: format!("NVML cannot be used: {e}"),
+            hint: Some("the library is the one that --nvml-lib or PLIMSOLL_NVML_LIBRARY names"),
+        });
+    }
+    if let Some(path) = std::env::var_os(LIBRARY_VARIABLE).filter(|p| !p.is_empty()) {
+        return from(&path).map_err(|e| Unusable {
+            message: format!("NVML cannot be used: {e}"),
+            hint: Some("the library is the one that PLIMSOLL_NVML_LIBRARY names"),
+        });
+    }
+    let mut result = from(OsStr::new(LIBRARY));
+    for path in EXTRA_DIRECTORIES.iter().map(|d| Path::new(d).join(LIBRARY)) {
+        // Only a library that is not there is looked for elsewhere: one that is there and says no
+        // knows best.
+        if !matches!(result, Err(NvmlError::LibloadingError(_))) {
+            break;
+        }
+        if path.exists() {
+            result = from(path.as_os_str());
+        }
+    }
+    result.map_err(|e| Unusable {
+        hint: match &e {
+            NvmlError::LibloadingError(_) => {
+                Some("install the NVIDIA driver, or name its libnvidia-ml.so.1 with --nvml-lib (or PLIMSOLL_NVML_LIBRARY)")
+            }
+            NvmlError::DriverNotLoaded => Some("load the kernel driver: `modprobe nvidia`; `nvidia-smi` should work then"),
+            NvmlError::LibRmVersionMismatch => {
+                Some("the driver was updated under the running kernel module: reboot, or reload the module")
+            }
+            NvmlError::NoPermission => Some("run plimsoll as a user that may use /dev/nvidiactl"),
+            _ => Some("`nvidia-smi` on this host should tell more"),
+        },
+        message: format!("NVML cannot be used: {e}"),
+    })
+}

@@ -1,0 +1,235 @@
+//! A backend that plays back samples, on whatever clock it is read with: for tests and for
+//! watching an old capture again.
+
+use super::{MemoryBackend, ReadingError, Wanted};
+use crate::capture::{AtNs, BackendFacts, DeviceFacts, MemorySample};
+use crate::clock::{Clock, nanos};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Plays back samples. At any moment a device holds what its last sample before that moment says;
+/// after the last sample of all the replay is over.
+pub struct Replay {
+    clock: Clock,
+    facts: BackendFacts,
+    devices: Vec<DeviceFacts>,
+    /// Of each device, in order of time.
+    tracks: Vec<Track>,
+    ends_at: Option<AtNs>,
+    /// Whether what is read rarely comes as it was recorded, rather than when it is asked for.
+    as_recorded: bool,
+    upsets: BTreeMap<u64, Upset>,
+    probe_floor: Option<Duration>,
+    readings: u64,
+}
+
+#[derive(Default)]
+struct Track {
+    samples: Vec<MemorySample>,
+    /// How many of them were played.
+    played: usize,
+}
+
+impl Track {
+    /// How many samples lie up to a moment.
+    fn upto(&self, now: AtNs) -> usize {
+        self.samples.partition_point(|s| s.at_ns <= now)
+    }
+}
+
+/// Something that goes wrong with one reading.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Upset {
+    /// It takes this long.
+    Slow(Duration),
+    /// It fails.
+    Fail(ReadingError),
+}
+
+impl Replay {
+    /// Plays `samples` of `devices` on `clock`, which the sampler must be given too: probing asks it for the time.
+    pub fn new(clock: &Clock, devices: Vec<DeviceFacts>, mut samples: Vec<MemorySample>) -> Replay {
+        samples.sort_by_key(|s| s.at_ns);
+        let facts = BackendFacts {
+            name: "replay".into(),
+            version: None,
+            simulated: true,
+            reason: "samples of an earlier capture are played back".into(),
+        };
+        let ends_at = samples.last().map(|s| s.at_ns);
+        let mut tracks: Vec<Track> = devices.iter().map(|_| Track::default()).collect();
+        for sample in samples {
+            if let Some(place) = devices.iter().position(|d| d.index == sample.device) {
+                tracks[place].samples.push(sample);
+            }
+        }
+        Replay {
+            clock: clock.clone(),
+            facts,
+            devices,
+            tracks,
+            ends_at,
+            as_recorded: false,
+            upsets: BTreeMap::new(),
+            probe_floor: Some(Duration::from_millis(1)),
+            readings: 0,
+        }
+    }
+
+    /// Plays a recorded session from now on. What the recorded backend was stands in the facts:
+    /// the figures are as real as that one's were. `named` is where the session is from.
+    pub fn of_session(
+        clock: &Clock,
+        recorded: &BackendFacts,
+        devices: Vec<DeviceFacts>,
+        mut samples: Vec<MemorySample>,
+        named: &str,
+    ) -> Replay {
+        let first = samples.iter().map(|s| s.at_ns).min().unwrap_or(0);
+        let shift = clock.now().saturating_sub(first);
+        for sample in &mut samples {
+            sample.at_ns = sample.at_ns.saturating_add(shift);
+        }
+        let version = recorded.version.as_deref().unwrap_or("of unknown version");
+        let facts = BackendFacts {
+            name: "replay".into(),
+            version: Some(format!("{} {version}", recorded.name)),
+            simulated: recorded.simulated,
+            reason: format!(
+                "the session recorded in `{named}` is played back; there {}",
+                recorded.reason
+            ),
+        };
+        Replay {
+            facts,
+            as_recorded: true,
+            ..Replay::new(clock, devices, samples)
+        }
+    }
+
+    /// Lets the full reading with this number (from 0) go wrong.
+    pub fn upset(mut self, reading: u64, upset: Upset) -> Replay {
+        self.upsets.insert(reading, upset);
+        self
+    }
+
+    /// Sets the shortest interval at which it may be probed; `None` forbids probing.
+    pub fn probed_every(mut self, floor: Option<Duration>) -> Replay {
+        self.probe_floor = floor;
+        self
+    }
+}
+
+/// The memory alone of a sample that was played already.
+fn memory_of(sample: &MemorySample) -> MemorySample {
+    MemorySample {
+        used_bytes: sample.used_bytes,
+        kernel_peak_bytes: sample.kernel_peak_bytes,
+        reserved_bytes: sample.reserved_bytes,
+        host: sample.host,
+        ..MemorySample::default()
+    }
+}
+
+/// What a reading shows that was made now: the last sample, and of those passed over since the
+/// reading before it what this one does not hold.
+fn joined(passed: &[MemorySample]) -> Option<MemorySample> {
+    let (last, earlier) = passed.split_last()?;
+    let mut sample = last.clone();
+    for before in earlier.iter().rev() {
+        let low = before.low_bytes.unwrap_or(before.used_bytes);
+        let high = before.high_bytes.unwrap_or(before.used_bytes);
+        sample.low_bytes = Some(sample.low_bytes.map_or(low, |l| l.min(low)));
+        sample.high_bytes = Some(sample.high_bytes.map_or(high, |h| h.max(high)));
+        sample.power_mw = sample.power_mw.or(before.power_mw);
+        sample.temperature_c = sample.temperature_c.or(before.temperature_c);
+        sample.hotspot_temp_c = sample.hotspot_temp_c.or(before.hotspot_temp_c);
+        sample.memory_temp_c = sample.memory_temp_c.or(before.memory_temp_c);
+        sample.utilization_pct = sample.utilization_pct.or(before.utilization_pct);
+        sample.mem_utilization_pct = sample.mem_utilization_pct.or(before.mem_utilization_pct);
+        sample.clock_gfx_mhz = sample.clock_gfx_mhz.or(before.clock_gfx_mhz);
+        sample.clock_mem_mhz = sample.clock_mem_mhz.or(before.clock_mem_mhz);
+        sample.energy_mj = sample.energy_mj.or(before.energy_mj);
+        sample.throttle = sample.throttle.or(before.throttle);
+        if sample.processes.is_none() {
+            sample.processes.clone_from(&before.processes);
+        }
+    }
+    Some(sample)
+}
+
+impl MemoryBackend for Replay {
+    fn facts(&self) -> BackendFacts {
+        self.facts.clone()
+    }
+
+    fn devices(&self) -> Vec<DeviceFacts> {
+        self.devices.clone()
+    }
+
+    fn sample(
+        &mut self,
+        clock: &Clock,
+        wanted: Wanted,
+        into: &mut Vec<MemorySample>,
+    ) -> Result<(), ReadingError> {
+        let reading = self.readings;
+        self.readings += 1;
+        match self.upsets.get(&reading) {
+            Some(Upset::Slow(time)) if clock.is_manual() => {
+                clock.advance_to(clock.now() + nanos(*time))
+            }
+            Some(Upset::Slow(time)) => std::thread::sleep(*time),
+            Some(Upset::Fail(error)) => return Err(error.clone()),
+            None => {}
+        }
+        let now = clock.now();
+        // What lies between the last reading and the end belongs to the session too.
+        let rest = self.as_recorded && self.tracks.iter().any(|t| t.played < t.samples.len());
+        if self.ends_at.is_none_or(|end| now > end) && !rest {
+            return Err(ReadingError::Over);
+        }
+        for (device, track) in self.devices.iter().zip(&mut self.tracks) {
+            let upto = track.upto(now);
+            let last = upto.checked_sub(1).map(|last| &track.samples[last]);
+            let sample = match joined(&track.samples[track.played.min(upto)..upto]) {
+                _ if !self.as_recorded => last.cloned(),
+                // Between two recorded samples the memory is known and nothing else was read.
+                None => last.map(memory_of),
+                joined => joined,
+            };
+            track.played = upto;
+            let Some(mut sample) = sample else { continue };
+            sample.at_ns = now;
+            sample.device = device.index;
+            sample.burst = false;
+            if !self.as_recorded {
+                // As a real backend has it: only what was asked for.
+                sample.processes = sample.processes.filter(|_| wanted.detail);
+                sample.bench_client_bytes = sample
+                    .bench_client_bytes
+                    .filter(|_| wanted.bench_client.is_some());
+            }
+            into.push(sample);
+        }
+        Ok(())
+    }
+
+    fn probe_floor(&self) -> Option<Duration> {
+        self.probe_floor
+    }
+
+    fn probe(&mut self, into: &mut Vec<u64>) -> Result<(), ReadingError> {
+        let now = self.clock.now();
+        into.clear();
+        into.extend(
+            self.tracks
+                .iter()
+                .map(|t| match t.upto(now).checked_sub(1) {
+                    Some(last) => t.samples[last].used_bytes,
+                    None => 0,
+                }),
+        );
+        Ok(())
+    }
+}

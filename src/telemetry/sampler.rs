@@ -1,0 +1,477 @@
+//! The sampling thread: full readings at fixed moments, cheap probes in between for what comes
+//! and goes faster, and an honest account of what was missed.
+
+use super::costs::Ledger;
+use super::jitter::Histogram;
+use super::pace::Pace;
+use super::probing::Probing;
+use super::{MemoryBackend, ReadingError, Wanted};
+use crate::capture::{AtNs, BackendFacts, DeviceFacts, MemorySample, SamplingFacts};
+use crate::clock::{Clock, nanos};
+use crate::error::{ExitCode, Failure};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Samples that may wait for their reader: about a minute of eight GPUs at the default interval.
+const WAITING_SAMPLES: usize = 4096;
+/// Of the sampling thread, which needs few but punctual moments.
+const NICENESS: i32 = -10;
+
+/// How to sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// Between full readings; from 10 ms up.
+    pub interval: Duration,
+    /// Between probes. There are none when not at least one fits between two full readings.
+    ///
+    /// Being woken costs some fifty times what the reading does (`benches/sampler.rs`): on an idle
+    /// virtual machine 10 ms take 0.7 % of a core, 20 ms 0.4 %. The default is as rare as still
+    /// sees whatever lasts 30 ms.
+    pub probe_interval: Duration,
+}
+
+impl Options {
+    /// The shortest interval between full readings.
+    pub const SHORTEST: Duration = Duration::from_millis(10);
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            interval: Duration::from_millis(100),
+            probe_interval: Duration::from_millis(25),
+        }
+    }
+}
+
+/// A running sampling thread. Dropped without [`Sampler::stop`] it ends by itself soon.
+pub struct Sampler {
+    handle: SamplerHandle,
+    thread: Option<JoinHandle<Stopped>>,
+}
+
+/// What a sampler leaves.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stopped {
+    /// How sampling went.
+    pub sampling: SamplingFacts,
+    /// The backend, as it knows itself at the end.
+    pub backend: BackendFacts,
+}
+
+/// Talks to a running sampler, from any thread, without waiting for it.
+#[derive(Clone, Default)]
+pub struct SamplerHandle {
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    wishes: Mutex<Wishes>,
+    changed: Condvar,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Wishes {
+    stop: bool,
+    sample_now: bool,
+    burst: bool,
+    bench_client: Option<u32>,
+}
+
+impl SamplerHandle {
+    /// Asks for one more full reading at once, with everything in it: at the edge of a phase.
+    /// Several such wishes before the reading are one. One made before [`Sampler::stop`] is
+    /// still granted.
+    pub fn sample_now(&self) {
+        self.shared.change(|w| w.sample_now = true);
+    }
+
+    /// An edge of a phase: as [`SamplerHandle::sample_now`], and for some hundred milliseconds from
+    /// now full readings come every 10 ms, where they are cheap enough. Those carry
+    /// [`MemorySample::burst`].
+    pub fn edge(&self) {
+        self.shared.change(|w| {
+            w.sample_now = true;
+            w.burst = true;
+        });
+    }
+
+    /// Names the exec (host pid of its process 1) whose memory is to be read from now on at every
+    /// full reading, beside the engine's; `None` ends that.
+    pub fn set_bench_client(&self, host_pid: Option<u32>) {
+        self.shared.change(|w| w.bench_client = host_pid);
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Wishes> {
+        // The wishes are plain values: a panic elsewhere cannot leave them half made.
+        self.wishes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Wishes)) {
+        change(&mut self.lock());
+        self.changed.notify_one();
+    }
+
+    /// Waits until `due` at most, and says why it returned.
+    fn wait(&self, clock: &Clock, due: AtNs) -> Wake {
+        let mut wishes = self.lock();
+        loop {
+            if std::mem::take(&mut wishes.sample_now) {
+                return Wake::Asked;
+            }
+            if wishes.stop {
+                return Wake::Stop;
+            }
+            if clock.is_manual() {
+                clock.advance_to(due);
+            }
+            let left = due - clock.now();
+            if left <= 0 {
+                return Wake::Due;
+            }
+            let left = Duration::from_nanos(left.unsigned_abs());
+            wishes = self
+                .changed
+                .wait_timeout(wishes, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+    }
+
+    /// Waits a little for the reader of the samples; false when the sampler shall stop instead.
+    fn wait_for_reader(&self) -> bool {
+        let wishes = self.lock();
+        if wishes.stop {
+            return false;
+        }
+        let (wishes, _) = self
+            .changed
+            .wait_timeout(wishes, Duration::from_millis(5))
+            .unwrap_or_else(PoisonError::into_inner);
+        !wishes.stop
+    }
+}
+
+enum Wake {
+    Due,
+    Asked,
+    Stop,
+}
+
+impl Sampler {
+    /// Starts sampling. The samples come through the channel in the order they were taken; it
+    /// ends with the sampler. When its reader falls far behind, the sampler waits for it, and
+    /// the ticks missed by that are counted: memory stays bounded and no loss goes unsaid.
+    pub fn start(
+        backend: Box<dyn MemoryBackend>,
+        clock: &Clock,
+        options: Options,
+    ) -> Result<(Sampler, Receiver<MemorySample>), Failure> {
+        if options.interval < Options::SHORTEST {
+            return Err(Failure::usage(format!(
+                "a sample interval of {:?} is too short",
+                options.interval
+            ))
+            .hint(format!("the shortest is {:?}", Options::SHORTEST)));
+        }
+        let handle = SamplerHandle::default();
+        let (samples, reader) = sync_channel(WAITING_SAMPLES);
+        let clock = clock.clone();
+        let shared = Arc::clone(&handle.shared);
+        let thread = std::thread::Builder::new()
+            .name("sampler".into())
+            .spawn(move || Run::new(backend, clock, options, shared, samples).run())
+            .map_err(|e| {
+                Failure::new(
+                    ExitCode::Environment,
+                    "the sampling thread cannot be started",
+                )
+                .caused_by(e)
+            })?;
+        Ok((
+            Sampler {
+                handle,
+                thread: Some(thread),
+            },
+            reader,
+        ))
+    }
+
+    /// To talk to it from elsewhere.
+    pub fn handle(&self) -> SamplerHandle {
+        self.handle.clone()
+    }
+
+    /// Ends sampling and waits for the reading that is being made.
+    pub fn stop(mut self) -> Stopped {
+        self.handle.shared.change(|w| w.stop = true);
+        let ended = self.thread.take().map(JoinHandle::join);
+        match ended {
+            Some(Ok(stopped)) => stopped,
+            _ => Stopped {
+                sampling: SamplingFacts {
+                    last_error: Some("the sampling thread panicked".into()),
+                    ..SamplingFacts::default()
+                },
+                backend: BackendFacts::default(),
+            },
+        }
+    }
+}
+
+impl Drop for Sampler {
+    fn drop(&mut self) {
+        self.handle.shared.change(|w| w.stop = true);
+    }
+}
+
+/// Why a full reading is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reason {
+    Tick,
+    Asked,
+    Burst,
+}
+
+/// What comes before the next tick, and when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Between {
+    Nothing,
+    Probe(AtNs),
+    Burst(AtNs),
+}
+
+impl Between {
+    fn at(self) -> Option<AtNs> {
+        match self {
+            Between::Nothing => None,
+            Between::Probe(at) | Between::Burst(at) => Some(at),
+        }
+    }
+}
+
+/// The state of the sampling thread.
+struct Run {
+    backend: Box<dyn MemoryBackend>,
+    devices: Vec<DeviceFacts>,
+    clock: Clock,
+    options: Options,
+    shared: Arc<Shared>,
+    reader: SyncSender<MemorySample>,
+    facts: SamplingFacts,
+    lateness: Histogram,
+    probing: Probing,
+    pace: Pace,
+    costs: Ledger,
+    last_sample_at: Option<AtNs>,
+    /// Reused between readings.
+    batch: Vec<MemorySample>,
+}
+
+impl Run {
+    fn new(
+        backend: Box<dyn MemoryBackend>,
+        clock: Clock,
+        options: Options,
+        shared: Arc<Shared>,
+        reader: SyncSender<MemorySample>,
+    ) -> Run {
+        let devices = backend.devices();
+        let probing = Probing::new(backend.probe_floor(), options, devices.len());
+        let facts = SamplingFacts {
+            interval_ns: nanos(options.interval).unsigned_abs(),
+            ..SamplingFacts::default()
+        };
+        Run {
+            backend,
+            devices,
+            clock,
+            options,
+            shared,
+            reader,
+            facts,
+            lateness: Histogram::default(),
+            probing,
+            pace: Pace::new(nanos(options.interval)),
+            costs: Ledger::default(),
+            last_sample_at: None,
+            batch: Vec::new(),
+        }
+    }
+
+    fn run(mut self) -> Stopped {
+        // Beside an engine that keeps every core busy a thread like all others is woken too late
+        // for short intervals. Where this is not permitted it stays as it is, and the jitter says so.
+        if !self.clock.is_manual() {
+            let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICENESS);
+        }
+        self.sample_until_stopped();
+        if let Some(last) = self.last_sample_at {
+            self.note_gap(last, self.clock.now());
+        }
+        self.facts.jitter_p99_ns = self.lateness.quantile(0.99);
+        self.facts.calls = self.costs.report();
+        self.facts.calls.extend(self.backend.costs());
+        if !self.clock.is_manual() {
+            let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+            self.facts.cpu_ns = Duration::try_from(cpu)
+                .ok()
+                .map(|d| nanos(d).unsigned_abs());
+        }
+        self.facts.probe_interval_ns = self
+            .probing
+            .used
+            .then(|| self.probing.interval_ns.unsigned_abs());
+        Stopped {
+            sampling: self.facts,
+            backend: self.backend.facts(),
+        }
+    }
+
+    fn sample_until_stopped(&mut self) {
+        let interval = nanos(self.options.interval);
+        let mut due = self.clock.now();
+        let mut between = Between::Nothing;
+        loop {
+            let wake_at = between.at().map_or(due, |at| at.min(due));
+            let go_on = match self.shared.wait(&self.clock, wake_at) {
+                Wake::Stop => false,
+                Wake::Asked => {
+                    if std::mem::take(&mut self.shared.lock().burst) {
+                        self.pace.begin_burst(self.clock.now());
+                    }
+                    self.reading(Reason::Asked)
+                }
+                Wake::Due if self.clock.now() < due => match between {
+                    Between::Burst(_) => {
+                        self.facts.burst_readings += 1;
+                        self.reading(Reason::Burst)
+                    }
+                    Between::Nothing | Between::Probe(_) => {
+                        let start = self.clock.now();
+                        self.probing.probe(self.backend.as_mut(), &self.clock);
+                        self.costs.note("probe", self.clock.now() - start);
+                        true
+                    }
+                },
+                Wake::Due => {
+                    let late = self.clock.now() - due;
+                    self.lateness.add(late.unsigned_abs());
+                    self.facts.ticks += 1;
+                    let go_on = self.reading(Reason::Tick);
+                    // What was missed is not made up for: a burst would only show the same memory again.
+                    let passed = late / interval;
+                    let (next, missed) =
+                        next_due(due + passed * interval, interval, self.clock.now());
+                    self.facts.missed_ticks += (passed + missed).unsigned_abs();
+                    // The ticks that slow readings have missed already are not left out again.
+                    let left_out = (self.pace.stretch() - 1 - passed - missed).max(0);
+                    self.facts.backed_off_ticks += left_out.unsigned_abs();
+                    due = next + left_out * interval;
+                    go_on
+                }
+            };
+            if !go_on {
+                return;
+            }
+            let now = self.clock.now();
+            between = match self.pace.burst_due(now, due) {
+                Some(at) => Between::Burst(at),
+                None => self
+                    .probing
+                    .next(now, due)
+                    .map_or(Between::Nothing, Between::Probe),
+            };
+        }
+    }
+
+    /// One full reading, handed on. False ends the sampling.
+    fn reading(&mut self, reason: Reason) -> bool {
+        let wanted = Wanted {
+            detail: reason == Reason::Asked,
+            bench_client: self.shared.lock().bench_client,
+        };
+        self.batch.clear();
+        let start = self.clock.now();
+        let result = self.backend.sample(&self.clock, wanted, &mut self.batch);
+        let cost = self.clock.now() - start;
+        self.costs.note("reading", cost);
+        self.pace.note(cost);
+        match result {
+            Ok(()) => {}
+            Err(ReadingError::Over) => return false,
+            Err(e) => {
+                self.facts.failed_readings += 1;
+                self.facts.last_error = Some(e.to_string());
+            }
+        }
+        self.facts.events.extend(self.backend.take_events());
+        if let (Some(first), Some(last)) = (self.batch.first(), self.batch.last()) {
+            let (first, last) = (first.at_ns, last.at_ns);
+            if let Some(before) = self.last_sample_at {
+                self.note_gap(before, first);
+            }
+            self.last_sample_at = Some(last);
+        }
+        for mut sample in std::mem::take(&mut self.batch) {
+            if sample.device as usize >= self.devices.len() {
+                continue;
+            }
+            self.probing.note_range(&mut sample);
+            sample.burst = reason == Reason::Burst;
+            if !self.hand_on(sample) {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn note_gap(&mut self, from: AtNs, to: AtNs) {
+        self.facts.longest_gap_ns = self
+            .facts
+            .longest_gap_ns
+            .max((to - from).max(0).unsigned_abs());
+    }
+
+    /// Hands a sample to the reader. False when there is no reader any more.
+    fn hand_on(&mut self, mut sample: MemorySample) -> bool {
+        loop {
+            match self.reader.try_send(sample) {
+                Ok(()) => return true,
+                Err(TrySendError::Full(back)) if self.shared.wait_for_reader() => sample = back,
+                Err(TrySendError::Full(_)) => {
+                    self.facts.failed_readings += 1;
+                    self.facts.last_error =
+                        Some("samples were lost at the end: nobody took them".into());
+                    return false;
+                }
+                Err(TrySendError::Disconnected(_)) => {
+                    self.facts.last_error =
+                        Some("sampling ended early: nobody takes the samples".into());
+                    return false;
+                }
+            }
+        }
+    }
+}
+
+/// The tick after the one that was due at `due`, when it is `now`, and how many are left out. A
+/// tick less than half an interval late is still worth taking.
+fn next_due(due: AtNs, interval: i64, now: AtNs) -> (AtNs, i64) {
+    let behind = now - (due + interval) - interval / 2;
+    let missed = if behind > 0 {
+        (behind + interval - 1) / interval
+    } else {
+        0
+    };
+    (due + (missed + 1) * interval, missed)
+}
+
+#[cfg(test)]
+#[path = "sampler_tests.rs"]
+mod tests;

@@ -1,0 +1,121 @@
+//! Quantities as people write them and as we print them: bytes inside, GiB on the outside.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Bytes in a GiB.
+pub const GIB: f64 = 1024.0 * 1024.0 * 1024.0;
+
+/// A number of bytes. Parses `24GiB`, `0.5 GB`, `6.7e9`, `512m`, and prints in binary units.
+///
+/// `GiB`/`Gi` is 2^30, `GB` is 10^9; a bare letter (`24g`) is binary, as Docker reads it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Bytes(pub u64);
+
+impl Bytes {
+    /// As GiB, unrounded.
+    pub fn gib(self) -> f64 {
+        gib(self.0)
+    }
+}
+
+/// Bytes as GiB, unrounded. Exact for everything a host can hold.
+pub fn gib(bytes: u64) -> f64 {
+    bytes as f64 / GIB
+}
+
+/// Signed bytes as GiB, unrounded.
+pub fn gib_signed(bytes: i64) -> f64 {
+    bytes as f64 / GIB
+}
+
+/// A text that is no quantity of bytes.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no size: write a number with an optional unit, such as 24GiB, 512MiB or 6.7e9")]
+pub struct ParseBytesError(String);
+
+impl FromStr for Bytes {
+    type Err = ParseBytesError;
+
+    fn from_str(s: &str) -> Result<Self, Self::Err> {
+        let bad = || ParseBytesError(s.to_owned());
+        let t = s.trim();
+        let unit_at = t
+            .char_indices()
+            // The `e` of 6.7e9 belongs to the number; the E of 2EiB does not.
+            .find(|&(i, c)| {
+                let exponent = c == 'e'
+                    && t[i + 1..].starts_with(|n: char| n.is_ascii_digit() || n == '+' || n == '-');
+                c.is_alphabetic() && !exponent
+            })
+            .map_or(t.len(), |(i, _)| i);
+        let number: f64 = t[..unit_at].trim().parse().map_err(|_| bad())?;
+        let factor: f64 = match t[unit_at..].trim().to_ascii_lowercase().as_str() {
+            "" | "b" => 1.0,
+            "k" | "kib" | "ki" => 1024.0,
+            "m" | "mib" | "mi" => 1024.0 * 1024.0,
+            "g" | "gib" | "gi" => GIB,
+            "t" | "tib" | "ti" => GIB * 1024.0,
+            "kb" => 1e3,
+            "mb" => 1e6,
+            "gb" => 1e9,
+            "tb" => 1e12,
+            _ => return Err(bad()),
+        };
+        let bytes = number * factor;
+        if !bytes.is_finite() || bytes < 0.0 || bytes >= u64::MAX as f64 {
+            return Err(bad());
+        }
+        Ok(Bytes(bytes.round() as u64))
+    }
+}
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&signed(self.0 as i128))
+    }
+}
+
+/// Bytes with the largest binary unit that leaves at least one whole, two decimals.
+pub fn signed(bytes: i128) -> String {
+    let magnitude = bytes.unsigned_abs() as f64;
+    let sign = if bytes < 0 { "-" } else { "" };
+    let (value, unit) = match magnitude {
+        m if m >= GIB * 1024.0 => (m / GIB / 1024.0, "TiB"),
+        m if m >= GIB => (m / GIB, "GiB"),
+        m if m >= 1024.0 * 1024.0 => (m / 1024.0 / 1024.0, "MiB"),
+        m if m >= 1024.0 => (m / 1024.0, "KiB"),
+        m => return format!("{sign}{m} B"),
+    };
+    format!("{sign}{value:.2} {unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_people_write_them() {
+        for (text, bytes) in [
+            ("24GiB", 24 << 30),
+            ("24g", 24 << 30),
+            ("0.5 GB", 500_000_000),
+            ("6.7e9", 6_700_000_000),
+            ("512 MiB", 512 << 20),
+            ("7", 7),
+            ("1kb", 1000),
+        ] {
+            assert_eq!(text.parse(), Ok(Bytes(bytes)), "{text}");
+        }
+        for text in ["", "GiB", "-1", "12 parsecs", "1e400", "nan", "inf", "é"] {
+            assert!(text.parse::<Bytes>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_print_in_binary_units() {
+        assert_eq!(Bytes(0).to_string(), "0 B");
+        assert_eq!(Bytes(1536 << 20).to_string(), "1.50 GiB");
+        assert_eq!(signed(-(128 << 20)), "-128.00 MiB");
+    }
+}

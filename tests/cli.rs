@@ -1,0 +1,474 @@
+//! The command line: help, mistakes, and what goes to which stream.
+
+#[macro_use]
+mod common;
+
+use common::e2e::{Ended, Engine, Live, Results, plimsoll, run};
+use std::io::{Read, Write};
+use std::process::Stdio;
+
+const LOG: &str = "tests/fixtures/vllm/captured/serve-eager.log";
+
+#[test]
+fn help_stands_under_every_subcommand() {
+    let main = run(&["--help"]).expect(0);
+    assert!(main.stderr.is_empty());
+    for command in [
+        "profile", "run", "derive", "parse", "top", "gpus", "record", "doctor", "schema",
+    ] {
+        assert!(
+            main.stdout.contains(&format!("\n  {command} ")),
+            "{}",
+            main.stdout
+        );
+        for args in [
+            &[command, "--help"][..],
+            &["help", command],
+            &[command, "-h"],
+        ] {
+            let help = run(args).expect(0);
+            assert!(
+                help.stdout.contains(&format!("Usage: plimsoll {command}")),
+                "{}",
+                help.stdout
+            );
+            assert!(help.stderr.is_empty());
+        }
+    }
+    assert!(main.stdout.contains("Exit codes: 0 done"));
+    assert!(
+        run(&["env", "--help"]).expect(0).stdout.contains("Docker"),
+        "an alias"
+    );
+    let version = run(&["--version"]).expect(0).stdout;
+    assert_eq!(version, format!("plimsoll {}\n", env!("CARGO_PKG_VERSION")));
+    // Nothing at all is a question for help, and no success.
+    let nothing = run(&[]).expect(2);
+    assert!(nothing.stderr.contains("Usage: plimsoll") && nothing.stdout.is_empty());
+}
+
+#[test]
+fn a_typo_is_answered_with_what_was_meant() {
+    for (args, meant) in [
+        (&["profil", "x"][..], "'profile'"),
+        (&["docter"], "'doctor'"),
+        (&["profile", "x", "--bactch-size", "3"], "'--batch-size'"),
+        (&["run", "--imag", "x"], "'--image'"),
+        (&["profile", "x", "--bench", "serv"], "serve"),
+        (&["profile", "x", "--memory-backend", "nvlm"], "nvml"),
+    ] {
+        let ended = run(args).expect(2);
+        assert!(
+            ended.error().len() > 10 && ended.stderr.contains(meant),
+            "{args:?}: {}",
+            ended.stderr
+        );
+        assert!(ended.stdout.is_empty());
+    }
+}
+
+/// What is wrong by itself is told at once, whatever the rest would do.
+#[test]
+fn impossible_values_are_refused_before_anything_is_touched() {
+    for args in [
+        &["profile", "x", "--sample-interval=1ms"][..],
+        &["profile", "x", "--sample-interval=2m"],
+        &["profile", "x", "--baseline=-1s"],
+        &["profile", "x", "--timeout=soon"],
+        &["profile", "x", "--repeats=0"],
+        &["profile", "x", "--batch-size=0"],
+        &["profile", "x", "--input-len=0"],
+        &["profile", "x", "--gpu-memory-utilization=1.5"],
+        &["profile", "x", "--request-rate=0"],
+        &["profile", "x", "--max-log=much"],
+        &["profile", "x", "--extra-engine-args='open"],
+        &["profile", "x", "y"],
+        &["profile", "x", "--quiet", "--verbose"],
+        &["run", "-m", "m"],
+        &["run", "--image=i", "--memory=lots"],
+        &["run", "--image=i", "--shm-size=-1"],
+        &["parse"],
+    ] {
+        let mut command = plimsoll(args);
+        command.env("DOCKER_HOST", "unix:///nowhere/docker.sock");
+        let ended = Live::start(command).end().expect(2);
+        assert!(
+            !ended.error().is_empty() && ended.stdout.is_empty(),
+            "{args:?}: {}",
+            ended.stderr
+        );
+    }
+}
+
+#[test]
+fn a_file_that_is_not_there() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let nowhere = dir.path().join("nowhere").display().to_string();
+    for args in [
+        &["parse", &nowhere][..],
+        &["parse", &dir.path().display().to_string()],
+        &["derive", &nowhere],
+        &["derive", LOG],
+    ] {
+        let ended = run(args).expect(2);
+        assert!(
+            ended.error().contains(args[1]) || ended.error().contains("serve-eager"),
+            "{}",
+            ended.stderr
+        );
+        assert!(ended.stdout.is_empty());
+    }
+    run(&["derive", &nowhere])
+        .expect(2)
+        .says(&["no capture"], ".capture");
+    run(&["parse", "--engine=vlmm", LOG])
+        .expect(2)
+        .says(&["no engine `vlmm`"], "vllm");
+    // What is no capture is not read as one.
+    let broken = dir.path().join("broken.capture");
+    std::fs::create_dir(&broken).expect("folder");
+    for text in ["", "{", "[]", "{}", "\u{0}\u{1}"] {
+        std::fs::write(broken.join("capture.json"), text).expect("file");
+        let ended = run(&["derive", &broken.display().to_string()]).expect(2);
+        assert!(ended.error().contains("is no capture"), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn parse_tells_value_and_quote() {
+    let ended = run(&["parse", "--json", LOG]).expect(0);
+    let report: serde_json::Value = serde_json::from_str(&ended.stdout).expect("pure JSON");
+    assert_eq!(
+        (report["engine"].as_str(), report["engine_version"].as_str()),
+        (Some("vllm"), Some("0.32.0"))
+    );
+    assert!(report["findings"].is_array());
+    let facts = report["facts"].as_object().expect("facts");
+    assert!(facts.len() > 10);
+    for (key, fact) in facts {
+        let fact = fact.as_object().expect(key);
+        assert!(
+            fact.contains_key("value") && fact["quote"].is_string(),
+            "{key}: {fact:?}"
+        );
+    }
+    assert_eq!(facts["kv_cache_gib"]["value"], 0.25);
+    assert!(
+        facts["kv_cache_gib"]["quote"]
+            .as_str()
+            .expect("quote")
+            .contains("(0.25/4.0) GiB for KV cache")
+    );
+    // The same through a pipe.
+    let mut command = plimsoll(&["parse", "--json", "-"]);
+    command.stdin(std::fs::File::open(LOG).expect("log"));
+    assert_eq!(Live::start(command).end().expect(0).stdout, ended.stdout);
+    // And for people.
+    let plain = run(&["parse", LOG]).expect(0);
+    assert!(
+        plain.stdout.contains("kv_cache_gib") && plain.stdout.contains("vllm 0.32.0"),
+        "{}",
+        plain.stdout
+    );
+}
+
+#[test]
+fn a_file_that_is_no_log_is_told_as_such() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let file = dir.path().join("notes.txt");
+    for bytes in [&b""[..], b"nothing of the kind\n", &[0xff, 0xfe, 0, 10, 13]] {
+        std::fs::write(&file, bytes).expect("file");
+        let ended = run(&["parse", &file.display().to_string()]).expect(0);
+        assert!(
+            ended.stderr.contains("says nothing about memory"),
+            "{}",
+            ended.stderr
+        );
+    }
+}
+
+/// `plimsoll … | head -1` is a way to read, and no failure.
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    for args in [&["schema"][..], &["--help"], &["parse", LOG], &["doctor"]] {
+        let mut child = plimsoll(args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("plimsoll");
+        let mut stderr = child.stderr.take().expect("stderr");
+        // Closed before the first byte is written: the strictest reader there is.
+        drop(child.stdout.take());
+        let mut said = String::new();
+        stderr.read_to_string(&mut said).expect("stderr");
+        let status = child.wait().expect("wait");
+        let code = status.code().expect("an exit code");
+        // Doctor's own verdict stands.
+        assert!(
+            code == 0 || (args == ["doctor"] && code == 3),
+            "{args:?}: {status}: {said}"
+        );
+        assert!(said.is_empty(), "{args:?}: {said}");
+    }
+}
+
+/// A disk that is full is one, though, and so is a stdout that was closed.
+#[test]
+fn output_that_is_lost_is_an_error() {
+    let Ok(full) = std::fs::OpenOptions::new().write(true).open("/dev/full") else {
+        return common::e2e::skip(test_name!(), "no /dev/full");
+    };
+    let child = plimsoll(&["schema"])
+        .stdout(full)
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("plimsoll");
+    let output = child.wait_with_output().expect("wait");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(
+        said.contains("No space left") && !said.contains("bug"),
+        "{said}"
+    );
+}
+
+#[test]
+fn colour_only_where_it_is_wanted() {
+    let run = |args: &[&str], env: &[(&str, &str)]| {
+        let mut command = plimsoll(args);
+        command.envs(env.iter().copied());
+        Live::start(command).end()
+    };
+    let nowhere = ["derive", "/nowhere"];
+    let coloured =
+        |ended: &Ended| ended.stderr.contains('\u{1b}') || ended.stdout.contains('\u{1b}');
+    assert!(!coloured(&run(&nowhere, &[])), "no terminal, no colour");
+    let always = ["derive", "/nowhere", "--color=always"];
+    assert!(coloured(&run(&always, &[])));
+    for env in [("NO_COLOR", "1"), ("TERM", "dumb")] {
+        assert!(!coloured(&run(&nowhere, &[env])));
+        assert!(!coloured(&run(&["--help"], &[env])));
+    }
+}
+
+#[test]
+fn the_schema_is_the_one_in_the_documentation() {
+    let printed = run(&["schema"]).expect(0).stdout;
+    let written =
+        std::fs::read_to_string("docs/schema/profile-4.0.schema.json").expect("docs/schema");
+    assert_eq!(
+        printed, written,
+        "docs/schema is renewed by: plimsoll schema > docs/schema/profile-4.0.schema.json"
+    );
+}
+
+#[test]
+fn doctor_without_docker() {
+    let doctor = |args: &[&str]| {
+        let mut command = plimsoll(args);
+        command.env("DOCKER_HOST", "unix:///nowhere/docker.sock");
+        Live::start(command).end().expect(3)
+    };
+    let ended = doctor(&["doctor"]);
+    for word in [
+        "platform",
+        "Linux",
+        "docker",
+        "/nowhere/docker.sock",
+        "hint: start it",
+        "nvml",
+        "host",
+    ] {
+        assert!(ended.stdout.contains(word), "{word}: {}", ended.stdout);
+    }
+    let checks: serde_json::Value =
+        serde_json::from_str(&doctor(&["env", "--json"]).stdout).expect("pure JSON");
+    let docker = checks
+        .as_array()
+        .expect("checks")
+        .iter()
+        .find(|c| c["name"] == "docker")
+        .expect("docker");
+    assert_eq!(docker["ok"], false);
+    assert!(docker["hint"].is_string());
+}
+
+#[test]
+fn doctor_with_docker_sees_the_engines() {
+    needs!(Docker, ReferenceEngine);
+    let idle = Engine::idle("doctor");
+    let ended = run(&["doctor"]).expect(0);
+    let line = ended
+        .stdout
+        .lines()
+        .find(|l| l.contains("engines"))
+        .expect("engines");
+    assert!(
+        line.contains(&format!("{} (reference, idle, simulated)", idle.name)),
+        "{line}"
+    );
+    assert!(ended.stdout.contains("cgroup v"), "{}", ended.stdout);
+    let checks: serde_json::Value =
+        serde_json::from_str(&run(&["doctor", "--json"]).expect(0).stdout).expect("JSON");
+    for check in checks.as_array().expect("checks") {
+        // What is missing has advice.
+        assert!(
+            check["ok"] == true || check["hint"].is_string(),
+            "{check:#}"
+        );
+    }
+}
+
+const SMALL: &str = "--extra-engine-args=--weights 16MiB --kv-pool 8MiB --activation 4MiB --load-ms 0 --num-iters 2";
+
+/// stdout is data, stderr is talk.
+#[test]
+fn json_on_stdout_is_the_document_and_nothing_else() {
+    needs!(Docker, ReferenceEngine);
+    let engine = Engine::idle("json");
+    let results = Results::new();
+    let ended = run(&[
+        "profile",
+        &engine.name,
+        "-m",
+        "m",
+        "--baseline=100ms",
+        "--json",
+        "-v",
+        SMALL,
+        &results.arg(),
+    ])
+    .expect(0);
+    let printed: serde_json::Value = serde_json::from_str(&ended.stdout).expect("pure JSON");
+    assert_eq!(printed, results.document());
+    assert_eq!(
+        ended.stdout,
+        std::fs::read_to_string(results.profile()).expect("profile")
+    );
+    for talk in [
+        "inspect",
+        "baseline",
+        "warm-up 1/1",
+        "bench 1/1",
+        "derive",
+        "profile: ",
+    ] {
+        assert!(ended.stderr.contains(talk), "{talk}: {}", ended.stderr);
+    }
+    assert!(
+        !ended.stderr.contains('\u{1b}') && !ended.stderr.contains('\r'),
+        "no bars off a terminal"
+    );
+
+    // Derived again it is the same, to the byte; printing leaves the file alone.
+    let (profile, capture) = (results.profile(), results.captures()[0].clone());
+    for from in [&profile, &capture] {
+        assert_eq!(
+            run(&["derive", "--json", &from.display().to_string()])
+                .expect(0)
+                .stdout,
+            ended.stdout
+        );
+    }
+    let copy = profile.with_file_name("copy.json").display().to_string();
+    let summary = run(&["derive", &capture.display().to_string(), "--output", &copy]).expect(0);
+    assert_eq!(std::fs::read_to_string(&copy).expect("copy"), ended.stdout);
+    assert!(
+        summary.stdout.contains("Total at the peak"),
+        "{}",
+        summary.stdout
+    );
+    // A folder that was moved away from its profile, and has a dot in its name.
+    let moved = results.0.path().join("v1.2 moved.capture");
+    std::fs::rename(&capture, &moved).expect("move");
+    run(&["derive", &moved.display().to_string()]).expect(0);
+    assert_eq!(
+        std::fs::read_to_string(results.0.path().join("v1.2 moved.json")).expect("derived"),
+        ended.stdout
+    );
+}
+
+#[test]
+fn quiet_says_only_what_must_be_known() {
+    needs!(Docker, ReferenceEngine);
+    let engine = Engine::idle("quiet");
+    let results = Results::new();
+    let ended = run(&[
+        "profile",
+        &engine.name,
+        "-m",
+        "m",
+        "--baseline=100ms",
+        "--quiet",
+        SMALL,
+        &results.arg(),
+    ])
+    .expect(0);
+    assert_eq!(ended.stderr, "");
+    assert!(
+        ended.stdout.contains("Total at the peak"),
+        "the summary is data: {}",
+        ended.stdout
+    );
+    run(&["profile", "no-such-container", "-q"])
+        .expect(3)
+        .says(&["no container is named"], "running containers");
+}
+
+#[test]
+fn a_dry_run_tells_the_plan_and_leaves_nothing() {
+    needs!(Docker, ReferenceEngine);
+    let engine = Engine::idle("dry");
+    let results = Results::new();
+    let dir = results.arg();
+    let ended = run(&[
+        "profile",
+        &engine.name,
+        "-m",
+        "some/model",
+        "--dry-run",
+        "--repeats=3",
+        &dir,
+    ])
+    .expect(0);
+    for word in [
+        &engine.name,
+        "reference",
+        "3 time(s)",
+        "bench latency --model some/model",
+    ] {
+        assert!(ended.stdout.contains(word), "{word}: {}", ended.stdout);
+    }
+    let ended = run(&["run", "--preset=reference", "--dry-run", &dir]).expect(0);
+    assert!(
+        ended
+            .stdout
+            .contains("would start plimsoll/reference-engine:dev"),
+        "{}",
+        ended.stdout
+    );
+    results.is_empty();
+    assert!(!results.0.path().join("memory-profiles").exists());
+}
+
+#[test]
+fn the_log_may_come_through_a_slow_pipe() {
+    let mut child = plimsoll(&["parse", "--json", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("plimsoll");
+    let mut stdin = child.stdin.take().expect("stdin");
+    for half in [
+        "INFO [kv_cache_utils.py:864] GPU KV cache ",
+        "size: 1,024 tokens\n",
+    ] {
+        stdin.write_all(half.as_bytes()).expect("write");
+        stdin.flush().expect("flush");
+    }
+    drop(stdin);
+    let output = child.wait_with_output().expect("wait");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(report["facts"]["kv_cache_tokens"]["value"], 1024);
+}

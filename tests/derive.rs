@@ -1,0 +1,826 @@
+//! From capture to profile: the parts against a known truth, and what every profile must keep.
+
+#[path = "common/captures.rs"]
+mod captures;
+
+use captures::*;
+use plimsoll::breakdown::{Component, Evidence, EvidenceSource};
+use plimsoll::capture::*;
+use plimsoll::engine::facts::Severity;
+use plimsoll::profile::series::PeakSource;
+use plimsoll::profile::{Breakdown, Profile, Shape};
+
+fn everything() -> Vec<(&'static str, Built)> {
+    let mut interrupted = idle_reference();
+    interrupted.capture.end = RunEnd::Interrupted;
+    interrupted.capture.marks.truncate(2);
+    interrupted.capture.execs[0].result = None;
+    interrupted.capture.execs[0].end = ExecEnd::Cancelled;
+    let nothing = Built {
+        capture: Capture {
+            sampling: SamplingFacts {
+                last_error: Some("memory.current: no such file".into()),
+                failed_readings: 3,
+                ..Default::default()
+            },
+            ..Default::default()
+        },
+        ..Default::default()
+    };
+    vec![
+        ("never_began", never_began(serving_host())),
+        ("watched_gpus", watched(two_gpus())),
+        ("idle_reference", idle_reference()),
+        ("serving_host", serving_host()),
+        ("two_gpus", two_gpus()),
+        ("interrupted", interrupted),
+        ("watched", watched(serving_host())),
+        ("nothing", nothing),
+    ]
+}
+
+/// Without a load: the user asked for none.
+fn watched(mut built: Built) -> Built {
+    built.capture.execs.clear();
+    built.capture.request.bench = "none".into();
+    built.capture.marks.retain(|m| m.phase != Phase::Warmup);
+    built
+}
+
+/// Interrupted while the baseline was taken.
+fn never_began(mut built: Built) -> Built {
+    built.capture.execs.clear();
+    built.capture.gauges.clear();
+    built.capture.marks = vec![
+        mark(0, Phase::Baseline, None),
+        mark(1_500, Phase::Cooldown, None),
+    ];
+    built.capture.end = RunEnd::Interrupted;
+    built.capture.ended_at_ns = 1_500 * MS;
+    built.samples.retain(|s| s.at_ns <= 1_500 * MS);
+    built
+}
+
+fn bytes(breakdown: &Breakdown, component: Component) -> i64 {
+    breakdown
+        .components
+        .iter()
+        .find(|p| p.component == component)
+        .map(|p| p.bytes)
+        .unwrap_or_else(|| panic!("no {component:?} in {:#?}", breakdown.components))
+}
+
+fn near(what: &str, got: i64, truth: u64, tolerance: u64) {
+    assert!(
+        got.abs_diff(truth as i64) <= tolerance,
+        "{what}: got {:.2} MiB, truth is {:.2} MiB",
+        got as f64 / MIB as f64,
+        truth as f64 / MIB as f64
+    );
+}
+
+fn codes(profile: &Profile) -> Vec<&str> {
+    profile.findings.iter().map(|f| f.code.as_str()).collect()
+}
+
+#[test]
+fn parts_sum_to_the_peak_of_every_capture() {
+    for (name, built) in everything() {
+        let b = built.derive().memory_breakdown;
+        let sum: i64 = b.components.iter().map(|p| p.bytes).sum();
+        assert_eq!(sum, b.total_measured_bytes.unwrap_or(0) as i64, "{name}");
+        for device in &b.per_gpu {
+            let sum: i64 = device.parts.iter().map(|p| p.bytes).sum();
+            assert_eq!(
+                sum, device.peak_bytes as i64,
+                "{name} device {}",
+                device.gpu_id
+            );
+        }
+    }
+}
+
+#[test]
+fn the_same_capture_gives_the_same_bytes_also_through_a_file() {
+    for (name, built) in everything() {
+        let json = |b: &Built| serde_json::to_string_pretty(&b.derive()).unwrap();
+        let first = json(&built);
+        assert!(first == json(&built), "{name} differs when derived twice");
+        assert!(
+            first == json(&built.through_json()),
+            "{name} differs through a file"
+        );
+        let read: Profile = serde_json::from_str(&first).unwrap();
+        assert!(
+            serde_json::to_string_pretty(&read).unwrap() == first,
+            "{name} as a document"
+        );
+    }
+}
+
+#[test]
+fn every_null_has_a_reason_and_every_reason_a_null() {
+    for (name, built) in everything() {
+        let profile = built.derive();
+        let document = serde_json::to_value(&profile).unwrap();
+        let mut nulls = std::collections::BTreeSet::new();
+        nulls_of(&document, String::new(), &mut nulls);
+        let reasons: std::collections::BTreeSet<String> = profile.unknown.keys().cloned().collect();
+        assert_eq!(nulls, reasons, "{name}");
+        for (path, reason) in &profile.unknown {
+            assert!(reason.len() > 8, "{name}: {path}: {reason}");
+            assert!(!reason.ends_with('.'), "{name}: {path}: {reason}");
+        }
+    }
+}
+
+fn nulls_of(value: &serde_json::Value, path: String, out: &mut std::collections::BTreeSet<String>) {
+    use serde_json::Value;
+    match value {
+        Value::Null => {
+            out.insert(path);
+        }
+        Value::Array(items) => items
+            .iter()
+            .for_each(|v| nulls_of(v, format!("{path}[]"), out)),
+        Value::Object(fields) => fields.iter().for_each(|(k, v)| {
+            let path = if path.is_empty() {
+                k.clone()
+            } else {
+                format!("{path}.{k}")
+            };
+            nulls_of(v, path, out)
+        }),
+        _ => {}
+    }
+}
+
+#[test]
+fn an_idle_run_is_taken_apart_as_it_was_put_together() {
+    let profile = idle_reference().derive();
+    let b = &profile.memory_breakdown;
+    let t = &IDLE;
+    let all = t.baseline + t.runtime + t.weights + t.kv_pool + t.activations + t.spike;
+    near("peak", b.total_measured_bytes.unwrap() as i64, all, 0);
+    assert_eq!(b.per_gpu[0].peak_source, PeakSource::KernelPeak);
+    let few = MIB;
+    near("baseline", bytes(b, Component::Baseline), t.baseline, few);
+    near("runtime", bytes(b, Component::Runtime), t.runtime, few);
+    near("weights", bytes(b, Component::ModelWeights), t.weights, few);
+    near("kv", bytes(b, Component::KvCache), t.kv_pool, few);
+    near(
+        "activations",
+        bytes(b, Component::Activations),
+        t.activations + t.spike,
+        few,
+    );
+    near("unexplained", bytes(b, Component::Unexplained), 0, few);
+    assert_eq!(b.confidence_levels.weights.0, "medium_measured_delta");
+    let load = profile.memory_timeline.under_load.as_ref().unwrap();
+    assert_eq!(load.shape, Some(Shape::Spiky));
+    let low = (t.baseline + t.runtime + t.weights + t.kv_pool) as f64 / GIB as f64;
+    assert!(
+        (load.min_gb - low).abs() < 1e-6,
+        "the engine's end is not the load's: {load:?}"
+    );
+    assert!(profile.metadata.simulated);
+    assert!(codes(&profile).contains(&"simulated_engine"));
+    assert_eq!(
+        profile.engine_metadata.engine_version.as_deref(),
+        Some("0.1.0")
+    );
+    let latency = profile.latency_stats.unwrap();
+    assert_eq!(latency.mean_latency_ms, Some(200.0));
+    assert_eq!(latency.tokens_per_second, Some(8.0 * 128.0 / 0.2));
+}
+
+/// Gauges read only before and after a load say nothing of it.
+#[test]
+fn a_load_that_no_reading_of_the_gauges_saw_leaves_their_peak_unknown() {
+    let mut built = serving_host();
+    for gauge in &mut built.capture.gauges {
+        gauge.kv_cache_usage = Some(0.0);
+        gauge.requests_running = Some(0);
+        gauge.requests_waiting = Some(0);
+    }
+    let profile = built.derive();
+    assert_eq!(profile.vllm_internal_metrics.kv_cache_usage_peak, None);
+    let why = &profile.unknown["vllm_internal_metrics.kv_cache_usage_peak"];
+    assert!(why.contains("a longer one"), "{why}");
+}
+
+/// A busy machine hands lines over when what they announce has long begun.
+#[test]
+fn a_line_that_comes_late_moves_no_bytes_between_the_parts() {
+    let mut built = idle_reference();
+    for line in &mut built.lines {
+        if line.text.ends_with("phase=loading_weights") {
+            line.at_ns += 220 * MS;
+        }
+    }
+    let b = built.derive().memory_breakdown;
+    near("runtime", bytes(&b, Component::Runtime), IDLE.runtime, MIB);
+    near(
+        "weights",
+        bytes(&b, Component::ModelWeights),
+        IDLE.weights,
+        MIB,
+    );
+}
+
+#[test]
+fn a_serving_engine_our_client_and_the_page_cache_are_told_apart() {
+    let profile = serving_host().derive();
+    let b = &profile.memory_breakdown;
+    let t = &SERVING;
+    let all = t.engine + t.warmup_growth + t.activations + t.page_cache + t.client;
+    near("peak", b.total_measured_bytes.unwrap() as i64, all, 0);
+    near("client", bytes(b, Component::BenchClient), t.client, MIB);
+    near(
+        "page cache",
+        bytes(b, Component::PageCache),
+        t.page_cache,
+        MIB,
+    );
+    near(
+        "activations",
+        bytes(b, Component::Activations),
+        t.activations,
+        MIB,
+    );
+    near(
+        "growth",
+        bytes(b, Component::WarmupGrowth),
+        t.warmup_growth,
+        MIB,
+    );
+    near(
+        "unexplained",
+        bytes(b, Component::Unexplained),
+        t.engine,
+        MIB,
+    );
+    assert_eq!(b.model_weights_gb, None, "nobody told, nobody saw it load");
+    assert_eq!(
+        b.baseline_gb,
+        Some(0.0),
+        "a cgroup holds its container only"
+    );
+    assert!(codes(&profile).contains(&"preemption_seen"));
+    let latency = profile.latency_stats.unwrap();
+    assert_eq!(latency.repeats[0].result.completed, Some(40));
+}
+
+#[test]
+fn kv_reserved_and_kv_used_are_two_figures() {
+    let profile = two_gpus().derive();
+    let m = &profile.vllm_internal_metrics;
+    assert_eq!(m.kv_cache_usage_peak, Some(0.11));
+    let pool = profile.memory_breakdown.kv_cache_gb.unwrap();
+    assert!((pool - 80.0).abs() < 0.2, "the pools of both GPUs: {pool}");
+    assert_eq!(
+        m.total_gpu_kv_cache_gb,
+        Some(80.0),
+        "the log prints it per rank"
+    );
+    assert_eq!(m.total_gpu_kv_cache_tokens, Some(436_904));
+    assert!((m.kv_cache_used_gb.unwrap() - 8.8).abs() < 1e-9);
+    assert_eq!(m.model_weights_gb, Some(30.5));
+    assert_eq!(m.cuda_graphs_enabled, Some(true));
+    let host = serving_host().derive();
+    assert_eq!(
+        host.vllm_internal_metrics.kv_cache_usage_peak,
+        Some(SERVING.kv_usage)
+    );
+}
+
+#[test]
+fn another_tenant_and_the_drivers_share_are_lines_of_their_own() {
+    let profile = two_gpus().derive();
+    let b = &profile.memory_breakdown;
+    let t = &GPU;
+    let own = t.reserved + t.runtime + t.weights + t.kv_pool + t.graphs + t.activations;
+    near(
+        "peak",
+        b.total_measured_bytes.unwrap() as i64,
+        2 * own + t.tenant,
+        0,
+    );
+    near("tenant", bytes(b, Component::Baseline), t.tenant, MIB);
+    near(
+        "reserved",
+        bytes(b, Component::DriverReserved),
+        2 * t.reserved,
+        0,
+    );
+    near("runtime", bytes(b, Component::Runtime), 2 * t.runtime, 0);
+    near(
+        "weights",
+        bytes(b, Component::ModelWeights),
+        2 * t.weights,
+        16 * MIB,
+    );
+    near("kv", bytes(b, Component::KvCache), 2 * t.kv_pool, 16 * MIB);
+    near(
+        "activations",
+        bytes(b, Component::Activations),
+        2 * t.activations,
+        16 * MIB,
+    );
+    assert!(codes(&profile).contains(&"gpu_shared"));
+    assert!(!codes(&profile).contains(&"other_process_entered"));
+    assert!(
+        !codes(&profile).contains(&"witnesses_disagree"),
+        "the pool is named before it is allocated: {:#?}",
+        profile.findings
+    );
+    let gpus = &profile.detailed_gpu_metrics.as_ref().unwrap().gpus;
+    assert_eq!(gpus.len(), 2);
+    assert_eq!(gpus[0].processes.len(), 2);
+    let free = gpus[1].vram_free_mb.unwrap();
+    let truth = (81_559 * MIB - own) as f64 / MIB as f64;
+    assert!((free - truth).abs() < 1.0, "{free} {truth}");
+    assert_eq!(
+        profile
+            .memory_timeline
+            .extended
+            .as_ref()
+            .unwrap()
+            .temperature
+            .as_ref()
+            .unwrap()
+            .max_c,
+        56.0
+    );
+}
+
+#[test]
+fn findings_tell_what_spoils_the_figures() {
+    let with = |change: &dyn Fn(&mut Built)| {
+        let mut built = two_gpus();
+        change(&mut built);
+        built.derive()
+    };
+    let has = |code: &str, profile: &Profile| {
+        assert!(
+            codes(profile).contains(&code),
+            "{code} is not in {:?}",
+            codes(profile)
+        );
+    };
+    has(
+        "sampler_gap",
+        &with(&|b| b.capture.sampling.longest_gap_ns = 2_100_000_000),
+    );
+    has(
+        "simulated_gpu",
+        &with(&|b| b.capture.backend.simulated = true),
+    );
+    assert!(
+        with(&|b| b.capture.backend.simulated = true)
+            .metadata
+            .simulated
+    );
+    has(
+        "interrupted",
+        &with(&|b| b.capture.end = RunEnd::Interrupted),
+    );
+    has(
+        "bench_failed",
+        &with(&|b| b.capture.end = RunEnd::BenchFailed("the bench exited with 1".into())),
+    );
+    has(
+        "other_process_entered",
+        &with(&|b| {
+            for s in b
+                .samples
+                .iter_mut()
+                .filter(|s| s.device == 1 && s.at_ns > 20_000 * MS)
+            {
+                if let Some(list) = &mut s.processes {
+                    list.push(process(31_337, GIB, false));
+                }
+            }
+        }),
+    );
+    let oom = with(&|b| {
+        b.capture.events.push(ContainerEvent {
+            at_ns: 20_000 * MS,
+            action: "oom".into(),
+            ..Default::default()
+        });
+        b.capture.container_end = Some(ContainerState {
+            status: "exited".into(),
+            exit_code: Some(137),
+            oom_killed: true,
+            ..Default::default()
+        });
+        b.capture.end = RunEnd::ContainerLost("the container exited with code 137".into());
+    });
+    has("oom", &oom);
+    let message = &oom
+        .findings
+        .iter()
+        .find(|f| f.code == "oom")
+        .unwrap()
+        .message;
+    assert!(message.contains("bench"), "tells the phase: {message}");
+    has("no_samples", &Built::default().derive());
+    let severities: Vec<_> = oom.findings.iter().map(|f| f.severity).collect();
+    assert!(
+        severities.is_sorted_by(|a, b| a >= b),
+        "worst first: {severities:?}"
+    );
+}
+
+#[test]
+fn a_calm_run_has_no_warnings() {
+    let profile = serving_host().derive();
+    let mut quiet = serving_host();
+    quiet
+        .capture
+        .gauges
+        .iter_mut()
+        .for_each(|g| g.preemptions = Some(0));
+    let calm = quiet.derive();
+    let rest: Vec<&str> = codes(&calm)
+        .into_iter()
+        .filter(|c| !["simulated_engine", "startup_not_observed"].contains(c))
+        .collect();
+    assert!(rest.is_empty(), "{rest:?}");
+    assert!(codes(&profile).len() > codes(&calm).len());
+}
+
+/// As the NVML backend stamps: each device with its own reading of the clock.
+fn stamped_one_by_one(mut built: Built) -> Built {
+    for s in &mut built.samples {
+        s.at_ns += i64::from(s.device) * 123_413;
+    }
+    built
+}
+
+#[test]
+fn devices_read_one_after_the_other_make_one_timeline() {
+    let together = two_gpus().derive();
+    let apart = stamped_one_by_one(two_gpus()).derive();
+    let (a, b) = (&together.memory_timeline, &apart.memory_timeline);
+    assert_eq!(b.num_samples, 301);
+    assert_eq!(
+        (a.min_gb, a.median_gb, a.max_gb),
+        (b.min_gb, b.median_gb, b.max_gb)
+    );
+    assert_eq!(a.timeline.len(), b.timeline.len());
+    assert!(b.under_load.is_some());
+}
+
+#[test]
+fn a_device_that_is_lost_leaves_the_timeline_of_the_others_and_is_told() {
+    let mut built = stamped_one_by_one(two_gpus());
+    built.capture.sampling.last_error = Some("GPU 1: fell off the bus".into());
+    built
+        .samples
+        .retain(|s| s.device == 0 || s.at_ns < 20_000 * MS);
+    let profile = built.derive();
+    let t = &profile.memory_timeline;
+    assert_eq!(t.timeline.len(), 301);
+    assert_eq!(t.num_samples, 200);
+    let whole = two_gpus().derive().memory_timeline;
+    assert_eq!(t.min_gb, whole.min_gb, "one device is no low of the sum");
+    let lost = profile.findings.iter().find(|f| f.code == "device_lost");
+    let lost = lost.unwrap_or_else(|| panic!("not told: {:?}", codes(&profile)));
+    assert!(lost.message.contains("device 1"), "{}", lost.message);
+    assert_eq!(lost.quote.as_deref(), Some("GPU 1: fell off the bus"));
+}
+
+/// The second GPU and its rank taken out of [`two_gpus`], and the model's files put in; the log
+/// tells when the weights were loaded and not how many they are.
+fn one_gpu() -> Built {
+    let mut built = two_gpus();
+    built.samples.retain(|s| s.device == 0);
+    built.capture.devices.truncate(1);
+    built.capture.container.argv[4] = "1".into();
+    built.lines.retain(|l| !l.text.contains("Worker_TP1"));
+    for line in &mut built.lines {
+        line.text = line
+            .text
+            .replace("tensor_parallel_size=2", "tensor_parallel_size=1")
+            .replace("Model loading took 15.2500 GiB and", "Loading weights took");
+    }
+    let files = [
+        ("config.json", r#"{"torch_dtype": "bfloat16"}"#.to_owned()),
+        (
+            "model.safetensors.index.json",
+            format!(r#"{{"metadata": {{"total_size": {}}}}}"#, GPU.weights),
+        ),
+    ];
+    built.capture.model_files = files.map(|(k, v)| (k.to_owned(), v)).into();
+    built
+}
+
+fn calculated(profile: &Profile, component: Component) -> Vec<&Evidence> {
+    let calculated =
+        |e: &&Evidence| e.component == component && e.source == EvidenceSource::Architecture;
+    profile.evidence.iter().filter(calculated).collect()
+}
+
+#[test]
+fn a_checkpoint_tells_the_weights_as_they_were_loaded() {
+    let weights = |built: &Built| {
+        let profile = built.derive();
+        let claims = calculated(&profile, Component::ModelWeights);
+        claims.first().map(|e| (e.bytes as u64, e.quote.clone()))
+    };
+    let as_stored = one_gpu();
+    let (bytes, quote) = weights(&as_stored).unwrap();
+    assert_eq!(bytes, GPU.weights);
+    assert!(!quote.contains("loaded as"), "{quote}");
+    assert!(!codes(&as_stored.derive()).contains(&"witnesses_disagree"));
+
+    let mut widened = one_gpu();
+    widened.lines[0].text = widened.lines[0]
+        .text
+        .replace("torch.bfloat16", "torch.float32");
+    let (bytes, quote) = weights(&widened).unwrap();
+    assert_eq!(bytes, 2 * GPU.weights);
+    assert!(quote.contains("loaded as float32: times 4/2"), "{quote}");
+    assert!(
+        codes(&widened.derive()).contains(&"witnesses_disagree"),
+        "half of it was measured"
+    );
+
+    let mut quantized = one_gpu();
+    quantized.lines[0].text = quantized.lines[0]
+        .text
+        .replace("quantization=None", "quantization=fp8");
+    assert_eq!(weights(&quantized), None);
+    // Nobody tells whether 32 bits were halved.
+    let mut halved = one_gpu();
+    halved.lines.remove(0);
+    halved
+        .capture
+        .model_files
+        .insert("config.json".into(), r#"{"dtype": "float32"}"#.into());
+    assert_eq!(weights(&halved), None);
+}
+
+#[test]
+fn an_engine_that_died_before_it_loaded_has_no_weights() {
+    let mut built = one_gpu();
+    built.capture.mode = Mode::Idle;
+    built.capture.end = RunEnd::BenchFailed("the bench ended with 1".into());
+    built.capture.marks = vec![mark(0, Phase::Baseline, None)];
+    built.capture.probes.clear();
+    built.lines.retain(|l| l.at_ns < 3_950 * MS);
+    for line in &mut built.lines {
+        line.source = LineSource::Exec(0);
+    }
+    let exec = &mut built.capture.execs[0];
+    exec.started_at_ns = 2_500 * MS;
+    exec.ended_at_ns = 3_950 * MS;
+    exec.end = ExecEnd::Exited(1);
+    exec.result = None;
+    let profile = built.derive();
+    assert_eq!(profile.memory_breakdown.model_weights_gb, None);
+    assert!(calculated(&profile, Component::ModelWeights).is_empty());
+}
+
+#[test]
+fn a_checkpoint_that_is_far_from_what_was_measured_is_told() {
+    let mut built = one_gpu();
+    built.capture.model_files.insert(
+        "model.safetensors.index.json".into(),
+        format!(r#"{{"metadata": {{"total_size": {GIB}}}}}"#),
+    );
+    let profile = built.derive();
+    let told = profile
+        .findings
+        .iter()
+        .find(|f| f.code == "witnesses_disagree");
+    let told = told.unwrap_or_else(|| panic!("not told: {:?}", codes(&profile)));
+    assert!(told.message.contains("model weights"), "{}", told.message);
+}
+
+/// [`two_gpus`] as the last two of four: the first two are given to the container and hold nothing
+/// of the engine.
+fn four_gpus(visible: Option<&str>, processes: bool) -> Built {
+    let mut built = two_gpus();
+    for s in &mut built.samples {
+        s.device += 2;
+        if !processes {
+            s.processes = None;
+        }
+    }
+    let idle = built.samples.clone().into_iter().filter(|s| s.device == 2);
+    let idle: Vec<MemorySample> = idle
+        .flat_map(|s| [0, 1].map(|device| (device, s.at_ns)))
+        .map(|(device, at_ns)| MemorySample {
+            at_ns,
+            device,
+            used_bytes: 4 * MIB,
+            ..Default::default()
+        })
+        .collect();
+    built.samples.extend(idle);
+    let device = built.capture.devices[0].clone();
+    built.capture.devices = (0..4)
+        .map(|index| DeviceFacts {
+            index,
+            id: format!("GPU-{index}{index}{index}"),
+            ..device.clone()
+        })
+        .collect();
+    let variable = visible.map(|v| ("CUDA_VISIBLE_DEVICES".to_owned(), v.to_owned()));
+    built.capture.container.env.extend(variable);
+    built
+}
+
+/// Devices on which the engine's word for its weights is used, and on which it is only kept.
+fn weights_by_log(profile: &Profile) -> (Vec<u32>, Vec<u32>) {
+    let all = profile.evidence.iter().filter(|e| {
+        e.component == Component::ModelWeights && e.source == EvidenceSource::EngineLog
+    });
+    let (used, kept): (Vec<&Evidence>, Vec<&Evidence>) = all.partition(|e| e.used);
+    let ids = |list: Vec<&Evidence>| list.iter().map(|e| e.gpu_id).collect();
+    (ids(used), ids(kept))
+}
+
+#[test]
+fn ranks_belong_to_the_devices_that_the_container_shows_them() {
+    for (visible, processes) in [
+        (Some("2,3"), false),
+        (Some("GPU-222,GPU-333"), false),
+        (None, true),
+    ] {
+        let profile = four_gpus(visible, processes).derive();
+        assert_eq!(
+            weights_by_log(&profile),
+            (vec![2, 3], vec![]),
+            "{visible:?}"
+        );
+        assert!(!codes(&profile).contains(&"ranks_not_mapped"));
+        assert!(!codes(&profile).contains(&"witnesses_disagree"));
+        let b = &profile.memory_breakdown;
+        near(
+            "kv",
+            bytes(b, Component::KvCache),
+            2 * GPU.kv_pool,
+            16 * MIB,
+        );
+    }
+    let swapped = four_gpus(Some("3,2"), false).derive();
+    assert_eq!(weights_by_log(&swapped), (vec![2, 3], vec![]));
+}
+
+#[test]
+fn figures_of_ranks_that_nobody_places_are_kept_and_not_used() {
+    let profile = four_gpus(None, false).derive();
+    assert_eq!(weights_by_log(&profile), (vec![], vec![0, 1]));
+    assert!(codes(&profile).contains(&"ranks_not_mapped"));
+    assert!(!codes(&profile).contains(&"witnesses_disagree"));
+    let b = &profile.memory_breakdown;
+    assert_eq!(b.confidence_levels.weights.0, "medium_measured_delta");
+    near(
+        "weights as measured",
+        bytes(b, Component::ModelWeights),
+        2 * GPU.weights,
+        16 * MIB,
+    );
+    // Attached to, nothing is measured either, and the engine did say it.
+    let mut attached = four_gpus(None, false);
+    attached.capture.mode = Mode::Serving;
+    let why = &attached.derive().unknown["memory_breakdown.model_weights_gb"];
+    assert!(why.starts_with("which device holds which rank"), "{why}");
+}
+
+#[test]
+fn a_checkpoint_lies_on_the_one_device_that_is_used() {
+    let mut built = one_gpu();
+    let mut device = built.capture.devices[0].clone();
+    device.index = 1;
+    built.capture.devices.push(device);
+    let twins: Vec<MemorySample> = built
+        .samples
+        .iter()
+        .map(|s| MemorySample {
+            at_ns: s.at_ns,
+            device: 1,
+            ..Default::default()
+        })
+        .collect();
+    built.samples.extend(twins);
+    let profile = built.derive();
+    let claims = calculated(&profile, Component::ModelWeights);
+    assert_eq!(claims.iter().map(|e| e.gpu_id).collect::<Vec<_>>(), [0]);
+}
+
+#[test]
+fn a_short_load_has_no_trend() {
+    let shape = |every: i64, until_ms: i64| {
+        let mut built = serving_host();
+        let growing = Track::from(GIB).ramp(3_400, 8_600, 2 * GIB);
+        built.samples = cgroup(10_000, every, &growing, &Track::from(0), None);
+        built.capture.execs[0].ended_at_ns = until_ms * MS;
+        let profile = built.derive();
+        let load = profile.memory_timeline.under_load.clone().unwrap();
+        let why = profile.unknown.get("memory_timeline.under_load.shape");
+        assert_eq!(load.shape.is_none(), why.is_some());
+        load.shape
+    };
+    assert_eq!(shape(100, 8_690), Some(Shape::Growing));
+    assert_eq!(shape(1_000, 8_690), None, "five samples");
+    assert_eq!(shape(100, 6_000), None, "2.6 s");
+}
+
+#[test]
+fn what_is_given_back_after_the_load_did_not_grow() {
+    let shape = |after: u64| {
+        let mut built = serving_host();
+        let load = Track::from(GIB)
+            .ramp(3_400, 8_600, 2 * GIB)
+            .step(8_750, after);
+        built.samples = cgroup(10_000, 100, &load, &Track::from(0), None);
+        built.derive().memory_timeline.under_load.unwrap().shape
+    };
+    assert_eq!(shape(2 * GIB), Some(Shape::Growing));
+    assert_eq!(shape(GIB + 8 * MIB), Some(Shape::Varying));
+}
+
+#[test]
+fn without_a_load_nothing_is_said_of_one() {
+    for built in [watched(serving_host()), watched(two_gpus())] {
+        let highest = |samples: &[MemorySample], device| {
+            let of = samples.iter().filter(|s| s.device == device);
+            let used = of.map(|s| s.used_bytes + s.reserved_bytes.unwrap_or(0));
+            used.max().unwrap_or(0)
+        };
+        let profile = built.derive();
+        let (b, m) = (&profile.memory_breakdown, &profile.memory_measurements);
+        let all = highest(&built.samples, 0) + highest(&built.samples, 1);
+        assert_eq!(b.total_measured_bytes, Some(all), "the highest watched");
+        assert!(m.peak.is_some() && m.memory_increase_gb.is_some());
+        assert_eq!(b.activations_gb, None);
+        let why = &profile.unknown["memory_breakdown.activations_gb"];
+        assert!(why.contains("no load of ours"), "{why}");
+        assert!(m.post_warmup.is_none() && profile.memory_timeline.under_load.is_none());
+        let load = [Component::Activations, Component::WarmupGrowth];
+        let claimed = profile
+            .evidence
+            .iter()
+            .find(|e| load.contains(&e.component));
+        assert_eq!(claimed, None);
+    }
+}
+
+#[test]
+fn a_run_that_ended_before_its_load_has_no_peak() {
+    for built in [never_began(serving_host()), never_began(two_gpus())] {
+        let profile = built.derive();
+        let m = &profile.memory_measurements;
+        assert!(m.peak.is_none() && m.memory_increase_gb.is_none());
+        assert!(m.baseline.is_some() && profile.memory_timeline.max_gb.is_some());
+        assert_eq!(profile.memory_breakdown.total_measured_bytes, None);
+        let why = &profile.unknown["memory_measurements.peak"];
+        assert!(why.contains("interrupted"), "{why}");
+    }
+}
+
+#[test]
+fn a_bench_that_never_measured_shows_no_activations() {
+    let mut built = two_gpus();
+    built.capture.marks.retain(|m| m.phase != Phase::Bench);
+    let profile = built.derive();
+    assert!(profile.memory_measurements.peak.is_some());
+    assert_eq!(profile.memory_breakdown.activations_gb, None);
+    for path in [
+        "memory_breakdown.activations_gb",
+        "memory_timeline.under_load",
+    ] {
+        let why = &profile.unknown[path];
+        assert!(why.contains("did not tell when its measured part"), "{why}");
+    }
+}
+
+#[test]
+fn requests_that_fail_are_told() {
+    let told = |completed: u64, failed: u64| {
+        let mut built = serving_host();
+        let exec = &mut built.capture.execs[0];
+        let result = exec.result.as_deref().unwrap();
+        let mut result: serde_json::Value = serde_json::from_str(result).unwrap();
+        result["completed"] = completed.into();
+        result["failed"] = failed.into();
+        exec.result = Some(result.to_string());
+        let profile = built.derive();
+        assert!(profile.latency_stats.is_some(), "given all the same");
+        let finding = profile
+            .findings
+            .into_iter()
+            .find(|f| f.code == "requests_failed");
+        finding.map(|f| (f.severity, f.message))
+    };
+    assert_eq!(told(40, 0), None);
+    assert_eq!(told(199, 1).unwrap().0, Severity::Warning);
+    let (severity, message) = told(2, 38).unwrap();
+    assert_eq!(severity, Severity::Error);
+    assert!(message.contains("38 of 40 requests"), "{message}");
+}

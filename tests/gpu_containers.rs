@@ -1,0 +1,245 @@
+//! Whose memory a GPU holds, end to end: containers of the reference engine, a process of the
+//! host, and the stand-in NVML that says where they are.
+
+#[macro_use]
+mod common;
+#[path = "common/stage.rs"]
+mod stage;
+
+use common::docker;
+use common::e2e::{Engine, Live, plimsoll};
+use plimsoll::capture::{DeviceFacts, DeviceKind};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+const MIB: u64 = 1 << 20;
+
+const GPUS: &str = "\
+gpu GPU-00000000-aaaa-0000-0000-000000000000 81559 551 NVIDIA H100 80GB HBM3
+gpu GPU-11111111-bbbb-1111-1111-111111111111 24564 364 NVIDIA GeForce RTX 4090
+at 0 gpu 0 used=70000 power=690000 temp=66 util=100
+at 0 gpu 1 used=12 power=22000 temp=40 util=0
+";
+
+/// A process of the host, ended when dropped.
+struct Neighbour(Child);
+
+impl Neighbour {
+    fn start() -> Neighbour {
+        let mut sleep = Command::new("sleep");
+        Neighbour(sleep.arg("300").stdin(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Neighbour {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn serving(what: &str) -> Engine {
+    let sizes = [
+        "--weights",
+        "64MiB",
+        "--kv-pool",
+        "32MiB",
+        "--activation",
+        "8MiB",
+    ];
+    Engine::serving(what, &[], &sizes)
+}
+
+fn pid_of(engine: &Engine) -> String {
+    docker(&["inspect", "-f", "{{.State.Pid}}", &engine.id]).unwrap()
+}
+
+fn command(args: &[&str], scenario: &Path) -> Command {
+    let mut command = plimsoll(args);
+    command
+        .arg("--nvml-lib")
+        .arg(stage::library())
+        .env(stage::SCENARIO_VARIABLE, scenario);
+    command
+}
+
+fn written(dir: &tempfile::TempDir, scenario: &str) -> PathBuf {
+    let path = dir.path().join("scenario");
+    std::fs::write(&path, scenario).unwrap();
+    path
+}
+
+#[test]
+fn two_containers_and_a_process_of_the_host_are_told_apart() {
+    needs!(Docker, ReferenceEngine);
+    let (one, two, neighbour) = (
+        serving("tenant-one"),
+        serving("tenant-two"),
+        Neighbour::start(),
+    );
+    let dir = tempfile::tempdir().unwrap();
+    let scenario = written(
+        &dir,
+        &format!(
+            "{GPUS}at 0 proc 0 {} 40000 both\nat 0 proc 0 {} 20000\nat 0 proc 0 {} 500\nat 0 proc 1 {} 7\n",
+            pid_of(&one),
+            pid_of(&two),
+            neighbour.0.id(),
+            pid_of(&two),
+        ),
+    );
+    let ended = Live::start(command(&["top", "--once", "--json"], &scenario))
+        .end()
+        .expect(0);
+    let look: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let held = |gpu: usize, id: Option<&str>| {
+        let tenants = look["gpus"][gpu]["tenants"].as_array().unwrap();
+        let of = tenants.iter().find(|t| t["container_id"].as_str() == id);
+        of.map(|t| {
+            (
+                t["used_bytes"].as_u64().unwrap() / MIB,
+                t["container_name"].clone(),
+            )
+        })
+    };
+    assert_eq!(
+        held(0, Some(&one.id)),
+        Some((40000, one.name.clone().into()))
+    );
+    assert_eq!(
+        held(0, Some(&two.id)),
+        Some((20000, two.name.clone().into()))
+    );
+    assert_eq!(held(0, None), Some((500, Value::Null)), "the host's own");
+    assert_eq!(look["gpus"][0]["unattributed_bytes"], (70000 - 60500) * MIB);
+    assert_eq!(held(1, Some(&one.id)), None);
+    assert_eq!(held(1, Some(&two.id)), Some((7, two.name.clone().into())));
+    let known = look["containers"].as_array().unwrap();
+    for engine in [&one, &two] {
+        let seen = known
+            .iter()
+            .find(|c| c["id"] == engine.id.as_str())
+            .unwrap();
+        assert_eq!(
+            (&seen["engine"], &seen["simulated"]),
+            (&"reference".into(), &true.into())
+        );
+        assert!(seen["host_bytes"].as_u64().unwrap() > 90 * MIB, "{seen}");
+        assert_eq!(seen["requests_running"], 0);
+    }
+}
+
+/// Profiles a serving engine for two seconds and returns the document.
+fn profile(engine: &Engine, scenario: &Path, extra: &[&str]) -> Value {
+    let dir = tempfile::tempdir().unwrap();
+    let results = dir.path().to_str().unwrap();
+    let mut args = vec![
+        "profile",
+        &engine.name,
+        "--bench",
+        "none",
+        "--duration",
+        "2s",
+    ];
+    args.extend(["--baseline", "1s", "--json", "--results-dir", results]);
+    args.extend(extra);
+    let ended = Live::start(command(&args, scenario)).end().expect(0);
+    serde_json::from_str(&ended.stdout).unwrap()
+}
+
+#[test]
+fn a_profile_on_a_gpu_names_its_container() {
+    needs!(Docker, ReferenceEngine);
+    let (ours, other, neighbour) = (
+        serving("gpu-ours"),
+        serving("gpu-other"),
+        Neighbour::start(),
+    );
+    let dir = tempfile::tempdir().unwrap();
+    let scenario = written(
+        &dir,
+        &format!(
+            "{GPUS}at 0 proc 0 {} 40000\nat 0 proc 0 {} 20000\nat 0 proc 0 {} 500\nat 1500 xid 0 31\n",
+            pid_of(&ours),
+            pid_of(&other),
+            neighbour.0.id(),
+        ),
+    );
+    let document = profile(&ours, &scenario, &[]);
+    let backend = &document["metadata"]["memory_backend"];
+    assert_eq!(
+        (&backend["name"], &backend["simulated"]),
+        (&"nvml".into(), &true.into())
+    );
+    let gpu = &document["detailed_gpu_metrics"]["gpus"][0];
+    let processes = gpu["processes"].as_array().unwrap();
+    assert_eq!(processes.len(), 3, "{gpu}");
+    let of = |in_container: bool| {
+        let of = |p: &&Value| p["in_container"] == in_container;
+        processes.iter().filter(of).cloned().collect::<Vec<Value>>()
+    };
+    let mine = of(true);
+    assert_eq!(mine.len(), 1, "{gpu}");
+    assert_eq!(mine[0]["container_id"], ours.id.as_str());
+    assert_eq!(mine[0]["container_name"], ours.name.as_str());
+    assert_eq!(mine[0]["memory_usage"]["value"], 40000.0);
+    let mut theirs: Vec<_> = of(false)
+        .iter()
+        .map(|p| p["container_id"].clone())
+        .collect();
+    theirs.sort_by_key(Value::is_null);
+    assert_eq!(theirs, [Value::from(other.id.as_str()), Value::Null]);
+    assert_eq!(gpu["unattributed_mb"], 9500.0);
+    assert_eq!(gpu["power_watts"], 690.0);
+    // What happened to the GPU meanwhile is a finding.
+    let findings = document["findings"].as_array().unwrap();
+    let xid = findings.iter().find(|f| f["code"] == "gpu_xid").unwrap();
+    assert!(xid["message"].as_str().unwrap().contains("Xid 31"), "{xid}");
+    let power = &document["memory_timeline"]["extended"]["power"]["mean_w"];
+    assert!((685.0..695.0).contains(&power.as_f64().unwrap()), "{power}");
+}
+
+#[test]
+fn a_profile_can_be_taken_on_a_recorded_session() {
+    needs!(Docker, ReferenceEngine);
+    let engine = serving("gpu-replay");
+    let dir = tempfile::tempdir().unwrap();
+    let session = dir.path().join("session.jsonl");
+    let device = DeviceFacts {
+        kind: DeviceKind::Gpu,
+        id: "GPU-1".into(),
+        name: "NVIDIA H100".into(),
+        total_bytes: Some(80 << 30),
+        ..DeviceFacts::default()
+    };
+    let mut text = serde_json::json!({
+        "plimsoll_recording": 1, "plimsoll_version": "0.1.0", "wall_start_ns": 0, "interval_ns": 100_000_000,
+        "backend": {"name": "nvml", "version": "570.1", "simulated": false, "reason": "the host has 1 GPU"},
+        "devices": [device],
+    })
+    .to_string();
+    for tick in 0..600u64 {
+        let used = if (10..12).contains(&(tick % 20)) {
+            70
+        } else {
+            50
+        };
+        let at = tick * 100_000_000;
+        text += &format!(
+            "\n{{\"at_ns\":{at},\"device\":0,\"used_bytes\":{}}}",
+            used * (1u64 << 30)
+        );
+    }
+    std::fs::write(&session, text).unwrap();
+    let choice = format!("replay:{}", session.display());
+    let document = profile(&engine, &session, &["--memory-backend", &choice]);
+    let backend = &document["metadata"]["memory_backend"];
+    assert_eq!(
+        (&backend["name"], &backend["simulated"]),
+        (&"replay".into(), &false.into())
+    );
+    assert_eq!(backend["version"], "nvml 570.1");
+    assert_eq!(document["memory_breakdown"]["total_measured_gb"], 70.0);
+    assert_eq!(document["gpu_info"]["num_gpus"], 1);
+}

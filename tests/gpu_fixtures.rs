@@ -1,0 +1,705 @@
+//! The readers of AMD's files and tools against recorded outputs of many releases, read by hand.
+//! The recordings lie outside the project (they are other people's); without them the test says
+//! so and passes. `PLIMSOLL_GPU_FIXTURES` names another place.
+
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+use plimsoll::telemetry::amd::fdinfo::Client;
+use plimsoll::telemetry::amd::hwmon::SensorFiles;
+use plimsoll::telemetry::amd::kfd::{Node, nodes_of};
+use plimsoll::telemetry::amd::smi::documents::documents;
+use plimsoll::telemetry::amd::smi::shapes::{Bare, bytes};
+use plimsoll::telemetry::amd::smi::{GpuReport, ToolProcess, amd_smi, rocm_smi};
+use std::path::{Path, PathBuf};
+
+#[path = "common/skip.rs"]
+mod skip;
+
+const MIB: u64 = 1 << 20;
+
+fn folder() -> Option<PathBuf> {
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/gpu/fixtures");
+    let named = std::env::var_os("PLIMSOLL_GPU_FIXTURES").map_or(beside, PathBuf::from);
+    named.is_dir().then_some(named)
+}
+
+/// What a recording is expected to say.
+enum Expect {
+    /// `amd-smi` says this.
+    Amd(Vec<GpuReport>),
+    /// `rocm-smi` says this.
+    Rocm(Vec<GpuReport>, Option<Vec<ToolProcess>>),
+    /// Neither reader makes anything of it.
+    Nothing,
+    /// Looked at by a test of its own.
+    Elsewhere,
+}
+use Expect::{Amd, Elsewhere, Nothing, Rocm};
+
+fn gpu(number: u32) -> GpuReport {
+    GpuReport {
+        gpu: number,
+        ..GpuReport::default()
+    }
+}
+
+fn process(pid: u32, name: Option<&str>, vram_bytes: Option<u64>) -> ToolProcess {
+    ToolProcess {
+        pid,
+        name: name.map(str::to_owned),
+        vram_bytes,
+        container: None,
+    }
+}
+
+fn named(number: u32, name: &str) -> GpuReport {
+    GpuReport {
+        name: Some(name.into()),
+        ..gpu(number)
+    }
+}
+
+/// GPU and MiB in use and in all.
+fn memory(number: u32, used: u64, total: u64) -> GpuReport {
+    GpuReport {
+        vram_used_bytes: Some(used * MIB),
+        vram_total_bytes: Some(total * MIB),
+        ..gpu(number)
+    }
+}
+
+/// Watts, °C of the hottest spot and the memory, percent busy, MHz, percent of memory traffic, MHz.
+fn monitor(number: u32, figures: [u32; 7]) -> GpuReport {
+    let [watts, hotspot, memory, busy, gfx, traffic, memory_mhz] = figures;
+    GpuReport {
+        power_mw: Some(watts * 1000),
+        hotspot_c: Some(hotspot),
+        memory_c: Some(memory),
+        busy_pct: Some(busy),
+        gfx_mhz: Some(gfx),
+        memory_busy_pct: Some(traffic),
+        memory_mhz: Some(memory_mhz),
+        ..gpu(number)
+    }
+}
+
+/// The two GPUs that AMD's own code was run over.
+fn shape_metric(number: u32) -> GpuReport {
+    let (used, hotspot, memory_c) = if number == 0 {
+        (121_344, 71, 58)
+    } else {
+        (284, 38, 30)
+    };
+    GpuReport {
+        hotspot_c: Some(hotspot),
+        memory_c: Some(memory_c),
+        ..with_gtt(memory(number, used, 196_592), used, 196_592)
+    }
+}
+
+fn with_gtt(report: GpuReport, used: u64, total: u64) -> GpuReport {
+    GpuReport {
+        gtt_used_bytes: Some(used * MIB),
+        gtt_total_bytes: Some(total * MIB),
+        ..report
+    }
+}
+
+fn shape_monitor(number: u32) -> GpuReport {
+    if number == 0 {
+        monitor(0, [542, 71, 58, 87, 2100, 41, 1300])
+    } else {
+        monitor(1, [141, 38, 30, 0, 132, 0, 900])
+    }
+}
+
+fn and(mut report: GpuReport, other: GpuReport) -> GpuReport {
+    report.fill(other);
+    report
+}
+
+fn running(number: u32, processes: Vec<ToolProcess>) -> GpuReport {
+    GpuReport {
+        processes: Some(processes),
+        ..gpu(number)
+    }
+}
+
+fn identity(number: u32, bdf: &str, uuid: &str, kfd_id: u64) -> GpuReport {
+    GpuReport {
+        bdf: Some(bdf.into()),
+        uuid: Some(uuid.into()),
+        kfd_id: Some(kfd_id),
+        ..gpu(number)
+    }
+}
+
+fn devices(report: GpuReport, render: u32, card: u32) -> GpuReport {
+    GpuReport {
+        render_minor: Some(render),
+        card: Some(card),
+        ..report
+    }
+}
+
+fn mi100(number: u32, bdf: &str, watts: u32, temperatures: [u32; 3]) -> GpuReport {
+    let [edge, hotspot, memory] = temperatures;
+    GpuReport {
+        bdf: Some(bdf.into()),
+        name: Some("Arcturus GL-XL [Instinct MI100]".into()),
+        vram_total_bytes: Some(34_342_961_152),
+        vram_used_bytes: Some(6_782_976),
+        gtt_total_bytes: Some(135_048_462_336),
+        gtt_used_bytes: Some(if number == 0 { 11_399_168 } else { 11_366_400 }),
+        edge_c: Some(edge),
+        ..monitor(number, [watts, hotspot, memory, 0, 300, 0, 1200])
+    }
+}
+
+fn navi22(gfx_mhz: u32, used: u64, gtt_used: u64) -> GpuReport {
+    GpuReport {
+        bdf: Some("0000:07:00.0".into()),
+        name: Some("Navi 22 [Radeon RX 6700/6700 XT / 6800M]".into()),
+        vram_total_bytes: Some(12_868_124_672),
+        vram_used_bytes: Some(used),
+        gtt_total_bytes: Some(16_792_432_640),
+        gtt_used_bytes: Some(gtt_used),
+        power_mw: None,
+        edge_c: Some(45),
+        ..monitor(0, [0, 47, 46, 0, gfx_mhz, 0, 96])
+    }
+}
+
+#[expect(clippy::too_many_lines, reason = "one line per recording")]
+fn expectation(file: &str) -> Option<Expect> {
+    let uuid = |last: u32| format!("00ff74a1-0000-1000-8000-{last:012}");
+    let shape_list = |n: u32| {
+        if n == 0 {
+            identity(0, "0000:05:00.0", &uuid(0), 18421)
+        } else {
+            identity(1, "0000:26:00.0", &uuid(1), 48116)
+        }
+    };
+    let shape_processes = || {
+        vec![
+            process(4242, Some("VLLM::EngineCore"), Some(127_205_904_384)),
+            process(4243, None, Some(0)),
+        ]
+    };
+    let redacted = "00ff0000-0000-1000-8000-000000000000";
+    Some(match file {
+        // Lists.
+        "amd-smi-26.x-02.txt" => Amd(vec![
+            devices(identity(0, "0000:83:00.0", redacted, 43855), 185, 57),
+            devices(identity(1, "0000:8b:00.0", redacted, 27976), 177, 49),
+        ]),
+        "amdsmi-shape-10.1-01.json" | "amdsmi-shape-10.1-02.csv" => {
+            Amd(vec![shape_list(0), shape_list(1)])
+        }
+        "amdsmi-shape-10.1-03.json" => Amd(vec![
+            devices(shape_list(0), 128, 0),
+            devices(shape_list(1), 136, 1),
+        ]),
+        // Static facts.
+        "amd-smi-26.x-04.json" => Amd(vec![named(0, "AMD Radeon RX 7900 XTX")]),
+        // Cut off by whoever pasted it; the address stands before the cut.
+        "amd-smi-26.x-05.txt" => Amd(vec![GpuReport {
+            bdf: Some("0000:03:00.0".into()),
+            ..named(0, "AMD Radeon RX 7800 XT")
+        }]),
+        "amdsmi-shape-10.1-16.json" => Amd(vec![
+            named(0, "AMD Instinct MI300X"),
+            named(1, "AMD Instinct MI300X"),
+        ]),
+        // Limits and clock levels are nothing that is asked for, but their GPUs are there.
+        "amd-smi-7.2.0-02.txt" | "amd-smi-6.x-02.txt" => Amd(vec![gpu(0)]),
+        "amd-smi-7.2.0-01.csv" => Amd(vec![gpu(0), gpu(1)]),
+        // Cut down to one key; see below.
+        "amd-smi-6.2-05.json" => Elsewhere,
+        // Metrics.
+        "amd-smi-6.1.0-01.json" => Amd(vec![GpuReport {
+            power_mw: Some(10_000),
+            ..gpu(0)
+        }]),
+        "amd-smi-6.2-04.txt" => Amd(vec![GpuReport {
+            busy_pct: Some(100),
+            memory_busy_pct: Some(0),
+            power_mw: Some(234_000),
+            gfx_mhz: Some(2102),
+            ..gpu(0)
+        }]),
+        "amd-smi-6.x-01.txt" => Amd(vec![GpuReport {
+            busy_pct: Some(42),
+            memory_busy_pct: Some(1),
+            ..gpu(0)
+        }]),
+        "amd-smi-7.2-dev-01.txt" => Amd(vec![gpu(0)]),
+        "amd-smi-26.x-06.json" => Amd(vec![memory(0, 2531, 196_288)]),
+        "amdsmi-shape-10.1-10.json" => Amd(vec![shape_metric(0), shape_metric(1)]),
+        "amdsmi-shape-10.1-11.txt" => Amd(vec![
+            with_gtt(memory(0, 121_344, 196_592), 121_344, 196_592),
+            with_gtt(memory(1, 284, 196_592), 284, 196_592),
+        ]),
+        // Monitors.
+        "amd-smi-6.1.0-02.txt" => Amd([
+            [171, 32, 33, 114, 283],
+            [175, 33, 34, 113, 283],
+            [177, 31, 33, 113, 283],
+            [172, 33, 32, 113, 283],
+            [178, 32, 32, 113, 284],
+            [176, 33, 35, 113, 283],
+            [176, 32, 32, 113, 283],
+            [175, 34, 32, 113, 283],
+        ]
+        .into_iter()
+        .zip(0..)
+        .map(|([watts, hot, mem, mhz, used], n)| {
+            and(
+                monitor(n, [watts, hot, mem, 0, mhz, 0, 900]),
+                memory(n, used.into(), 196_300),
+            )
+        })
+        .collect()),
+        "amd-smi-6.2-02.txt" => Amd([
+            [182, 42, 41, 83, 1613, 0, 1230],
+            [143, 40, 39, 13, 358, 0, 1173],
+            [117, 41, 40, 0, 120, 0, 900],
+            [116, 40, 38, 1, 134, 0, 913],
+            [118, 42, 40, 0, 120, 0, 900],
+            [118, 39, 38, 0, 120, 0, 900],
+            [116, 41, 41, 0, 120, 0, 900],
+            [118, 40, 37, 0, 120, 0, 900],
+        ]
+        .into_iter()
+        .zip(0..)
+        .map(|(figures, n)| monitor(n, figures))
+        .collect()),
+        "amd-smi-6.2.0-02.txt" => Amd(vec![GpuReport {
+            // 1.1 GB, as the table has it.
+            processes: Some(vec![process(1_564_865, Some("rvs"), Some(1_181_116_006))]),
+            ..and(
+                monitor(0, [199, 103, 84, 99, 1920, 31, 1000]),
+                memory(0, 1235, 16_335),
+            )
+        }]),
+        "amd-smi-6.4-01.txt" => Amd(vec![and(
+            monitor(0, [8, 28, 32, 0, 0, 0, 96]),
+            memory(0, 16, 30_679),
+        )]),
+        "amd-smi-6.4.1-01.txt" => Amd(vec![memory(0, 174, 16_185), memory(1, 78, 425)]),
+        "amdsmi-shape-10.1-04.json" | "amdsmi-shape-10.1-05.csv" => Amd(vec![
+            and(shape_monitor(0), memory(0, 121_344, 196_592)),
+            and(shape_monitor(1), memory(1, 284, 196_592)),
+        ]),
+        "amdsmi-shape-10.1-07.json" => {
+            // In GB to one place: 118.5 and 0.3 of 192.
+            let gb = |number, tenths: u64| GpuReport {
+                vram_used_bytes: Some((tenths * 1024 * MIB + 5) / 10),
+                vram_total_bytes: Some(192 * 1024 * MIB),
+                memory_mhz: None,
+                ..shape_monitor(number)
+            };
+            Amd(vec![
+                GpuReport {
+                    processes: Some(shape_processes()),
+                    ..gb(0, 1185)
+                },
+                GpuReport {
+                    processes: Some(vec![]),
+                    ..gb(1, 3)
+                },
+            ])
+        }
+        "amdsmi-shape-10.1-08.txt" => {
+            let watts = |number, watts: u32, used| GpuReport {
+                power_mw: Some(watts * 1000),
+                ..memory(number, used, 196_592)
+            };
+            Amd(vec![watts(0, 542, 121_344), watts(1, 141, 284)])
+        }
+        // Processes.
+        "amd-smi-6.2-01.csv" => Amd([
+            (207_590, 7_889_485_824),
+            (207_591, 7_923_122_176),
+            (207_589, 7_889_575_936),
+            (207_588, 7_822_258_176),
+            (207_595, 7_889_514_496),
+            (207_590, 7_822_381_056),
+            (207_597, 7_923_064_832),
+            (207_593, 7_889_465_344),
+        ]
+        .into_iter()
+        .zip(0..)
+        .map(|((pid, bytes), n)| {
+            running(n, vec![process(pid, Some("pt_main_thread"), Some(bytes))])
+        })
+        .collect()),
+        "amd-smi-6.2.0-01.json" => Amd(vec![running(
+            0,
+            vec![
+                process(420_157, Some("TransferBench"), Some(0)),
+                process(420_315, Some("rvs"), Some(0)),
+            ],
+        )]),
+        // Asked twice, the second time as root, who is told the name: 10.1 GB.
+        "amd-smi-6.2.0-03.txt" => Amd(vec![running(
+            0,
+            vec![process(
+                1_693_982,
+                Some("TransferBench"),
+                Some(10_844_792_422),
+            )],
+        )]),
+        "amd-smi-26.x-07.json" => Amd(vec![running(
+            0,
+            vec![process(28_389, Some("llama-server"), Some(2_353_860_608))],
+        )]),
+        "amdsmi-shape-10.1-12.json" | "amdsmi-shape-10.1-13.csv" => {
+            Amd(vec![running(0, shape_processes()), running(1, vec![])])
+        }
+        "amdsmi-shape-10.1-14.json" => Amd(vec![running(0, vec![]), running(1, vec![])]),
+        // Nothing was said: a banner, an error, pictures for people.
+        "amd-smi-7.1.1-01.txt"
+        | "amd-smi-10.1-nodriver-01.txt"
+        | "amd-smi-7.0.0-01.txt"
+        | "rocm-smi-6.1.2-nolib-01.txt"
+        | "rocm-smi-6.x-03.txt"
+        | "rocm-smi-5.7.1-03.txt"
+        | "rocm-smi-7.1.1-01.txt"
+        | "rocm-smi-6.4.2-01.txt" => Nothing,
+        // The output of another tool.
+        "amdgpu_top-docs-01.json" | "amdgpu_top-docs-02.json" => Nothing,
+        "rocm-smi-1.4.1-01.json" => {
+            let idle = |number| GpuReport {
+                memory_busy_pct: Some(0),
+                ..gpu(number)
+            };
+            Rocm(vec![idle(0), idle(1)], None)
+        }
+        "rocm-smi-4.0x-02.json" => Rocm(
+            vec![GpuReport {
+                bdf: Some("0000:63:00.0".into()),
+                uuid: Some("REDACTED".into()),
+                name: Some("Radeon Instinct MI50 32GB".into()),
+                vram_total_bytes: Some(34_342_961_152),
+                vram_used_bytes: Some(10_850_304),
+                gtt_total_bytes: Some(54_974_742_528),
+                gtt_used_bytes: Some(11_591_680),
+                edge_c: Some(36),
+                ..monitor(0, [26, 38, 35, 0, 1725, 0, 1000])
+            }],
+            None,
+        ),
+        "rocm-smi-5.7.1-01.json" => Rocm(
+            vec![
+                mi100(0, "0000:1e:00.0", 39, [31, 34, 30]),
+                mi100(1, "0000:22:00.0", 37, [30, 33, 38]),
+                mi100(2, "0000:3f:00.0", 35, [31, 34, 31]),
+                mi100(3, "0000:43:00.0", 39, [33, 35, 36]),
+                mi100(4, "0000:46:00.0", 39, [32, 34, 38]),
+                mi100(5, "0000:49:00.0", 40, [33, 35, 38]),
+            ],
+            Some(vec![process(104_225, Some("mlir-cpu-runner"), Some(0))]),
+        ),
+        // Its power is `N/A (Secondary die)`.
+        "rocm-smi-6.0.2-02.json" => Rocm(vec![navi22(500, 1_572_757_504, 242_049_024)], None),
+        "rocm-smi-6.1.2-01.json" => Rocm(
+            vec![GpuReport {
+                power_mw: Some(6000),
+                kfd_id: Some(55069),
+                ..navi22(0, 1_572_745_216, 242_036_736)
+            }],
+            None,
+        ),
+        "rocm-smi-6.x-01.json" => Rocm(
+            vec![GpuReport {
+                vram_total_bytes: Some(205_822_885_888),
+                vram_used_bytes: Some(2_654_650_368),
+                ..gpu(0)
+            }],
+            None,
+        ),
+        "rocm-smi-6.x-02.json" => Rocm(
+            vec![],
+            Some(vec![process(
+                28_389,
+                Some("llama-server"),
+                Some(2_353_860_608),
+            )]),
+        ),
+        "rocm-smi-7.x-02.csv" => Rocm(
+            vec![GpuReport {
+                name: Some("Radeon RX 7900 XT".into()),
+                kfd_id: Some(26967),
+                vram_total_bytes: Some(21_458_059_264),
+                vram_used_bytes: Some(27_856_896),
+                busy_pct: Some(0),
+                ..gpu(0)
+            }],
+            None,
+        ),
+        "amd-smi-26.2.0-01.txt"
+        | "amdgpu-fdinfo-01.txt"
+        | "amdgpu-hwmon-tree-rx580-01.txt"
+        | "kfd-topology-topo-mi210-xgmi-pcie.txt"
+        | "kfd-topology-topo-mi300-cpx.txt"
+        | "kfd-topology-topology-parsing.txt" => Elsewhere,
+        _ => return None,
+    })
+}
+
+#[test]
+fn every_recording_of_amd_says_what_it_says() {
+    let Some(folder) = folder() else {
+        return skip::skip(
+            "every_recording_of_amd_says_what_it_says",
+            "no GPU recordings beside the project (PLIMSOLL_GPU_FIXTURES names another place)",
+        );
+    };
+    let mut names: Vec<String> = std::fs::read_dir(&folder)
+        .unwrap()
+        .map(|e| e.unwrap().file_name().to_string_lossy().into_owned())
+        .filter(|n| {
+            ["amd", "rocm", "kfd"]
+                .iter()
+                .any(|prefix| n.starts_with(prefix))
+        })
+        .collect();
+    names.sort();
+    let (mut read, mut unknown, mut wrong) = (0, Vec::new(), Vec::new());
+    for name in &names {
+        let text = std::fs::read_to_string(folder.join(name)).unwrap();
+        let Some(expected) = expectation(name) else {
+            unknown.push(name);
+            continue;
+        };
+        read += 1;
+        let (amd, rocm) = (amd_smi::parse(&text), rocm_smi::parse(&text));
+        let complaint = match expected {
+            Amd(expected) if expected != amd => Some(format!("{amd:#?}\n expected {expected:#?}")),
+            Rocm(gpus, processes) if (&gpus, &processes) != (&rocm.gpus, &rocm.processes) => {
+                Some(format!("{rocm:#?}\n expected {gpus:#?} {processes:#?}"))
+            }
+            Nothing if !amd.is_empty() || rocm != rocm_smi::RocmReport::default() => {
+                Some(format!("nothing expected, and not {amd:#?} {rocm:#?}"))
+            }
+            _ => None,
+        };
+        if let Some(complaint) = complaint {
+            wrong.push(format!("{name}: {complaint}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+    println!("{read} recordings of AMD read");
+    assert!(unknown.is_empty(), "not looked at: {unknown:?}");
+    assert!(read > 50, "{read}");
+}
+
+fn recording(name: &str) -> Option<String> {
+    let text = std::fs::read_to_string(folder()?.join(name)).ok();
+    if text.is_none() {
+        skip::skip(
+            std::thread::current()
+                .name()
+                .unwrap_or("a test of recordings"),
+            &format!("no recording {name}"),
+        );
+    }
+    text
+}
+
+#[test]
+fn memory_of_a_static_document_cut_to_one_key() {
+    let Some(text) = recording("amd-smi-6.2-05.json") else {
+        return;
+    };
+    assert!(amd_smi::parse(&text).is_empty(), "it names no GPU");
+    let document = &documents(&text)[0];
+    assert!(document.whole);
+    assert_eq!(
+        bytes(&document.value["size"], Bare::Mebibytes),
+        Some(196_592 * MIB)
+    );
+}
+
+#[test]
+fn the_columns_of_a_watching_tool_are_known() {
+    let Some(text) = recording("amd-smi-26.2.0-01.txt") else {
+        return;
+    };
+    assert!(amd_smi::parse(&text).is_empty(), "a program, no output");
+    let start = text.find("header = [").unwrap() + "header = [".len();
+    let end = start + text[start..].find(']').unwrap();
+    let columns: Vec<&str> = text[start..end]
+        .split(',')
+        .map(|c| c.trim().trim_matches('"'))
+        .filter(|c| !c.is_empty())
+        .collect();
+    // Each column's value is its place; only the GPU and what is no figure differ.
+    let values: Vec<String> = columns
+        .iter()
+        .enumerate()
+        .map(|(place, column)| match *column {
+            "gpu" => "6".into(),
+            "power_management" => "ENABLED".into(),
+            _ => place.to_string(),
+        })
+        .collect();
+    let place = |column: &str| columns.iter().position(|c| *c == column).map(|p| p as u32);
+    let header = columns.join(",");
+    let row = values.join(",");
+    let all = amd_smi::parse(&format!("{header}\n{row}\n{header}\n{row}\n"));
+    assert_eq!(
+        all,
+        [GpuReport {
+            power_mw: place("socket_power").map(|w| w * 1000),
+            edge_c: place("edge"),
+            hotspot_c: place("hotspot"),
+            memory_c: place("mem"),
+            busy_pct: place("gfx_activity"),
+            memory_busy_pct: place("umc_activity"),
+            gfx_mhz: place("gfx_0_clk"),
+            memory_mhz: place("mem_0_clk"),
+            ..gpu(6)
+        }]
+    );
+    assert!(all[0].memory_mhz.is_some());
+}
+
+#[test]
+fn open_devices_of_a_process() {
+    let Some(text) = recording("amdgpu-fdinfo-01.txt") else {
+        return;
+    };
+    assert_eq!(
+        Client::parse(&text),
+        Some(Client {
+            bdf: "0000:08:00.0".into(),
+            id: 217,
+            vram_bytes: Some(2068 << 10),
+            gtt_bytes: Some(8192 << 10)
+        })
+    );
+}
+
+/// The tree is a drawing of names; a directory of those names is made and each file holds a figure.
+#[test]
+fn sensors_of_an_rx580() {
+    let Some(text) = recording("amdgpu-hwmon-tree-rx580-01.txt") else {
+        return;
+    };
+    let device = tempfile::tempdir().unwrap();
+    let hwmon = device.path().join("hwmon/hwmon2");
+    std::fs::create_dir_all(&hwmon).unwrap();
+    for line in text.lines() {
+        let name = line.trim_start_matches(['│', ' ', '├', '└', '─', '\u{a0}']);
+        let deep = line.starts_with("    │");
+        let value = match name {
+            "name" => "amdgpu",
+            "power1_input" => "33100000",
+            "temp1_input" => "45000",
+            "temp1_label" => "edge",
+            "freq1_input" => "1257000000",
+            "freq2_input" => "2000000000",
+            _ if name.contains("->") || name.contains('/') || deep || name.is_empty() => continue,
+            _ => "1",
+        };
+        if name.contains('_') || name == "name" {
+            std::fs::write(hwmon.join(name), value).unwrap();
+        }
+    }
+    assert!(hwmon.join("power1_input").exists(), "the drawing was read");
+    let gauges = SensorFiles::open(device.path()).read().unwrap();
+    assert_eq!(gauges.power_mw, Some(33_100), "there is no power1_average");
+    assert_eq!(
+        (gauges.gfx_mhz, gauges.memory_mhz),
+        (Some(1257), Some(2000))
+    );
+    assert_eq!((gauges.hotspot_c, gauges.memory_c), (None, None));
+    assert_eq!(gauges.edge_c.is_some(), text.contains("temp1_input"));
+}
+
+/// The nodes of a recorded topology. Two of the three recordings lack the `gpu_id` files; there
+/// the node's number plus a thousand stands for it.
+fn nodes(text: &str) -> Vec<Node> {
+    let mut files = std::collections::BTreeMap::new();
+    let mut current = String::new();
+    for line in text.lines() {
+        if let Some(path) = line
+            .strip_prefix("==> ")
+            .and_then(|l| l.strip_suffix(" <=="))
+        {
+            current = path.rsplit("/nodes/").next().unwrap_or(path).to_owned();
+        } else {
+            let file: &mut String = files.entry(current.clone()).or_default();
+            file.push_str(line);
+            file.push('\n');
+        }
+    }
+    (0..200u64)
+        .filter_map(|number| {
+            let properties = files.get(&format!("{number}/properties"))?;
+            let made_up = (1000 + number).to_string();
+            let gpu_id = files.get(&format!("{number}/gpu_id")).unwrap_or(&made_up);
+            Node::parse(gpu_id, properties)
+        })
+        .collect()
+}
+
+#[test]
+fn topologies_lead_to_cards() {
+    if let Some(text) = recording("kfd-topology-topo-mi210-xgmi-pcie.txt") {
+        let nodes = nodes(&text);
+        let found: Vec<(String, Option<u32>)> = nodes
+            .iter()
+            .map(|n| (n.bdf.clone(), n.render_minor))
+            .collect();
+        let expected = ["63", "43", "03", "26", "e3", "c3", "83", "a3"]
+            .into_iter()
+            .zip(128..)
+            .map(|(bus, minor)| (format!("0000:{bus}:00.0"), Some(minor)))
+            .collect::<Vec<_>>();
+        assert_eq!(found, expected);
+        assert!(
+            nodes
+                .iter()
+                .all(|n| n.architecture().as_deref() == Some("gfx90a"))
+        );
+        let card = nodes_of(&nodes, "0000:a3:00.0", Some(135), &[]);
+        assert_eq!(card.iter().map(|n| n.gpu_id).collect::<Vec<_>>(), [1009]);
+    }
+    if let Some(text) = recording("kfd-topology-topo-mi300-cpx.txt") {
+        let nodes = nodes(&text);
+        assert_eq!(nodes.len(), 12);
+        assert!(
+            nodes
+                .iter()
+                .all(|n| n.architecture().as_deref() == Some("gfx942"))
+        );
+        // The eight partitions of one GPU are functions 0 to 7 of its slot.
+        let parts = nodes_of(
+            &nodes,
+            "0000:27:00.0",
+            Some(136),
+            &["0000:05:00.0", "0000:47:00.0"],
+        );
+        assert_eq!(parts.len(), 8);
+        assert_eq!(parts[7].bdf, "0000:27:00.7");
+        assert_eq!(nodes_of(&nodes, "0000:05:00.0", None, &[]).len(), 1);
+    }
+    if let Some(text) = recording("kfd-topology-topology-parsing.txt") {
+        let nodes = nodes(&text);
+        assert_eq!(nodes.len(), 2);
+        assert_eq!(
+            (nodes[0].gpu_id, nodes[0].bdf.as_str()),
+            (13261, "0000:19:00.0")
+        );
+        assert_eq!(nodes[0].architecture(), None, "an old kernel does not say");
+        assert_eq!(
+            (nodes[0].render_minor, nodes[1].render_minor),
+            (Some(128), Some(129))
+        );
+        // The same GPU twice counts once.
+        assert_eq!(nodes_of(&nodes, "0000:19:00.0", Some(128), &[]).len(), 1);
+    }
+}

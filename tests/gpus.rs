@@ -1,0 +1,364 @@
+//! `gpus`, `record` and `top` against the stand-in NVML, without containers, and what was recorded
+//! played back.
+
+#[macro_use]
+mod common;
+#[path = "common/stage.rs"]
+mod stage;
+
+use common::e2e::{Ended, Live, plimsoll, wait_for};
+use plimsoll::capture::MemorySample;
+use plimsoll::clock::Clock;
+use plimsoll::store::Recording;
+use plimsoll::telemetry::{Options, Replay, Sampler};
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+const MIB: u64 = 1 << 20;
+
+const GPUS: &str = "\
+gpu GPU-00000000-aaaa-0000-0000-000000000000 81559 551 NVIDIA H100 80GB HBM3
+gpu GPU-11111111-bbbb-1111-1111-111111111111 24564 364 NVIDIA GeForce RTX 4090
+at 0 gpu 0 used=70000 power=690000 temp=66 util=100 sm=1755 mem=2619
+at 0 gpu 1 used=12 power=22000 temp=40 util=0
+at 0 proc 0 self 100
+";
+
+/// The binary with the stand-in library, playing a scenario.
+struct Host {
+    dir: tempfile::TempDir,
+}
+
+impl Host {
+    fn new(scenario: &str) -> Host {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("scenario"), scenario).unwrap();
+        Host { dir }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = plimsoll(args);
+        command
+            .arg("--nvml-lib")
+            .arg(stage::library())
+            .env(stage::SCENARIO_VARIABLE, self.path("scenario"))
+            // No daemon: what is here does not belong into the test.
+            .env("DOCKER_HOST", "unix:///nowhere/docker.sock");
+        command
+    }
+
+    #[track_caller]
+    fn run(&self, args: &[&str]) -> Ended {
+        Live::start(self.command(args)).end()
+    }
+
+    fn json(&self, args: &[&str]) -> Value {
+        serde_json::from_str(&self.run(args).expect(0).stdout).unwrap()
+    }
+}
+
+#[test]
+fn gpus_are_listed_with_what_is_known_of_them() {
+    let host = Host::new(GPUS);
+    let gpus = host.json(&["gpus", "--json"]);
+    assert_eq!(gpus["backend"]["simulated"], true);
+    let first = &gpus["here"][0];
+    assert_eq!(first["id"], "GPU-00000000-aaaa-0000-0000-000000000000");
+    assert_eq!(first["now"]["used_bytes"], 70000 * MIB);
+    assert_eq!(first["now"]["power_mw"], 690_000);
+    assert_eq!(first["model"]["bandwidth_gb_s"], 3350.0);
+    assert!(gpus["catalog"].as_array().unwrap().len() > 30);
+    let text = host.run(&["gpus"]).expect(0).stdout;
+    assert!(
+        text.contains("NVIDIA GeForce RTX 4090") && text.contains("SIMULATED"),
+        "{text}"
+    );
+
+    // Without a GPU the facts are there all the same.
+    let bare = Host::new("");
+    let gpus = bare.json(&["gpus", "--json"]);
+    assert_eq!(gpus["here"], Value::Array(vec![]));
+    assert!(
+        gpus["problem"].as_str().unwrap().contains("no GPU"),
+        "{gpus}"
+    );
+    assert!(gpus["backend"].is_null());
+}
+
+#[test]
+fn top_looks_once() {
+    let host = Host::new(GPUS);
+    let look = host.json(&["top", "--once", "--json"]);
+    let gpu = &look["gpus"][0];
+    assert_eq!(gpu["used_bytes"], 70000 * MIB);
+    assert_eq!(gpu["unattributed_bytes"], 69900 * MIB);
+    assert_eq!(gpu["power_w"], 690.0);
+    assert!(look["gpus"][1]["unattributed_bytes"].is_u64());
+    assert_eq!(look["containers"], Value::Array(vec![]));
+    assert!(
+        look["notes"][0].as_str().unwrap().contains("docker.sock"),
+        "{look}"
+    );
+    let text = host.run(&["top", "--once"]).expect(0).stdout;
+    assert!(
+        text.starts_with("SIMULATED GPUs") && text.contains("690 W"),
+        "{text}"
+    );
+    // A stumble of the driver is told, and its figure is unknown rather than old.
+    let host = Host::new(&format!(
+        "{GPUS}at 0 fail nvmlDeviceGetMemoryInfo_v2 999 1\nat 0 fail nvmlDeviceGetMemoryInfo 999 1\n"
+    ));
+    let look = host.json(&["top", "--once", "--json"]);
+    assert_eq!(look["gpus"].as_array().unwrap().len(), 1);
+
+    let blind = Host::new("");
+    blind
+        .run(&["top", "--once"])
+        .expect(3)
+        .says(&["no GPU", "docker.sock"], "plimsoll doctor");
+}
+
+#[test]
+fn top_serves_prometheus_until_it_is_stopped() {
+    let host = Host::new(GPUS);
+    let mut top = Live::start(host.command(&["top", "--listen", "127.0.0.1:0"]));
+    top.until("serving http://");
+    let said = top.stderr();
+    let address = said
+        .split("http://")
+        .nth(1)
+        .unwrap()
+        .split('/')
+        .next()
+        .unwrap()
+        .to_owned();
+    let page = wait_for("a page", || {
+        let mut stream = std::net::TcpStream::connect(&address).ok()?;
+        stream
+            .write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+            .ok()?;
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).ok()?;
+        reply.contains("plimsoll_").then_some(reply)
+    });
+    assert!(page.starts_with("HTTP/1.1 200"), "{page}");
+    let used = r#"plimsoll_gpu_memory_used_bytes{gpu="GPU-00000000-aaaa-0000-0000-000000000000",name="NVIDIA H100 80GB HBM3"} 73400320000"#;
+    assert!(
+        page.contains(used) && page.contains("plimsoll_gpu_simulated"),
+        "{page}"
+    );
+    top.signal(rustix::process::Signal::TERM);
+    assert_eq!(top.end().code(), 0);
+}
+
+fn used(samples: &[MemorySample], device: u32) -> Vec<u64> {
+    let mut used: Vec<u64> = samples
+        .iter()
+        .filter(|s| s.device == device)
+        .map(|s| s.used_bytes / MIB)
+        .collect();
+    used.dedup();
+    used
+}
+
+fn play(path: &Path) -> (Vec<MemorySample>, plimsoll::capture::BackendFacts) {
+    let recording = Recording::read(path).unwrap();
+    let clock = Clock::manual(0);
+    let header = recording.header;
+    let replay = Replay::of_session(
+        &clock,
+        &header.backend,
+        header.devices,
+        recording.samples,
+        "x",
+    );
+    let options = Options {
+        interval: Duration::from_millis(20),
+        ..Options::default()
+    };
+    let (sampler, samples) = Sampler::start(Box::new(replay), &clock, options).unwrap();
+    let samples = samples.iter().collect();
+    (samples, sampler.stop().backend)
+}
+
+#[test]
+fn a_recorded_session_plays_as_it_was() {
+    let host = Host::new(&format!(
+        "{GPUS}at 500 gpu 0 used=75000\nat 800 gpu 0 used=71000\n"
+    ));
+    let file = host.path("session.jsonl");
+    let path = file.to_str().unwrap();
+    let ended = host
+        .run(&[
+            "record",
+            "-o",
+            path,
+            "--interval",
+            "20ms",
+            "--duration",
+            "1500ms",
+        ])
+        .expect(0);
+    assert!(ended.stderr.contains("(simulated)"), "{}", ended.stderr);
+    let recording = Recording::read(&file).unwrap();
+    assert_eq!(
+        (recording.header.interval_ns, recording.header.devices.len()),
+        (20_000_000, 2)
+    );
+    let sampling = recording.sampling.unwrap();
+    assert!(
+        sampling.ticks > 30 && sampling.cpu_ns.is_some(),
+        "{sampling:?}"
+    );
+    assert!(
+        sampling
+            .calls
+            .iter()
+            .any(|c| c.name == "memory" && c.calls > 60),
+        "{sampling:?}"
+    );
+    assert_eq!(used(&recording.samples, 0), [70000, 75000, 71000]);
+
+    let (played, backend) = play(&file);
+    for device in 0..2 {
+        assert_eq!(used(&played, device), used(&recording.samples, device));
+    }
+    // What is read rarely comes as it came then.
+    let lists = |samples: &[MemorySample]| {
+        let of_first = samples.iter().filter(|s| s.device == 0);
+        of_first
+            .filter_map(|s| s.processes.clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(lists(&played), lists(&recording.samples));
+    let energy = |samples: &[MemorySample]| samples.iter().filter_map(|s| s.energy_mj).max();
+    assert_eq!(energy(&played), energy(&recording.samples));
+    assert_eq!((backend.name.as_str(), backend.simulated), ("replay", true));
+    assert_eq!(backend.version.as_deref(), Some("nvml fake-570.133.20"));
+    assert!(
+        backend.reason.contains("the host has 2 GPUs"),
+        "{}",
+        backend.reason
+    );
+}
+
+#[test]
+fn a_recording_of_real_gpus_is_not_called_simulated() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("session.jsonl");
+    let text = r#"{"plimsoll_recording":1,"plimsoll_version":"0.1.0","wall_start_ns":5,"interval_ns":100000000,"backend":{"name":"nvml","version":"570.133.20","simulated":false,"reason":"the host has 1 GPU"},"devices":[{"index":0,"kind":"gpu","id":"GPU-1","name":"NVIDIA H100","total_bytes":100}]}
+{"at_ns":700000000,"device":0,"used_bytes":5}
+{"at_ns":900000000,"device":0,"used_bytes":9}
+{"at_ns":1000000000,"device":0,"us"#;
+    std::fs::write(&file, text).unwrap();
+    let (played, backend) = play(&file);
+    assert_eq!(
+        (backend.name.as_str(), backend.simulated),
+        ("replay", false)
+    );
+    assert_eq!(used(&played, 0), [0]);
+    let bytes: Vec<u64> = played.iter().map(|s| s.used_bytes).collect();
+    assert_eq!((bytes.first(), bytes.last()), (Some(&5), Some(&9)));
+}
+
+#[test]
+fn a_recording_is_never_written_over_and_needs_something_to_record() {
+    let host = Host::new(GPUS);
+    let file = host.path("session.jsonl");
+    std::fs::write(&file, "precious").unwrap();
+    let path = file.to_str().unwrap();
+    host.run(&["record", "-o", path, "--duration", "1s"])
+        .expect(2)
+        .says(&["is there already"], "never written over");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "precious");
+    let bare = Host::new("");
+    let other = bare.path("x");
+    bare.run(&["record", "-o", other.to_str().unwrap(), "--duration", "1s"])
+        .expect(3)
+        .says(&["no GPU"], "--container");
+    assert!(!other.exists());
+}
+
+#[test]
+fn interrupting_a_recording_ends_it_in_order() {
+    let host = Host::new(GPUS);
+    let file = host.path("session.jsonl");
+    let mut live = Live::start(host.command(&["record", "-o", file.to_str().unwrap()]));
+    live.until("recording 2 devices");
+    // On disk while it goes on: a crash loses less than a second.
+    wait_for("samples on disk", || {
+        (Recording::read(&file).ok()?.samples.len() > 4).then_some(())
+    });
+    live.signal(rustix::process::Signal::INT);
+    assert_eq!(live.end().code(), 0);
+    assert!(Recording::read(&file).unwrap().sampling.is_some());
+}
+
+/// The script that compares with nvidia-smi, on the stand-in: it proves the script.
+#[test]
+fn the_acceptance_script_judges_and_knows_where_it_cannot() {
+    if Command::new("python3").arg("--version").output().is_err() {
+        return common::e2e::skip(test_name!(), "no python3");
+    }
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/gpu-acceptance");
+    let accept = |host: &Host, smi: &str, out: &str| {
+        let stub = host.path("smi");
+        std::fs::write(&stub, format!("#!/bin/sh\ncat <<'END'\n{smi}\nEND\n")).unwrap();
+        let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&stub, executable).unwrap();
+        let mut command = common::e2e::command(&script, &[]);
+        command
+            .arg(host.path(out))
+            .env("PLIMSOLL", env!("CARGO_BIN_EXE_plimsoll"))
+            .env("NVIDIA_SMI", &stub)
+            .env("SECONDS_TO_RECORD", "1")
+            .env("PLIMSOLL_NVML_LIBRARY", stage::library())
+            .env(stage::SCENARIO_VARIABLE, host.path("scenario"));
+        Live::start(command).end()
+    };
+    let host = Host::new(GPUS);
+    let first =
+        "GPU-00000000-aaaa-0000-0000-000000000000, 70000, 700.10, NVIDIA H100 80GB HBM3, 570";
+    let second =
+        "GPU-11111111-bbbb-1111-1111-111111111111, 12, 21.90, NVIDIA GeForce RTX 4090, 570";
+    let good = accept(&host, &format!("{first}\n{second}"), "good").expect(0);
+    assert!(
+        good.stdout.contains("it agrees") && good.stdout.contains("SIMULATED"),
+        "{}",
+        good.stdout
+    );
+    assert!(
+        good.stdout.contains("memory") && good.stdout.contains("us  p99"),
+        "{}",
+        good.stdout
+    );
+    assert!(
+        Recording::read(&host.path("good/session.jsonl"))
+            .unwrap()
+            .samples
+            .len()
+            > 10
+    );
+    let report = std::fs::read_to_string(host.path("good/report.json")).unwrap();
+    let report: Value = serde_json::from_str(&report).unwrap();
+    assert_eq!(report["gpus"][1]["agrees"], true);
+
+    let off = second.replace("12,", "14,");
+    let bad = accept(&host, &format!("{first}\n{off}"), "bad").expect(1);
+    assert!(bad.stdout.contains("DIFFERS"), "{}", bad.stdout);
+
+    let bare = accept(&Host::new(""), "", "bare").expect(3);
+    assert!(
+        bare.stderr
+            .contains("not run: it needs a machine with an NVIDIA GPU"),
+        "{}",
+        bare.stderr
+    );
+}

@@ -1,0 +1,165 @@
+//! What a profile looks like to people and to programs.
+
+#[path = "common/captures.rs"]
+mod captures;
+
+use captures::*;
+use plimsoll::capture::{Capture, Phase, RunEnd, SamplingFacts};
+use plimsoll::profile::{Difference, Profile};
+use plimsoll::report::by_name;
+use plimsoll::report::layout::width;
+use plimsoll::report::text::{TextOptions, render};
+
+fn plain(profile: &Profile, unicode: bool, width: usize) -> String {
+    let options = TextOptions {
+        width,
+        color: false,
+        unicode,
+    };
+    render(profile, options)
+}
+
+/// A profile that uses every block of the page.
+fn eventful() -> Profile {
+    let mut built = two_gpus();
+    built.capture.end = RunEnd::BenchFailed("the bench exited with code 1".into());
+    built.capture.sampling.longest_gap_ns = 2_100_000_000;
+    built.capture.sampling.missed_ticks = 19;
+    built.capture.backend.simulated = true;
+    let mut profile = built.derive();
+    profile.configuration.differences.push(Difference {
+        setting: "max_model_len".into(),
+        requested: "16384".into(),
+        effective: "8192".into(),
+    });
+    profile
+}
+
+#[test]
+fn summary_in_unicode() {
+    insta::assert_snapshot!(plain(&idle_reference().derive(), true, 100));
+}
+
+#[test]
+fn summary_in_ascii() {
+    insta::assert_snapshot!(plain(&serving_host().derive(), false, 80));
+}
+
+#[test]
+fn summary_in_colour() {
+    let options = TextOptions {
+        width: 100,
+        color: true,
+        unicode: true,
+    };
+    let text = render(&eventful(), options);
+    insta::assert_snapshot!(text.replace('\x1b', "␛"));
+}
+
+#[test]
+fn summary_of_a_run_that_saw_nothing() {
+    let nothing = Built {
+        capture: Capture {
+            end: RunEnd::Interrupted,
+            sampling: SamplingFacts {
+                last_error: Some("memory.current: no such file".into()),
+                failed_readings: 3,
+                ..Default::default()
+            },
+            ..Default::default()
+        },
+        ..Default::default()
+    };
+    insta::assert_snapshot!(plain(&nothing.derive(), true, 100));
+}
+
+#[test]
+fn the_document() {
+    let mut profile = idle_reference().derive();
+    profile.profiler_version = "[version]".into();
+    profile.memory_timeline.timeline.truncate(2);
+    let bytes = by_name("json").unwrap().render(&profile).unwrap();
+    let text = String::from_utf8(bytes).unwrap();
+    assert!(text.ends_with("}\n") && !text.ends_with("\n\n"));
+    let read: Profile = serde_json::from_str(&text).unwrap();
+    assert_eq!(read, profile);
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn colour_adds_nothing_that_is_not_said_without() {
+    let options = TextOptions {
+        width: 100,
+        color: true,
+        unicode: true,
+    };
+    let profile = eventful();
+    let stripped = anstream::adapter::strip_str(&render(&profile, options)).to_string();
+    let trimmed: Vec<&str> = stripped.lines().map(str::trim_end).collect();
+    assert_eq!(trimmed.join("\n") + "\n", plain(&profile, true, 100));
+}
+
+#[test]
+fn ascii_is_ascii_whatever_the_names() {
+    let mut profile = eventful();
+    profile.metadata.container.name = "größe-量子".into();
+    let text = plain(&profile, false, 80);
+    assert!(text.is_ascii(), "{text}");
+}
+
+#[test]
+fn wide_names_do_not_break_the_columns() {
+    let mut profile = two_gpus().derive();
+    profile.gpu_info.devices[0].name = "加速器 H100".into();
+    let text = plain(&profile, true, 100);
+    let rows: Vec<&str> = text
+        .lines()
+        .skip_while(|l| !l.starts_with("Devices"))
+        .skip(1)
+        .take(3)
+        .collect();
+    let widths: Vec<usize> = rows.iter().map(|r| width(r)).collect();
+    assert!(widths.iter().all(|w| *w == widths[0]), "{rows:#?}");
+}
+
+#[test]
+fn unknown_is_a_dash_and_a_log_line_cannot_touch_the_terminal() {
+    let mut profile = serving_host().derive();
+    profile.findings[0].quote = Some("evil \x1b]0;title\x07 line".into());
+    let text = plain(&profile, true, 100);
+    let weights = text.lines().find(|l| l.contains("Model weights")).unwrap();
+    assert!(weights.contains('—') && !weights.contains('0'), "{weights}");
+    assert!(!text.contains('\x1b') && !text.contains('\x07'));
+}
+
+#[test]
+fn the_page_keeps_its_width() {
+    for cells in [60, 80, 100] {
+        for line in plain(&eventful(), true, cells).lines() {
+            // The table of devices is never cut.
+            assert!(width(line) <= cells.max(86), "{cells}: {line}");
+        }
+    }
+}
+
+#[test]
+fn a_run_without_a_load_claims_no_figure_of_one() {
+    let mut built = serving_host();
+    built.capture.execs.clear();
+    built.capture.marks.truncate(1);
+    built.capture.end = RunEnd::Interrupted;
+    let text = plain(&built.derive(), true, 160);
+    assert!(!text.contains("the peak less"), "{text}");
+    assert!(!text.contains("nothing told"), "{text}");
+    let overhead = text.lines().rfind(|l| l.trim().starts_with("overhead"));
+    assert!(overhead.unwrap().contains("interrupted"), "{text}");
+    // Watched only: what varied is not taken for the load's.
+    built.capture.request.bench = "none".into();
+    built.capture.end = RunEnd::Completed;
+    built.capture.marks.push(mark(2_000, Phase::Bench, None));
+    let text = plain(&built.derive(), true, 160);
+    assert!(text.contains("observed only"), "{text}");
+    assert!(!text.contains("lowest moment under load"), "{text}");
+    let activations = text.lines().rfind(|l| l.trim().starts_with("activations"));
+    assert!(activations.unwrap().contains("unknown"), "{text}");
+}

@@ -1,0 +1,263 @@
+//! Who may use whom, checked in the source (the table stands in src/lib.rs). A seam that leaks is
+//! cheap to mend on the day it leaks.
+
+use std::path::{Path, PathBuf};
+
+/// Longest source file, lines. Longer is two nouns.
+const MAX_LINES: usize = 600;
+
+struct Source {
+    /// Path below `src`, with slashes.
+    path: String,
+    text: String,
+}
+
+impl Source {
+    /// The module that a rule speaks of: the first part of the path.
+    fn module(&self) -> &str {
+        let first = self.path.split('/').next().unwrap_or(&self.path);
+        first.strip_suffix(".rs").unwrap_or(first)
+    }
+
+    /// Lines of code, numbered from 1: comments and the unit tests at the end left out.
+    fn code(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.text
+            .lines()
+            .enumerate()
+            .take_while(|(_, line)| line.trim() != "#[cfg(test)]")
+            .map(|(i, line)| (i + 1, line))
+            .filter(|(_, line)| !line.trim_start().starts_with("//"))
+    }
+
+    fn is_test(&self) -> bool {
+        self.path.ends_with("tests.rs")
+    }
+}
+
+fn sources() -> Vec<Source> {
+    fn collect(dir: &Path, found: &mut Vec<PathBuf>) {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                collect(&path, found);
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                found.push(path);
+            }
+        }
+    }
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut paths = Vec::new();
+    collect(&src, &mut paths);
+    paths.sort();
+    assert!(paths.len() > 20, "the source is not where it was");
+    paths
+        .into_iter()
+        .map(|path| Source {
+            path: path
+                .strip_prefix(&src)
+                .unwrap()
+                .to_string_lossy()
+                .replace('\\', "/"),
+            text: std::fs::read_to_string(&path).unwrap(),
+        })
+        .collect()
+}
+
+/// Lines of non-test code that hold one of the words, as `path:line: text`.
+fn uses(mine: impl Fn(&Source) -> bool, words: &[&str]) -> Vec<String> {
+    let mut found = Vec::new();
+    for source in sources().iter().filter(|s| !s.is_test() && mine(s)) {
+        for (number, line) in source.code() {
+            if words.iter().any(|w| names(line, w)) {
+                found.push(format!("src/{}:{number}: {}", source.path, line.trim()));
+            }
+        }
+    }
+    found
+}
+
+/// Whether the line names the word and not a longer one.
+fn names(line: &str, word: &str) -> bool {
+    let part = |c: char| c.is_alphanumeric() || c == '_';
+    line.match_indices(word).any(|(at, _)| {
+        let before = line[..at].chars().next_back();
+        let after = line[at + word.len()..].chars().next();
+        let longer = before.is_some_and(part) || word.ends_with(part) && after.is_some_and(part);
+        !longer
+    })
+}
+
+fn nowhere(found: Vec<String>, advice: &str) {
+    assert!(found.is_empty(), "{advice}\n{}", found.join("\n"));
+}
+
+/// Modules from the top down. Each may use those on the lines below its own.
+const LAYERS: &[&[&str]] = &[
+    &["main"],
+    &["commands"],
+    &["cli", "console"],
+    &["collect", "live"],
+    &["container", "telemetry", "store"],
+    &["report"],
+    &["profile"],
+    &["breakdown"],
+    &["engine"],
+    &[
+        "catalog", "clock", "error", "host", "preset", "progress", "redact", "units",
+    ],
+    &["capture"],
+];
+
+#[test]
+fn modules_use_only_what_stands_below_them() {
+    let layer = |module: &str| LAYERS.iter().position(|l| l.contains(&module));
+    let modules: Vec<&str> = LAYERS.iter().flat_map(|l| l.iter().copied()).collect();
+    let mut found = Vec::new();
+    for source in sources()
+        .iter()
+        .filter(|s| !s.is_test() && s.path != "lib.rs")
+    {
+        let own = source.module();
+        let Some(mine) = layer(own) else {
+            panic!(
+                "module `{own}` (src/{}) has no place in LAYERS: give it one here and in the table of src/lib.rs",
+                source.path
+            );
+        };
+        for (number, line) in source.code() {
+            for other in modules.iter().filter(|m| **m != own) {
+                let reached = ["crate::", "plimsoll::"]
+                    .iter()
+                    .any(|root| names(line, &format!("{root}{other}")));
+                let below = layer(other).is_some_and(|theirs| theirs > mine);
+                // Facts and words at the bottom may know each other.
+                let ground = mine == LAYERS.len() - 2 && layer(other) == Some(mine);
+                if reached && !below && !ground {
+                    found.push(format!("src/{}:{number}: {}", source.path, line.trim()));
+                }
+            }
+        }
+    }
+    nowhere(
+        found,
+        "a module uses one that stands above or beside it: move the shared word down, or pass it as an argument",
+    );
+}
+
+#[test]
+fn capture_knows_nobody() {
+    // Its own files may know each other.
+    let words = ["crate::", "super::super"];
+    nowhere(
+        uses(|s| s.module() == "capture", &words),
+        "capture.rs is the shared vocabulary: it imports nothing of ours",
+    );
+}
+
+#[test]
+fn engines_are_text_in_values_out() {
+    let words = [
+        "std::fs",
+        "std::net",
+        "std::process",
+        "tokio",
+        "bollard",
+        "hyper",
+        "std::time::SystemTime",
+        "Instant::now",
+    ];
+    nowhere(
+        uses(|s| s.module() == "engine", &words),
+        "engine/ has no I/O and no clock: let collect fetch it and hand it in as text",
+    );
+}
+
+#[test]
+fn deriving_and_rendering_are_pure() {
+    let words = [
+        "std::fs",
+        "std::env::var",
+        "std::net",
+        "std::process",
+        "tokio",
+        "bollard",
+        "SystemTime",
+        "Instant::now",
+        "Timestamp::now",
+        "Zoned::now",
+        "io::stdout",
+        "io::stderr",
+    ];
+    let pure = |s: &Source| matches!(s.module(), "profile" | "breakdown" | "report");
+    nowhere(
+        uses(pure, &words),
+        "profile/, breakdown and report/ give the same bytes for the same capture: take what they need as an argument",
+    );
+}
+
+#[test]
+fn each_library_has_one_door() {
+    for (library, door, may) in [
+        ("bollard", "container/", &["container"][..]),
+        ("nvml_wrapper", "telemetry/nvml.rs", &["telemetry/nvml"][..]),
+        ("indicatif", "console.rs", &["console"][..]),
+        ("clap", "cli.rs", &["cli", "main"][..]),
+        ("serde_yaml", "preset.rs", &["preset", "catalog"][..]),
+    ] {
+        let outside = |s: &Source| {
+            !may.iter().any(|m| {
+                s.path == format!("{m}.rs")
+                    || s.path.starts_with(&format!("{m}/"))
+                    || s.path.starts_with(&format!("{m}_"))
+            })
+        };
+        nowhere(
+            uses(
+                outside,
+                &[&format!("{library}::"), &format!("use {library}")],
+            ),
+            &format!("{library} is used in {door} only: give that a function for what you need"),
+        );
+    }
+}
+
+#[test]
+fn only_the_console_talks() {
+    let words = ["println!", "eprintln!", "print!", "eprint!", "dbg!"];
+    nowhere(
+        uses(|s| s.module() != "console", &words),
+        "what people see goes through console.rs (off a terminal other ways lose it): send Progress, or use Console",
+    );
+}
+
+#[test]
+fn only_main_exits() {
+    let known = |s: &Source| s.path != "main.rs" && s.path != "commands/load.rs";
+    nowhere(
+        uses(known, &["process::exit"]),
+        "return an error with its exit code instead: an exit in the middle leaves containers behind",
+    );
+}
+
+#[test]
+fn every_file_says_what_it_is() {
+    for source in sources() {
+        assert!(
+            source.text.starts_with("//! "),
+            "src/{} must begin with one `//!` sentence that says what it is",
+            source.path
+        );
+    }
+}
+
+#[test]
+fn no_file_is_two_nouns() {
+    for source in sources() {
+        let lines = source.text.lines().count();
+        assert!(
+            lines <= MAX_LINES,
+            "src/{} has {lines} lines, more than {MAX_LINES}: it holds two nouns, give each its file",
+            source.path
+        );
+    }
+}

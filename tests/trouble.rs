@@ -1,0 +1,941 @@
+//! Trouble on the real daemon: each gives one clear sentence, advice, its exit code, and loses
+//! nothing of what was seen.
+
+#[macro_use]
+mod common;
+
+use common::e2e::{
+    Ended, Engine, Live, REFERENCE_IMAGE, Results, codes, command, everything_in, plimsoll, read,
+    run, skip, wait_for,
+};
+use common::{TestContainer, docker, image, unique};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A small engine, so that trouble comes soon.
+const SMALL: &str =
+    "--weights 16MiB --kv-pool 8MiB --activation 4MiB --load-ms 0 --settle-ms 100 --start-ms 100";
+
+fn extra(more: &str) -> String {
+    format!("--extra-engine-args={SMALL} {more}")
+}
+
+/// Profiles an idle engine that meets a fault.
+#[track_caller]
+fn profile(engine: &Engine, results: &Results, flags: &[&str]) -> Ended {
+    let dir = results.arg();
+    let mut args = vec![
+        "profile",
+        &engine.name,
+        "-m",
+        "reference/trouble",
+        "--baseline=300ms",
+        &dir,
+    ];
+    args.extend(flags);
+    run(&args)
+}
+
+/// Nothing of a run is left in the container.
+#[track_caller]
+fn is_clean(engine: &Engine, before: &[String]) {
+    assert_eq!(engine.processes(), before, "a process of the run is left");
+    assert_eq!(engine.leftovers(), [""; 0], "a file of the run is left");
+}
+
+/// A partial profile and its whole capture are there, and name the trouble.
+#[track_caller]
+fn kept(results: &Results, outcome: &str, code: &str) -> serde_json::Value {
+    let document = results.document();
+    ended_as(&document, outcome);
+    assert!(
+        codes(&document).contains(&code),
+        "{:#}",
+        document["findings"]
+    );
+    // What was captured can be derived again.
+    let again = run(&[
+        "derive",
+        "--json",
+        &results.captures()[0].display().to_string(),
+    ])
+    .expect(0);
+    assert_eq!(
+        serde_json::from_str::<serde_json::Value>(&again.stdout).expect("JSON"),
+        document
+    );
+    document
+}
+
+/// How the run ended: a word, or a word with its sentence.
+#[track_caller]
+fn ended_as(document: &serde_json::Value, outcome: &str) {
+    let seen = &document["metadata"]["outcome"];
+    assert!(
+        seen == outcome || seen.get(outcome).is_some(),
+        "{seen:#} is not {outcome}"
+    );
+}
+
+// ---- the way to the container
+
+#[test]
+fn no_daemon() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let socket = dir.path().join("docker.sock");
+    let host = format!("unix://{}", socket.display());
+    let ask = || {
+        let mut command = plimsoll(&["profile", "llm"]);
+        command.env("DOCKER_HOST", &host);
+        Live::start(command).end().expect(3)
+    };
+    ask().says(&["no socket", "docker.sock", "DOCKER_HOST"], "start docker");
+    // A daemon that died left its socket behind.
+    drop(std::os::unix::net::UnixListener::bind(&socket).expect("socket"));
+    ask().says(&["nothing listens", "docker.sock"], "start docker");
+}
+
+#[test]
+fn no_permission_on_the_socket() {
+    needs!(Docker, Root);
+    let nobody = ["--reuid=65534", "--regid=65534", "--clear-groups"];
+    let as_nobody = |program: &Path, args: &[&str]| {
+        let mut all: Vec<&str> = nobody.to_vec();
+        let program = program.display().to_string();
+        all.push(&program);
+        all.extend(args);
+        let mut command = command(Path::new("setpriv"), &all);
+        command
+            .env_remove("DOCKER_HOST")
+            .env_remove("XDG_RUNTIME_DIR")
+            .env("HOME", "/nonexistent");
+        command
+    };
+    let socket = "/var/run/docker.sock";
+    match as_nobody(Path::new("test"), &["-w", socket]).status() {
+        Ok(status) if !status.success() && Path::new(socket).exists() => {}
+        Ok(_) => return skip(test_name!(), "everybody may use the Docker socket"),
+        Err(e) => return skip(test_name!(), &format!("no setpriv: {e}")),
+    }
+    // The build's own folder may be closed to others.
+    let dir = tempfile::tempdir().expect("tempdir");
+    let copy = dir.path().join("plimsoll");
+    std::fs::copy(env!("CARGO_BIN_EXE_plimsoll"), &copy).expect("copy");
+    for path in [dir.path(), &copy] {
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+            .expect("mode");
+    }
+    let ended = Live::start(as_nobody(&copy, &["profile", "llm"]))
+        .end()
+        .expect(3);
+    ended.says(&["no permission", socket], "usermod -aG docker");
+    // Doctor tells it too, and the rest besides.
+    let ended = Live::start(as_nobody(&copy, &["doctor"])).end().expect(3);
+    assert!(
+        ended.stdout.contains("no permission") && ended.stdout.contains("platform"),
+        "{}",
+        ended.stdout
+    );
+}
+
+#[test]
+fn an_unknown_container_has_near_names() {
+    needs!(Docker);
+    let container = TestContainer::idle("near-name");
+    let typo = container.name.replace("near-name", "near-nmae");
+    run(&["profile", &typo]).expect(3).says(
+        &["no container is named", &typo],
+        &format!("did you mean `{}`", container.name),
+    );
+}
+
+#[test]
+fn a_container_that_does_not_run() {
+    needs!(Docker);
+    let created = TestContainer::create("created", &[], "true");
+    run(&["profile", &created.name]).expect(3).says(
+        &[&created.name, "never started"],
+        &format!("docker start {}", created.name),
+    );
+    let exited = TestContainer::run("exited", &[], "exit 3");
+    wait_for("its end", || {
+        (docker(&["inspect", "-f", "{{.State.Status}}", &exited.id]).as_deref() == Ok("exited"))
+            .then_some(())
+    });
+    run(&["profile", &exited.name])
+        .expect(3)
+        .says(&[&exited.name, "3"], "docker logs");
+    let paused = TestContainer::idle("paused");
+    docker(&["pause", &paused.id]).expect("pause");
+    run(&["profile", &paused.name]).expect(3).says(
+        &[&paused.name, "paused"],
+        &format!("docker unpause {}", paused.name),
+    );
+}
+
+#[test]
+fn several_containers_of_one_label() {
+    needs!(Docker);
+    let label = format!("plimsoll.several={}", unique("l"));
+    let options = ["--label", &label];
+    let pair = [(); 2].map(|()| TestContainer::run("several", &options, "sleep 600"));
+    let ended = run(&["profile", &format!("label={label}")]).expect(3);
+    for container in &pair {
+        assert!(
+            ended.hints().iter().any(|h| h.contains(&container.name)),
+            "{}",
+            ended.stderr
+        );
+    }
+    ended.says(&["2 containers", &label], "name one");
+}
+
+#[test]
+fn an_engine_that_is_not_recognised() {
+    needs!(Docker);
+    let container = TestContainer::idle("unrecognised");
+    run(&["profile", &container.name]).expect(3).says(
+        &["no known engine", &container.name, &image().expect("image")],
+        "--engine",
+    );
+    run(&["profile", &container.name, "--engine=vlmm"])
+        .expect(2)
+        .says(&["no engine `vlmm`"], "vllm");
+}
+
+#[test]
+fn a_bench_that_is_not_in_the_image() {
+    needs!(Docker);
+    let container = TestContainer::run("no-bench", &[], "exec sleep 6000");
+    let results = Results::new();
+    // By their pids: the shell may not have become `sleep` yet.
+    let pids = || -> Vec<u32> { container.processes().into_iter().map(|p| p.0).collect() };
+    let before = pids();
+    // vLLM's bench is asked for its flags first: nothing has begun, so nothing is kept.
+    run(&[
+        "profile",
+        &container.name,
+        "--engine=vllm",
+        "-m",
+        "m",
+        &results.arg(),
+    ])
+    .expect(3)
+    .says(
+        &["vllm bench latency", "is not in the image"],
+        "--bench none",
+    );
+    results.is_empty();
+    // The simulated engine's is not asked.
+    run(&[
+        "profile",
+        &container.name,
+        "--engine=reference",
+        "-m",
+        "m",
+        "--baseline=100ms",
+        &results.arg(),
+    ])
+    .expect(4)
+    .says(&["the bench is not in the image"], "log.txt");
+    kept(&results, "bench_failed", "bench_failed");
+    assert_eq!(pids(), before);
+    assert!(docker(&["exec", &container.id, "sh", "-c", "ls -d /tmp/plimsoll*"]).is_err());
+}
+
+#[test]
+fn what_an_idle_container_cannot_do() {
+    needs!(Docker, ReferenceEngine);
+    let engine = Engine::idle("idle-cannot");
+    let results = Results::new();
+    run(&["profile", &engine.name, &results.arg()])
+        .expect(2)
+        .says(&["is idle", "model"], "--model");
+    profile(&engine, &results, &["--bench=serve"])
+        .expect(2)
+        .says(&["no engine serves"], "--bench latency");
+    results.is_empty();
+}
+
+// ---- the bench
+
+#[test]
+fn a_flag_that_the_bench_does_not_know() {
+    needs!(Docker, ReferenceEngine);
+    let (engine, results) = (Engine::idle_with_shell("flag", &[]), Results::new());
+    let before = engine.processes();
+    profile(&engine, &results, &[&extra("--no-such-flag 3")])
+        .expect(4)
+        .says(&["the bench ended with 2", "--no-such-flag"], "log.txt");
+    kept(&results, "bench_failed", "bench_failed");
+    is_clean(&engine, &before);
+}
+
+/// Flags changed over vLLM's releases: the installed one is asked, and what it does not know is
+/// refused before anything is loaded.
+#[test]
+fn a_flag_that_the_installed_release_does_not_know() {
+    needs!(Docker);
+    let help = std::fs::read_to_string("tests/fixtures/vllm/help/help-bench-latency-all.txt")
+        .expect("help");
+    let old: String = help
+        .lines()
+        .filter(|l| !l.contains("--kv-cache-dtype"))
+        .map(|l| format!("{l}\n"))
+        .collect();
+    let dir = tempfile::tempdir().expect("tempdir");
+    let script = dir.path().join("vllm");
+    std::fs::write(&script, format!("#!/bin/sh\ncat <<'END'\n{old}END\n")).expect("script");
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .expect("mode");
+    let container = TestContainer::run("old-vllm", &[], "exec sleep 6000");
+    docker(&[
+        "cp",
+        &script.display().to_string(),
+        &format!("{}:/bin/vllm", container.id),
+    ])
+    .expect("cp");
+    let results = Results::new();
+    run(&[
+        "profile",
+        &container.name,
+        "--engine=vllm",
+        "-m",
+        "m",
+        "--kv-cache-dtype=fp8",
+        &results.arg(),
+    ])
+    .expect(2)
+    .says(&["does not know", "--kv-cache-dtype"], "another release");
+    results.is_empty();
+}
+
+/// The cause stands first in what an engine prints, far above the last line.
+#[test]
+fn a_bench_that_crashes() {
+    needs!(Docker, ReferenceEngine);
+    let engine = Engine::idle_with_shell("crash", &[]);
+    let before = engine.processes();
+    for (fault, code) in [
+        ("crash@loading_weights", "ended with 1"),
+        ("crash=7@bench_iteration:3", "ended with 7"),
+        ("crash=0@bench_start", "ended with 0, yet"),
+    ] {
+        let results = Results::new();
+        profile(&engine, &results, &[&extra(&format!("--fault {fault}"))])
+            .expect(4)
+            .says(&[code, "layer 17 does not fit its shard"], "log.txt");
+        let document = kept(&results, "bench_failed", "bench_failed");
+        assert!(
+            document["raw_logs"]["bench"]
+                .as_str()
+                .expect("log")
+                .contains("resource 12 of 12")
+        );
+        is_clean(&engine, &before);
+    }
+}
+
+#[test]
+fn a_bench_that_runs_out_of_memory() {
+    needs!(Docker, ReferenceEngine);
+    let engine = Engine::idle_with_shell("oom", &["--memory=96m", "--memory-swap=96m"]);
+    let results = Results::new();
+    let before = engine.processes();
+    let ended = profile(&engine, &results, &[&extra("--fault oom@bench_start")]).expect(4);
+    ended.says(
+        &[
+            "the bench was killed (exit 137)",
+            "out of memory",
+            "limit is 96.00 MiB",
+        ],
+        "--batch-size",
+    );
+    let document = kept(&results, "bench_failed", "oom");
+    let oom = document["findings"]
+        .as_array()
+        .expect("findings")
+        .iter()
+        .find(|f| f["code"] == "oom")
+        .expect("oom");
+    assert!(
+        oom["message"]
+            .as_str()
+            .expect("message")
+            .contains("in phase bench"),
+        "{oom}"
+    );
+    is_clean(&engine, &before);
+}
+
+#[test]
+fn a_result_that_cannot_be_read() {
+    needs!(Docker, ReferenceEngine);
+    let engine = Engine::idle_with_shell("result", &[]);
+    let before = engine.processes();
+    for (fault, sentence) in [("bad-json", "no valid JSON"), ("no-json", "wrote no")] {
+        let results = Results::new();
+        profile(&engine, &results, &[&extra(&format!("--fault {fault}"))])
+            .expect(4)
+            .says(&["ended with 0, yet", sentence], "log.txt");
+        // The memory was measured all the same.
+        let document = kept(&results, "bench_failed", "bench_failed");
+        assert!(
+            document["memory_breakdown"]["model_weights_gb"]
+                .as_f64()
+                .is_some()
+        );
+        is_clean(&engine, &before);
+    }
+}
+
+#[test]
+fn a_bench_that_hangs() {
+    needs!(Docker, ReferenceEngine);
+    let engine = Engine::idle_with_shell("hang", &[]);
+    let before = engine.processes();
+    for faults in [
+        "--fault hang@bench_start",
+        "--fault hang@loading_weights --fault ignore-sigterm",
+        "--fault orphan=setsid@bench_start --fault ignore-sigterm --fault hang@bench_iteration",
+    ] {
+        let results = Results::new();
+        profile(&engine, &results, &["--timeout=4s", &extra(faults)])
+            .expect(4)
+            .says(&["did not end within 4 s"], "--timeout");
+        let document = kept(&results, "deadline", "deadline");
+        assert!(!codes(&document).contains(&"bench_processes_left"));
+        is_clean(&engine, &before);
+    }
+}
+
+/// A bench that ends well and leaves a worker behind is no failure; the worker goes.
+#[test]
+fn a_bench_that_leaves_a_worker_behind() {
+    needs!(Docker, ReferenceEngine);
+    let engine = Engine::idle_with_shell("orphan", &[]);
+    let before = engine.processes();
+    for fault in ["orphan", "orphan=setsid"] {
+        let results = Results::new();
+        profile(
+            &engine,
+            &results,
+            &[&extra(&format!(
+                "--num-iters 2 --fault {fault}@bench_start"
+            ))],
+        )
+        .expect(0);
+        is_clean(&engine, &before);
+    }
+}
+
+/// Everything that a bench prints is read, or it would block; and it is kept within bounds.
+#[test]
+fn a_bench_that_floods_its_output() {
+    needs!(Docker, ReferenceEngine);
+    let (engine, results) = (Engine::idle_with_shell("flood", &[]), Results::new());
+    let before = engine.processes();
+    profile(
+        &engine,
+        &results,
+        &[&extra("--fault flood=40MiB@bench_start")],
+    )
+    .expect(0);
+    assert!(std::fs::metadata(results.profile()).expect("profile").len() < 2 << 20);
+    is_clean(&engine, &before);
+}
+
+#[test]
+fn every_request_of_the_bench_fails() {
+    needs!(Docker, ReferenceEngine);
+    let results = Results::new();
+    let small: Vec<&str> = SMALL.split(' ').chain(["--max-model-len", "64"]).collect();
+    let engine = Engine::serving("refused", &[], &small);
+    // 256 and 128 tokens do not fit into 64.
+    let ended = run(&["profile", &engine.name, "--baseline=300ms", &results.arg()]).expect(4);
+    ended.says(&["the bench ended with 1"], "log.txt");
+    kept(&results, "bench_failed", "bench_failed");
+}
+
+// ---- the container
+
+#[test]
+fn an_engine_that_dies_while_it_serves() {
+    needs!(Docker, ReferenceEngine);
+    let results = Results::new();
+    let mut args: Vec<&str> = SMALL.split(' ').collect();
+    args.extend(["--fault", "exit-after-ready=4000"]);
+    let engine = Engine::serving("dies", &[], &args);
+    let ended = run(&[
+        "profile",
+        &engine.name,
+        "--baseline=300ms",
+        "--num-prompts=100000",
+        &results.arg(),
+    ])
+    .expect(4);
+    ended.says(&["exit 1", "layer 17 does not fit its shard"], "log.txt");
+    kept(&results, "container_lost", "container_lost");
+}
+
+#[test]
+fn a_container_that_is_taken_away() {
+    needs!(Docker, ReferenceEngine);
+    let small: Vec<&str> = SMALL.split(' ').collect();
+    for (deed, sentence) in [
+        (&["rm", "-f"][..], "was removed during the run"),
+        (&["restart", "-t", "0"], "was restarted during the run"),
+        (&["stop"], "was stopped during the run"),
+        (&["kill"], "was killed (`docker kill`, signal 9)"),
+    ] {
+        for serving in [true, false] {
+            let results = Results::new();
+            let dir = results.arg();
+            let mut args = vec!["profile", "", "--baseline=300ms", &dir];
+            let hang = extra("--fault hang@bench_start");
+            let engine = if serving {
+                args.push("--num-prompts=100000");
+                Engine::serving("taken", &[], &small)
+            } else {
+                args.extend(["-m", "m", &hang]);
+                Engine::idle("taken")
+            };
+            args[1] = &engine.name;
+            let mut live = Live::start(plimsoll(&args));
+            live.until("bench 1/1");
+            let mut words = deed.to_vec();
+            words.push(&engine.id);
+            docker(&words).expect("deed");
+            let ended = live.end().expect(4);
+            ended.says(&[sentence], "log.txt");
+            kept(&results, "container_lost", "container_lost");
+        }
+    }
+}
+
+/// A frozen process obeys nobody until it is thawed; that must be told, and not waited for.
+#[test]
+fn a_container_that_is_paused() {
+    needs!(Docker, ReferenceEngine);
+    let (engine, results) = (Engine::idle("frozen"), Results::new());
+    let before = engine.processes();
+    let dir = results.arg();
+    let hang = extra("--fault hang@bench_start");
+    let args = [
+        "profile",
+        &engine.name,
+        "-m",
+        "m",
+        "--baseline=300ms",
+        &dir,
+        &hang,
+    ];
+    let mut live = Live::start(plimsoll(&args));
+    live.until("bench 1/1");
+    docker(&["pause", &engine.id]).expect("pause");
+    live.end()
+        .expect(4)
+        .says(&["the container was paused"], "log.txt");
+    kept(&results, "container_lost", "container_lost");
+    docker(&["unpause", &engine.id]).expect("unpause");
+    // What was killed while it was frozen ends as soon as it is not.
+    wait_for("the bench's end", || {
+        (engine.processes() == before).then_some(())
+    });
+}
+
+#[test]
+fn two_runs_at_once_on_one_container() {
+    needs!(Docker, ReferenceEngine);
+    let engine = Engine::idle("twice");
+    let (first, second) = (Results::new(), Results::new());
+    let dir = first.arg();
+    let mut live = Live::start(plimsoll(&[
+        "profile",
+        &engine.name,
+        "--bench=none",
+        "--baseline=100ms",
+        &dir,
+    ]));
+    live.until("observe");
+    profile(&engine, &second, &[]).expect(3).says(
+        &[
+            &engine.name,
+            "another plimsoll",
+            &format!("pid {}", live.pid()),
+        ],
+        "wait",
+    );
+    second.is_empty();
+    // Asking what would be done disturbs nobody.
+    profile(&engine, &second, &["--dry-run"]).expect(0);
+    live.signal(rustix::process::Signal::INT);
+    live.end().expect(130);
+}
+
+// ---- the place for results
+
+#[test]
+fn results_that_cannot_be_written() {
+    needs!(Docker, ReferenceEngine);
+    let engine = Engine::idle("unwritable");
+    let before = engine.processes();
+    let dir = tempfile::tempdir().expect("tempdir");
+    let file = dir.path().join("file");
+    std::fs::write(&file, "mine").expect("file");
+    // Not even root may make a folder there.
+    for place in [
+        file.as_path(),
+        &file.join("below"),
+        Path::new("/proc/nowhere"),
+    ] {
+        let place = place.display().to_string();
+        let ended = run(&["profile", &engine.name, "-m", "m", "--results-dir", &place]).expect(3);
+        assert!(
+            !ended.stderr.contains("warm-up"),
+            "told before anything runs: {}",
+            ended.stderr
+        );
+        ended.says(&["cannot write results", &place], "--results-dir");
+    }
+    assert_eq!(std::fs::read_to_string(&file).expect("file"), "mine");
+    // Before a container is started, too.
+    let name = unique("unwritable-run");
+    let file = file.display().to_string();
+    run(&[
+        "run",
+        "--preset=reference",
+        "--name",
+        &name,
+        "--results-dir",
+        &file,
+    ])
+    .expect(3)
+    .says(&["cannot write results"], "--results-dir");
+    assert!(docker(&["inspect", &name]).is_err());
+    is_clean(&engine, &before);
+}
+
+#[test]
+fn a_profile_goes_where_it_is_sent() {
+    needs!(Docker, ReferenceEngine);
+    let engine = Engine::idle("output");
+    let dir = tempfile::tempdir().expect("tempdir");
+    let file = dir.path().join("deep/er/mine.json");
+    let path = file.display().to_string();
+    let small = extra("--num-iters 2");
+    for number in ["", "-2"] {
+        run(&[
+            "profile",
+            &engine.name,
+            "-m",
+            "m",
+            "--baseline=100ms",
+            "--output",
+            &path,
+            &small,
+        ])
+        .expect(0);
+        assert!(
+            file.with_file_name(format!("mine{number}.capture"))
+                .is_dir(),
+            "a capture is never written over"
+        );
+        assert_eq!(read(&file)["schema_version"], "4.0");
+    }
+}
+
+/// A file system of a few MiB; unmounted when dropped.
+struct Tiny(PathBuf, #[allow(dead_code)] tempfile::TempDir);
+
+impl Tiny {
+    fn mount(options: &str) -> Result<Tiny, String> {
+        let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
+        let path = dir.path().join("tiny");
+        std::fs::create_dir(&path).map_err(|e| e.to_string())?;
+        let out = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", options, "tmpfs"])
+            .arg(&path)
+            .output()
+            .map_err(|e| e.to_string())?;
+        match out.status.success() {
+            true => Ok(Tiny(path, dir)),
+            false => Err(String::from_utf8_lossy(&out.stderr).trim().to_owned()),
+        }
+    }
+}
+
+impl Drop for Tiny {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_disk_that_fills_up() {
+    needs!(Docker, ReferenceEngine, Root);
+    let tiny = match Tiny::mount("size=6m") {
+        Ok(tiny) => tiny,
+        Err(e) => return skip(test_name!(), &format!("no tmpfs can be mounted: {e}")),
+    };
+    let engine = Engine::idle_with_shell("full", &[]);
+    let before = engine.processes();
+    let place = tiny.0.display().to_string();
+    let flood = extra("--fault flood@bench_start");
+    let ended = run(&[
+        "profile",
+        &engine.name,
+        "-m",
+        "m",
+        "--baseline=300ms",
+        "--results-dir",
+        &place,
+        &flood,
+    ])
+    .expect(3);
+    ended.says(&["cannot write", "No space left"], "the disk is full");
+    is_clean(&engine, &before);
+    // What was seen until then is there: profile, capture, samples.
+    let folder = tiny.0.join("memory-profiles");
+    let profile = std::fs::read_dir(&folder)
+        .expect("folder")
+        .flatten()
+        .map(|e| e.path())
+        .find(|p| p.extension().is_some_and(|e| e == "json"))
+        .expect("a profile");
+    let document = read(&profile);
+    assert!(
+        document["memory_breakdown"]["model_weights_gb"]
+            .as_f64()
+            .is_some(),
+        "{:#}",
+        document["memory_breakdown"]
+    );
+    assert!(
+        codes(&document).contains(&"run_failed"),
+        "{:#}",
+        document["findings"]
+    );
+    let capture = profile.with_extension("capture");
+    for file in ["capture.json", "samples.jsonl", "log.txt"] {
+        assert!(
+            std::fs::metadata(capture.join(file)).expect(file).len() > 0,
+            "{file}"
+        );
+    }
+}
+
+#[test]
+fn a_disk_that_is_full_from_the_start() {
+    needs!(Docker, ReferenceEngine, Root);
+    let tiny = match Tiny::mount("size=64k") {
+        Ok(tiny) => tiny,
+        Err(e) => return skip(test_name!(), &format!("no tmpfs can be mounted: {e}")),
+    };
+    std::fs::write(tiny.0.join("ballast"), vec![0; 60 << 10]).expect("ballast");
+    let engine = Engine::idle("full-at-once");
+    let before = engine.processes();
+    let place = tiny.0.display().to_string();
+    let ended = run(&[
+        "profile",
+        &engine.name,
+        "-m",
+        "m",
+        "--baseline=300ms",
+        "--results-dir",
+        &place,
+        &extra(""),
+    ])
+    .expect(3);
+    ended.says(&["cannot write"], "full");
+    is_clean(&engine, &before);
+}
+
+// ---- starting
+
+#[test]
+fn an_image_that_is_not_here() {
+    needs!(Docker);
+    let results = Results::new();
+    let image = format!("{}:none", unique("nowhere"));
+    run(&[
+        "run",
+        "--image",
+        &image,
+        "--engine=vllm",
+        "-m",
+        "m",
+        &results.arg(),
+    ])
+    .expect(3)
+    .says(&[&image, "is not here"], "--pull");
+    results.is_empty();
+}
+
+#[test]
+fn a_container_that_cannot_be_started() {
+    needs!(Docker, ReferenceEngine);
+    let results = Results::new();
+    let name = unique("refused-start");
+    // No GPU here, or no NVIDIA runtime: Docker refuses at the start, after the container was made.
+    let many = [
+        "run",
+        "--preset=reference",
+        "--name",
+        &name,
+        "--gpus=device=no-such-gpu",
+        &results.arg(),
+    ];
+    let ended = run(&many);
+    assert_eq!(ended.code(), 3, "{}", ended.stderr);
+    assert!(!ended.hints().is_empty(), "{}", ended.stderr);
+    assert!(
+        docker(&["inspect", &name]).is_err(),
+        "what could not be started is removed"
+    );
+    results.is_empty();
+    // A name that is taken is somebody else's container: it stays.
+    let taken = Engine::idle("taken-name");
+    run(&[
+        "run",
+        "--preset=reference",
+        "--name",
+        &taken.name,
+        &results.arg(),
+    ])
+    .expect(3)
+    .says(&[&taken.name], "another name");
+    assert!(docker(&["inspect", &taken.id]).is_ok());
+    results.is_empty();
+}
+
+#[test]
+fn an_engine_that_does_not_come_up() {
+    needs!(Docker, ReferenceEngine);
+    for (fault, flags, sentences, hint, outcome) in [
+        (
+            "crash@weights_loaded",
+            &[][..],
+            &["exit 1", "layer 17 does not fit its shard"][..],
+            "log.txt",
+            "container_lost",
+        ),
+        (
+            "crash=0@kv_cache_allocated",
+            &[],
+            &["exit 0", "layer 17"],
+            "log.txt",
+            "container_lost",
+        ),
+        (
+            "hang@weights_loaded",
+            &["--health-timeout=3s"],
+            &["did not serve within 3s"],
+            "--health-timeout",
+            "failed",
+        ),
+        (
+            "hang@weights_loaded",
+            &["--timeout=3s"],
+            &["did not end within 3 s"],
+            "--timeout",
+            "deadline",
+        ),
+        (
+            "oom@weights_loaded",
+            &["--memory=700MiB"],
+            &["exit 137", "out of memory", "limit is 700.00 MiB"],
+            "more memory",
+            "container_lost",
+        ),
+    ] {
+        let results = Results::new();
+        let name = unique("startup");
+        let (dir, env) = (results.arg(), format!("--env=REFERENCE_FAULT={fault}"));
+        let mut args = vec!["run", "--preset=reference", "--name", &name, &env, &dir];
+        args.extend(flags);
+        run(&args).expect(4).says(sentences, hint);
+        let document = results.document();
+        ended_as(&document, outcome);
+        assert!(
+            docker(&["inspect", &name]).is_err(),
+            "{fault}: it is removed"
+        );
+    }
+}
+
+// ---- secrets
+
+/// A token in the container's environment, which the engine prints in its log, is in no file, in
+/// no output, and in nothing that the daemon tells to others.
+#[test]
+fn a_token_is_nowhere() {
+    needs!(Docker, ReferenceEngine);
+    let token = format!("hf_{}", "Q7xPlimsollTestSecret".repeat(2));
+    let env = format!("HF_TOKEN={token}");
+    let began = wall_clock();
+    let mut outputs = Vec::new();
+
+    // Attached to, and in its own process.
+    let small: Vec<&str> = SMALL
+        .split(' ')
+        .chain(["--fault", "secret@loading_weights"])
+        .collect();
+    let serving = Engine::serving("secret", &["-e", &env], &small);
+    assert!(serving.log().contains(&token), "the engine does print it");
+    let results = Results::new();
+    outputs.push(
+        run(&[
+            "profile",
+            &serving.name,
+            "--baseline=300ms",
+            "-vv",
+            &results.arg(),
+        ])
+        .expect(0),
+    );
+    let idle = Engine::run("secret", &["-e", &env], REFERENCE_IMAGE, &["idle"]);
+    let bench = extra("--num-iters 2 --fault secret@bench_start --fault crash@bench_end");
+    outputs.push(profile(&idle, &results, &["-vv", &bench]).expect(4));
+
+    // From this shell into a container that is started.
+    let mut command = plimsoll(&[
+        "run",
+        "--preset=reference",
+        "--env=REFERENCE_FAULT=secret@loading_weights,crash@kv_cache_allocated",
+        "-vv",
+        &results.arg(),
+    ]);
+    command.env("HF_TOKEN", &token);
+    outputs.push(Live::start(command).end().expect(4));
+
+    let files = everything_in(results.0.path());
+    assert_eq!((results.profiles().len(), results.captures().len()), (3, 3));
+    assert!(!files.contains(&token), "in a file");
+    assert!(
+        files.contains("HF_TOKEN"),
+        "that there is one may be known: {files}"
+    );
+    for output in &outputs {
+        assert!(
+            !output.stdout.contains(&token) && !output.stderr.contains(&token),
+            "in the output"
+        );
+    }
+    for path in results.profiles() {
+        let again = run(&["derive", "--json", &path.display().to_string()]).expect(0);
+        assert!(!again.stdout.contains(&token));
+    }
+    // The daemon's events carry every exec's command line.
+    let events = docker(&["events", "--since", &began, "--until", &wall_clock()]).expect("events");
+    assert!(events.contains("exec_create"), "{events}");
+    assert!(!events.contains(&token), "in an event");
+}
+
+/// Now, as `docker events` wants it; a second later, as `--until` is.
+fn wall_clock() -> String {
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .expect("clock");
+    format!("{}.{:09}", now.as_secs(), now.subsec_nanos())
+}
