@@ -8,6 +8,7 @@ mod stage;
 
 use common::docker;
 use common::e2e::{Engine, Live, plimsoll};
+use common::skip;
 use plimsoll::capture::{DeviceFacts, DeviceKind};
 use serde_json::Value;
 use std::path::{Path, PathBuf};

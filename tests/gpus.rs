@@ -7,6 +7,7 @@ mod common;
 mod stage;
 
 use common::e2e::{Ended, Live, plimsoll, wait_for};
+use common::skip;
 use plimsoll::capture::MemorySample;
 use plimsoll::clock::Clock;
 use plimsoll::store::Recording;

@@ -12,6 +12,8 @@ use stage::{nvml, own_id, refused, staged, staged_with, target};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+#[path = "common/skip.rs"]
+mod skip;
 #[path = "common/stage.rs"]
 mod stage;
 

@@ -8,6 +8,8 @@ use plimsoll::telemetry::{
 use stage::{Stage, nvml, own_id, refused, staged, target};
 use std::time::{Duration, Instant};
 
+#[path = "common/skip.rs"]
+mod skip;
 #[path = "common/stage.rs"]
 mod stage;
 

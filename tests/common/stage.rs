@@ -4,9 +4,7 @@
 //! so every test runs its body in a process of its own, which is this binary called again.
 #![allow(dead_code, missing_docs, clippy::print_stderr)]
 
-#[path = "skip.rs"]
-mod skip;
-
+use crate::skip;
 use plimsoll::capture::MemorySample;
 use plimsoll::clock::Clock;
 use plimsoll::error::{ExitCode, Failure};
