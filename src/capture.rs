@@ -4,8 +4,10 @@
 //! run, and a test fixture is just a capture. Log lines and memory samples can be many, so they
 //! are streamed to files of their own (see `store`) and handed to `derive` as iterators.
 
+mod requests;
 mod sampling;
 
+pub use requests::{ErrorKind, LengthUnit, RequestError, RequestRow, TokenSource};
 pub use sampling::{CallCost, DeviceEvent, SamplingFacts, Tenants};
 
 use schemars::JsonSchema;

@@ -151,7 +151,7 @@ pub struct LoadArgs {
     #[arg(long, value_name = "NAME")]
     pub engine: Option<String>,
 
-    /// Bench to run in the container
+    /// Bench to run: one of the engine's own in the container, or builtin, plimsoll's own client
     #[arg(
         long,
         value_name = "KIND",
@@ -171,19 +171,19 @@ pub struct LoadArgs {
     /// Measured iterations (latency) [default: 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Load")]
     pub num_iters: Option<u32>,
-    /// Warm-up iterations (latency) or requests (serve) [default: 3]
+    /// Warm-up iterations (latency) or requests (serve, builtin) [default: 3; builtin: 1]
     #[arg(long, value_name = "N", help_heading = "Load")]
     pub num_iters_warmup: Option<u32>,
-    /// Requests (throughput, serve) [default: 32]
+    /// Requests (throughput, serve, builtin) [default: 32]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Load")]
     pub num_prompts: Option<u32>,
-    /// Requests in flight at most (serve)
+    /// Requests in flight at most (serve, builtin)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Load")]
     pub max_concurrency: Option<u32>,
-    /// Requests per second (serve): a number, or inf
+    /// Requests per second, at random moments (serve, builtin): a number, or inf
     #[arg(long, value_name = "RPS", value_parser = request_rate, help_heading = "Load")]
     pub request_rate: Option<f64>,
-    /// Random seed of the bench
+    /// Random seed of the bench [default: the engine's; builtin: 0]
     #[arg(long, value_name = "N", help_heading = "Load")]
     pub seed: Option<u64>,
     /// Run the bench so many times; mean and spread are reported
@@ -275,14 +275,17 @@ pub struct LoadArgs {
 /// The benches that can be asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum BenchChoice {
-    /// The serve bench against a serving engine, the latency bench in an idle container
+    /// The serve bench against a serving engine (the built-in one where the engine has none that
+    /// can be used), the latency bench in an idle container
     Auto,
     /// One batch after the other, in an engine that the bench loads itself
     Latency,
     /// Many requests at once, in an engine that the bench loads itself
     Throughput,
-    /// Requests to the server that runs in the container
+    /// The engine's own client, against the server that runs in the container
     Serve,
+    /// plimsoll's own client, from this host, against that server: any engine that streams
+    Builtin,
     /// No load: only watch, for --duration or until Ctrl-C
     None,
 }

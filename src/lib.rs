@@ -10,7 +10,7 @@
 //! ```text
 //! main, commands, cli, console
 //! collect, live
-//! container | telemetry | store      (these do not see each other)
+//! container | telemetry | load | store      (these do not see each other)
 //! report
 //! profile -> breakdown -> engine
 //! capture, catalog, clock, host, preset, progress, redact, error, units
@@ -29,6 +29,7 @@ pub mod engine;
 pub mod error;
 pub mod host;
 pub mod live;
+pub mod load;
 pub mod preset;
 pub mod profile;
 pub mod progress;

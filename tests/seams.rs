@@ -97,7 +97,7 @@ const LAYERS: &[&[&str]] = &[
     &["commands"],
     &["cli", "console"],
     &["collect", "live"],
-    &["container", "telemetry", "store"],
+    &["container", "telemetry", "load", "store"],
     &["report"],
     &["profile"],
     &["breakdown"],

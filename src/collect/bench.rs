@@ -6,7 +6,7 @@ use super::{BenchSetup, Door, Plan, setup::job};
 use crate::capture::{ExecEnd, ExecOutcome, ExecRole, LineSource, Mode, Phase, RunEnd, Stream};
 use crate::container::Runtime;
 use crate::container::exec::ExecRequest;
-use crate::engine::{BenchProgress, BenchResult};
+use crate::engine::{BenchProgress, BenchResult, read_builtin};
 use crate::error::Failure;
 use crate::progress::{Progress, Stage};
 use crate::telemetry::SamplerHandle;
@@ -35,6 +35,10 @@ impl Bench<'_> {
     /// Runs every repeat; ends early at the first that fails. `execs` gets an outcome each.
     pub async fn run(&self, execs: &mut Vec<ExecOutcome>) -> Result<(), Failure> {
         let (runtime, plan) = (self.runtime, self.plan);
+        if self.setup.target.is_some() {
+            // From outside: nothing of ours goes into the container.
+            return self.repeats(execs).await;
+        }
         let id = &plan.found.facts.id;
         runtime.make_dir(id, &self.setup.workdir).await?;
         let done = self.repeats(execs).await;
@@ -73,6 +77,9 @@ impl Bench<'_> {
         let (plan, setup, recorder) = (self.plan, self.setup, self.recorder);
         let of = plan.repeats;
         recorder.news(Progress::Stage(Stage::Warmup { repeat, of }));
+        if let Some(target) = &setup.target {
+            return Ok(self.builtin_repeat(target, repeat, index).await);
+        }
         let job = job(plan, setup, self.door.port, repeat);
         let planned = plan
             .engine
@@ -195,7 +202,11 @@ impl Bench<'_> {
         match &outcome.end {
             ExecEnd::Exited(0) => match self.read(outcome) {
                 Ok(result) if result.completed == Some(0) => {
-                    failed("every request of the bench failed".into())
+                    let words = last_words
+                        .filter(|_| self.setup.target.is_some())
+                        .map(|w| format!(": {w}"))
+                        .unwrap_or_default();
+                    failed(format!("every request of the bench failed{words}"))
                 }
                 Ok(result) if mostly_failed(&result) => failed(format!(
                     "{} of {} requests of the bench failed",
@@ -208,6 +219,9 @@ impl Bench<'_> {
             ExecEnd::Exited(137) => failed(format!("the bench {}", super::ending::KILLED)),
             // Where the engine in it told no cause, its last words are what there is.
             ExecEnd::Exited(code) => {
+                if let (Some(_), Some(words)) = (&self.setup.target, &last_words) {
+                    return failed(words.clone());
+                }
                 let words = last_words
                     .filter(|_| self.recorder.root_cause().is_none())
                     .map(|w| format!(": {w}"))
@@ -234,10 +248,11 @@ impl Bench<'_> {
                 .clone()
                 .unwrap_or_else(|| "it wrote no result".into())
         })?;
-        self.plan
-            .engine
-            .read_bench(self.setup.kind, text)
-            .map_err(|e| e.to_string())
+        match self.setup.target {
+            Some(_) => read_builtin(text),
+            None => self.plan.engine.read_bench(self.setup.kind, text),
+        }
+        .map_err(|e| e.to_string())
     }
 }
 

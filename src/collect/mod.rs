@@ -2,6 +2,7 @@
 //! happens meanwhile, what was seen until then is a capture.
 
 mod bench;
+mod builtin;
 mod ending;
 mod endpoints;
 mod follow;
@@ -22,7 +23,7 @@ use crate::capture::{
 use crate::clock::Clock;
 use crate::container::Runtime;
 use crate::container::inspect::Found;
-use crate::engine::{BenchKind, Engine, PlanError};
+use crate::engine::{Engine, LoadKind, PlanError};
 use crate::error::Failure;
 use crate::progress::{Progress, Sink, Stage};
 use crate::store::CaptureWriter;
@@ -63,7 +64,7 @@ pub struct Plan {
     /// How long to sample before the load.
     pub baseline: Duration,
     /// The bench to run; `None` watches without a load.
-    pub kind: Option<BenchKind>,
+    pub kind: Option<LoadKind>,
     /// How long to watch when no bench runs; `None` until interrupted.
     pub watch: Option<Duration>,
     /// What to wait for before anything else, for a container that was only just started.

@@ -3,7 +3,8 @@
 
 use super::stop::Stop;
 use crate::capture::{
-    AtNs, Capture, LineSource, LogFacts, LogLine, Mark, MemorySample, Phase, RunEnd, Stream,
+    AtNs, Capture, LineSource, LogFacts, LogLine, Mark, MemorySample, Phase, RequestRow, RunEnd,
+    Stream,
 };
 use crate::clock::Clock;
 use crate::engine::{Engine, LogParser};
@@ -104,6 +105,11 @@ impl Recorder {
             }
         }
         self.write(&mut state, |w| w.line(&line));
+    }
+
+    /// Takes a request of our own client.
+    pub fn request(&self, row: &RequestRow) {
+        self.write(&mut self.lock(), |w| w.request(row));
     }
 
     /// Takes a sample.

@@ -3,15 +3,16 @@
 //! here.
 
 use super::endpoints::{Door, ask};
-use super::{Plan, Setup, Stop, refused};
+use super::{Plan, Setup, Stop, builtin, refused};
 use crate::capture::{ExecEnd, ExecOutcome, ExecRole, Mode};
 use crate::clock::Clock;
 use crate::container::Runtime;
 use crate::container::exec::ExecRequest;
 use crate::container::inspect::Found;
 use crate::container::sockets::Listener;
-use crate::engine::{BenchJob, BenchKind, Engine};
+use crate::engine::{BenchJob, BenchKind, Engine, LoadKind};
 use crate::error::Failure;
+use crate::load::Target;
 use std::time::Duration;
 
 /// Asking a bench for its flags imports the whole engine, which takes a while on a busy machine.
@@ -23,7 +24,7 @@ const HELP_LIMIT: usize = 4 << 20;
 /// The bench to run.
 #[derive(Debug, Clone)]
 pub struct BenchSetup {
-    /// Which.
+    /// Which of the engine's.
     pub kind: BenchKind,
     /// Model: path or id.
     pub model: String,
@@ -33,6 +34,8 @@ pub struct BenchSetup {
     pub workdir: String,
     /// What the installed bench says of its flags.
     pub help: Option<String>,
+    /// Where plimsoll's own client sends its requests; `None` where the engine's bench runs.
+    pub target: Option<Target>,
 }
 
 /// Whether something answers as this engine would, on the port that it should be on.
@@ -82,7 +85,7 @@ pub async fn inspect(
             probes = ask(runtime, plan.engine, &door, clock, &redactor) => probes,
             () = stop.token().cancelled() => return Err(stop.failure()),
         };
-        if kind == Some(BenchKind::Serve) && !probes.iter().any(|p| p.status.is_some()) {
+        if kind.is_some_and(LoadKind::needs_server) && !probes.iter().any(|p| p.status.is_some()) {
             let why = probes
                 .iter()
                 .find_map(|p| p.error.clone())
@@ -104,19 +107,23 @@ pub async fn inspect(
         None => None,
         Some(kind) => {
             let model = model.clone().ok_or_else(|| no_model(plan))?;
-            let help = ask_flags(runtime, plan, kind, clock, stop, &mut execs).await?;
-            let served_model_name = said.served_model_name.or(settings.served_model_name);
-            let bench = BenchSetup {
-                kind,
+            let mut bench = BenchSetup {
+                kind: kind.of_engine().unwrap_or(BenchKind::Serve),
                 model,
-                served_model_name,
+                served_model_name: said.served_model_name.or(settings.served_model_name),
                 workdir: format!("/tmp/plimsoll-{}", plan.run_id),
-                help,
+                help: None,
+                target: None,
             };
-            // Planned once here, so that a flag that the release does not know is refused now.
-            plan.engine
-                .bench(&job(plan, &bench, door.port, 1), bench.help.as_deref())
-                .map_err(refused)?;
+            if let Some(kind) = kind.of_engine() {
+                bench.help = ask_flags(runtime, plan, kind, clock, stop, &mut execs).await?;
+                // Planned once here, so that a flag that the release does not know is refused now.
+                plan.engine
+                    .bench(&job(plan, &bench, door.port, 1), bench.help.as_deref())
+                    .map_err(refused)?;
+            } else {
+                bench.target = Some(builtin::target(runtime, plan, &door, &bench).await?);
+            }
             Some(bench)
         }
     };
@@ -256,6 +263,20 @@ pub fn describe(plan: &Plan, setup: &Setup) -> Result<String, Failure> {
     );
     match &setup.bench {
         None => text.push_str("bench: none, only watch\n"),
+        Some(BenchSetup {
+            target: Some(target),
+            ..
+        }) => {
+            let load = &plan.request.workload;
+            text.push_str(&format!(
+                "bench, {} time(s): {}\n",
+                plan.repeats,
+                builtin::words(target, &builtin::load_plan(load, 1)).join(" ")
+            ));
+            builtin::notes(plan)
+                .iter()
+                .for_each(|n| text.push_str(&format!("note: {n}\n")));
+        }
         Some(bench) => {
             let planned = plan
                 .engine

@@ -6,7 +6,7 @@ use crate::clock::Clock;
 use crate::collect::{Collected, Stop};
 use crate::console::Console;
 use crate::container::inspect::Found;
-use crate::engine::{self, BenchKind, Engine};
+use crate::engine::{self, Engine, LoadKind};
 use crate::error::{ExitCode, Failure};
 use crate::progress::{Progress, Stage};
 use crate::redact::Secrets;
@@ -40,23 +40,29 @@ pub fn run_id() -> String {
 /// Which bench the flags and the mode ask for; `None` watches without a load.
 pub fn bench_kind(
     choice: BenchChoice,
+    engine: &dyn Engine,
     mode: Mode,
     container: &str,
-) -> Result<Option<BenchKind>, Failure> {
-    match (choice, mode) {
-        (BenchChoice::None, _) => Ok(None),
-        (BenchChoice::Auto, Mode::Idle) | (BenchChoice::Latency, _) => Ok(Some(BenchKind::Latency)),
-        (BenchChoice::Throughput, _) => Ok(Some(BenchKind::Throughput)),
-        (BenchChoice::Serve, Mode::Idle) => Err(Failure::usage(format!(
+) -> Result<Option<LoadKind>, Failure> {
+    let kind = match choice {
+        BenchChoice::None => return Ok(None),
+        BenchChoice::Auto => engine.default_bench(mode != Mode::Idle),
+        BenchChoice::Latency => LoadKind::Latency,
+        BenchChoice::Throughput => LoadKind::Throughput,
+        BenchChoice::Serve => LoadKind::Serve,
+        BenchChoice::Builtin => LoadKind::Builtin,
+    };
+    if kind.needs_server() && mode == Mode::Idle {
+        return Err(Failure::usage(format!(
             "no engine serves in container `{container}`: there is nothing to send requests to"
         ))
-        .hint("start the server in it, or use --bench latency or throughput")),
-        (BenchChoice::Auto | BenchChoice::Serve, _) => Ok(Some(BenchKind::Serve)),
+        .hint("start the server in it, or use --bench latency or throughput"));
     }
+    Ok(Some(kind))
 }
 
 /// The request that the flags make.
-pub fn request(args: &LoadArgs, kind: Option<BenchKind>) -> Result<Request, Failure> {
+pub fn request(args: &LoadArgs, kind: Option<LoadKind>) -> Result<Request, Failure> {
     let mut extra_engine_args = Vec::new();
     for text in &args.extra_engine_args {
         let words = shlex::split(text).ok_or_else(|| {
@@ -66,7 +72,7 @@ pub fn request(args: &LoadArgs, kind: Option<BenchKind>) -> Result<Request, Fail
     }
     Ok(Request {
         model: args.model.clone(),
-        bench: kind.map_or("none", BenchKind::as_str).into(),
+        bench: kind.map_or("none", LoadKind::as_str).into(),
         workload: Workload {
             input_len: args.input_len,
             output_len: args.output_len,

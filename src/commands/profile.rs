@@ -59,9 +59,9 @@ async fn profile(console: &Console, args: ProfileArgs, stop: &Stop) -> anyhow::R
         })
         .await?;
     let mode = if serving { Mode::Serving } else { Mode::Idle };
-    let kind = bench_kind(args.load.bench, mode, &name)?;
+    let kind = bench_kind(args.load.bench, engine, mode, &name)?;
     // An in-process bench loads an engine of its own, whatever else runs in the container.
-    let in_process = kind.is_some_and(|k| k != engine::BenchKind::Serve);
+    let in_process = kind.is_some_and(|k| !k.needs_server());
     if serving && in_process {
         news(Progress::Warning(format!(
             "container `{name}` serves already: the bench loads a second engine beside it"

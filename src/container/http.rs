@@ -120,6 +120,32 @@ impl Runtime {
         self.try_routes(routes, facts, port, path, None).await
     }
 
+    /// `host:port` at which this host reaches the port, without help from inside the container:
+    /// where `path` is answered, whatever the status. `Err` tells why there is none.
+    pub async fn outside_address(
+        &self,
+        facts: &ContainerFacts,
+        port: u16,
+        path: &str,
+        bearer: Option<&str>,
+    ) -> Result<String, String> {
+        let mut errors: Vec<String> = Vec::new();
+        for route in self.routes(facts, port) {
+            let (Route::Published(to) | Route::Address(to) | Route::HostNetwork(to)) = &route
+            else {
+                continue;
+            };
+            match self.ask(&route, facts, port, path, bearer).await {
+                Ok(_) => return Ok(to.clone()),
+                Err(e) => errors.push(format!("{}: {e}", route.name())),
+            }
+        }
+        if errors.is_empty() {
+            errors.push("it is not published, and the container has no address here".to_owned());
+        }
+        Err(errors.join("; "))
+    }
+
     async fn try_routes(
         &self,
         routes: Vec<Route>,

@@ -3,6 +3,7 @@
 //! A new engine is one new file (or folder) here and one line in [`ALL`].
 
 pub mod argv;
+mod builtin;
 pub mod command;
 pub mod defaults;
 pub mod facts;
@@ -10,6 +11,8 @@ pub mod lines;
 pub mod prometheus;
 pub mod reference;
 pub mod vllm;
+
+pub use builtin::{Dialect, LoadKind, read_builtin, read_builtin_notes};
 
 use crate::capture::{AtNs, ContainerFacts, Probe, RequestedSettings, Workload};
 use facts::LogReport;
@@ -59,6 +62,21 @@ pub trait Engine: Sync {
 
     /// A fresh parser for this engine's log.
     fn log_parser(&self) -> Box<dyn LogParser>;
+
+    /// What puts the load on when nobody says. An engine whose own bench is not fit to be used
+    /// answers [`LoadKind::Builtin`] for a serving container.
+    fn default_bench(&self, serving: bool) -> LoadKind {
+        if serving {
+            LoadKind::Serve
+        } else {
+            LoadKind::Latency
+        }
+    }
+
+    /// What plimsoll's own load client speaks to a server of it.
+    fn dialect(&self) -> Dialect {
+        Dialect::Completions
+    }
 
     /// The command that lists the flags of the installed bench, asked before [`Engine::bench`].
     fn bench_help(&self, kind: BenchKind) -> Option<Vec<String>>;

@@ -1,11 +1,12 @@
 //! From a capture to a profile. No I/O, no clock: the same capture gives the same profile.
 
 use super::configuration::{configuration, engine_metadata};
-use super::observation::{Observation, bench_kind};
+use super::observation::{Observation, load_kind};
 use super::timeline::timeline;
 use super::*;
 use crate::breakdown::{DevicePeak, explain};
 use crate::capture::{Capture, LogLine, MemorySample};
+use crate::engine::{read_builtin, read_builtin_notes};
 
 /// Derives the profile of a capture. `samples` and `lines` are those of the same run, in any
 /// order that keeps each source's own; they are read once.
@@ -166,8 +167,7 @@ fn dtypes(o: &Observation<'_>, configuration: &Configuration, model: &ModelInfo)
 }
 
 fn latency(o: &Observation<'_>) -> Option<LatencyStats> {
-    let kind = bench_kind(o.capture)?;
-    let engine = o.engine?;
+    let kind = load_kind(o.capture)?;
     let repeats: Vec<RepeatResult> = o
         .capture
         .execs
@@ -175,7 +175,12 @@ fn latency(o: &Observation<'_>) -> Option<LatencyStats> {
         .filter(|e| e.role == crate::capture::ExecRole::Bench)
         .filter_map(|e| {
             let repeat = e.repeat?;
-            let result = engine.read_bench(kind, e.result.as_deref()?).ok()?;
+            let text = e.result.as_deref()?;
+            // What our own client found does not depend on the engine's being known.
+            let (result, notes) = match kind.of_engine() {
+                Some(bench) => (o.engine?.read_bench(bench, text).ok()?, Vec::new()),
+                None => (read_builtin(text).ok()?, read_builtin_notes(text)),
+            };
             let peak = o
                 .repeats
                 .iter()
@@ -185,6 +190,7 @@ fn latency(o: &Observation<'_>) -> Option<LatencyStats> {
                 repeat,
                 peak_bytes: peak,
                 result,
+                notes,
             })
         })
         .collect();

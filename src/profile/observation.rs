@@ -9,7 +9,7 @@ use crate::capture::{
     AtNs, Capture, DeviceKind, ExecRole, LineSource, LogLine, MemorySample, Mode, Phase, RunEnd,
 };
 use crate::engine::facts::{EngineStep, LogReport};
-use crate::engine::{BenchKind, Engine, LogParser, ProbeFacts, ServerSettings};
+use crate::engine::{Engine, LoadKind, LogParser, ProbeFacts, ServerSettings};
 use std::collections::BTreeMap;
 
 /// Bytes of output kept from the start and from the end.
@@ -451,8 +451,8 @@ pub fn observes_only(capture: &Capture) -> bool {
 }
 
 /// The bench that the request asks for.
-pub fn bench_kind(capture: &Capture) -> Option<BenchKind> {
-    [BenchKind::Latency, BenchKind::Throughput, BenchKind::Serve]
+pub fn load_kind(capture: &Capture) -> Option<LoadKind> {
+    LoadKind::ALL
         .into_iter()
         .find(|k| k.as_str() == capture.request.bench)
 }

@@ -1,15 +1,15 @@
 //! What the bench measured, over all repeats.
 
 use super::stats::Spread;
-use crate::engine::{BenchKind, BenchResult};
+use crate::engine::{BenchResult, LoadKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Latency and throughput from the engine's own bench.
+/// Latency and throughput from the engine's own bench, or from plimsoll's own client (`builtin`).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LatencyStats {
     /// The bench that ran.
-    pub bench: BenchKind,
+    pub bench: LoadKind,
     /// Mean over the repeats, milliseconds: of a batch (latency bench) or of a request (serve).
     pub mean_latency_ms: Option<f64>,
     /// Generated tokens per second, mean over the repeats. The latency bench does not print it:
@@ -37,6 +37,9 @@ pub struct RepeatResult {
     pub peak_bytes: Option<u64>,
     /// What its result file says.
     pub result: BenchResult,
+    /// What must be known of these figures, sentences: such as that prompt lengths are in words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 impl LatencyStats {
@@ -54,7 +57,7 @@ impl LatencyStats {
     /// Over these repeats; `None` of none. `batch_tokens` is batch × output length, for the
     /// latency bench.
     pub(super) fn of(
-        bench: BenchKind,
+        bench: LoadKind,
         repeats: Vec<RepeatResult>,
         batch_tokens: Option<f64>,
     ) -> Option<LatencyStats> {
@@ -67,13 +70,13 @@ impl LatencyStats {
         let latency = all(&|r| r.result.mean_latency_ms);
         let tokens = all(&|r| match (bench, r.result.output_tokens_per_second) {
             (_, Some(t)) => Some(t),
-            (BenchKind::Latency, None) => {
+            (LoadKind::Latency, None) => {
                 Some(batch_tokens? / (r.result.mean_latency_ms.filter(|ms| *ms > 0.0)? / 1e3))
             }
             (_, None) => r
                 .result
                 .total_tokens_per_second
-                .filter(|_| bench == BenchKind::Throughput),
+                .filter(|_| bench == LoadKind::Throughput),
         });
         Some(LatencyStats {
             bench,

@@ -19,6 +19,8 @@ use std::path::{Path, PathBuf};
 const CAPTURE_FILE: &str = "capture.json";
 /// One sample a line, JSON.
 const SAMPLES_FILE: &str = "samples.jsonl";
+/// One request of plimsoll's own load client a line, JSON. Only where it ran.
+const REQUESTS_FILE: &str = "requests.jsonl";
 /// One line of output a line: moment, source, stream, text.
 const LOG_FILE: &str = "log.txt";
 

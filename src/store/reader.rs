@@ -1,7 +1,9 @@
 //! Reads a stored capture back: the facts at once, the streams one by one.
 
-use super::{CAPTURE_FILE, LOG_FILE, SAMPLES_FILE};
-use crate::capture::{CAPTURE_VERSION, Capture, LineSource, LogLine, MemorySample, Stream};
+use super::{CAPTURE_FILE, LOG_FILE, REQUESTS_FILE, SAMPLES_FILE};
+use crate::capture::{
+    CAPTURE_VERSION, Capture, LineSource, LogLine, MemorySample, RequestRow, Stream,
+};
 use crate::error::Failure;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -91,6 +93,16 @@ impl StoredCapture {
     /// The samples. A line that was cut off by a crash or a full disk is left out.
     pub fn samples(&self) -> Result<impl Iterator<Item = MemorySample> + use<>, Failure> {
         Ok(lines_of(&self.folder.join(SAMPLES_FILE))?
+            .filter_map(|line| serde_json::from_str(&line).ok()))
+    }
+
+    /// The requests of plimsoll's own load client; none where it did not run.
+    pub fn requests(&self) -> Result<impl Iterator<Item = RequestRow> + use<>, Failure> {
+        let path = self.folder.join(REQUESTS_FILE);
+        let rows = path.exists().then(|| lines_of(&path)).transpose()?;
+        Ok(rows
+            .into_iter()
+            .flatten()
             .filter_map(|line| serde_json::from_str(&line).ok()))
     }
 

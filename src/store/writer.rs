@@ -1,7 +1,7 @@
 //! Writes a capture while it is taken: samples and lines as they come, the rest at the end.
 
-use super::{CAPTURE_FILE, LOG_FILE, SAMPLES_FILE, write_atomically, write_failure};
-use crate::capture::{Capture, LineSource, LogFacts, LogLine, MemorySample, Stream};
+use super::{CAPTURE_FILE, LOG_FILE, REQUESTS_FILE, SAMPLES_FILE, write_atomically, write_failure};
+use crate::capture::{Capture, LineSource, LogFacts, LogLine, MemorySample, RequestRow, Stream};
 use crate::error::Failure;
 use std::collections::VecDeque;
 use std::fs::File;
@@ -22,6 +22,8 @@ pub struct CaptureWriter {
     folder: PathBuf,
     samples: BufWriter<File>,
     lines: BufWriter<File>,
+    /// Only where a client of ours sends requests.
+    requests: Option<BufWriter<File>>,
     log: LogFacts,
     log_cap_bytes: u64,
     /// The newest lines, once the log has outgrown its cap.
@@ -49,6 +51,7 @@ impl CaptureWriter {
             folder: folder.to_owned(),
             samples: BufWriter::new(open(SAMPLES_FILE)?),
             lines: BufWriter::new(open(LOG_FILE)?),
+            requests: None,
             log: LogFacts::default(),
             log_cap_bytes,
             tail: VecDeque::new(),
@@ -66,6 +69,27 @@ impl CaptureWriter {
             .map_err(std::io::Error::from)
             .and_then(|()| self.samples.write_all(b"\n"));
         self.note(written, SAMPLES_FILE);
+    }
+
+    /// Adds a request, whose words are redacted already.
+    pub fn request(&mut self, row: &RequestRow) {
+        if self.failure.is_some() {
+            return;
+        }
+        let written = self.write_request(row);
+        self.note(written, REQUESTS_FILE);
+    }
+
+    fn write_request(&mut self, row: &RequestRow) -> std::io::Result<()> {
+        let out = match &mut self.requests {
+            Some(out) => out,
+            none => {
+                let file = File::create_new(self.folder.join(REQUESTS_FILE))?;
+                none.insert(BufWriter::new(file))
+            }
+        };
+        serde_json::to_writer(&mut *out, row)?;
+        out.write_all(b"\n")
     }
 
     /// Adds a line that is redacted already.
@@ -101,8 +125,14 @@ impl CaptureWriter {
         if self.failure.is_some() {
             return;
         }
-        let written = self.samples.flush().and_then(|()| self.lines.flush());
+        let written = self.flush_streams();
         self.note(written, LOG_FILE);
+    }
+
+    fn flush_streams(&mut self) -> std::io::Result<()> {
+        self.samples.flush()?;
+        self.lines.flush()?;
+        self.requests.as_mut().map_or(Ok(()), Write::flush)
     }
 
     /// Why writing stopped, if it did.
@@ -129,7 +159,7 @@ impl CaptureWriter {
     pub fn finish(mut self, capture: &Capture) -> Result<(), Failure> {
         let _ = std::fs::remove_file(self.folder.join(BALLAST_FILE));
         // Buffers that could not be written for want of space may fit now.
-        let written = self.samples.flush().and_then(|()| self.lines.flush());
+        let written = self.flush_streams();
         self.note(written, LOG_FILE);
         let path = self.folder.join(CAPTURE_FILE);
         let mut bytes =

@@ -2,7 +2,7 @@
 
 use super::page::Page;
 use super::run::plural;
-use crate::engine::BenchKind;
+use crate::engine::LoadKind;
 use crate::profile::series::PeakSource;
 use crate::profile::stats::{Spread, mean};
 use crate::profile::{LatencyStats, Profile, RepeatResult, Shape, UnderLoad};
@@ -122,8 +122,8 @@ pub(super) fn latency(page: &mut Page, profile: &Profile) {
     let title = format!("Latency ({} bench, {repeats})", l.bench.as_str());
     page.heading(&title);
     let of_what = match l.bench {
-        BenchKind::Latency => "ms per batch",
-        BenchKind::Throughput | BenchKind::Serve => "ms per request",
+        LoadKind::Latency => "ms per batch",
+        LoadKind::Throughput | LoadKind::Serve | LoadKind::Builtin => "ms per request",
     };
     if let Some(spread) = &l.mean_latency_spread {
         let text = format!("{} {of_what}", plus_minus(page, spread, 1.0));
@@ -148,6 +148,14 @@ pub(super) fn latency(page: &mut Page, profile: &Profile) {
         }
         page.pair("requests", &text);
     }
+    // Each note once, however many repeats have it.
+    let mut told: Vec<&str> = Vec::new();
+    for note in l.repeats.iter().flat_map(|r| &r.notes) {
+        if !told.contains(&note.as_str()) {
+            told.push(note);
+            page.pair("note", note);
+        }
+    }
     percentiles(page, &l.repeats);
 }
 
@@ -157,7 +165,7 @@ fn tokens_label(l: &LatencyStats) -> &'static str {
         .iter()
         .any(|r| r.result.output_tokens_per_second.is_some());
     match (l.bench, generated) {
-        (BenchKind::Throughput, false) => "tokens/s (prompt and generated)",
+        (LoadKind::Throughput, false) => "tokens/s (prompt and generated)",
         _ => "generated tokens/s",
     }
 }

@@ -1,0 +1,299 @@
+//! Runs plimsoll's own load client against the engine, from the host, and makes of it what a bench
+//! in the container would leave.
+
+use super::bench::Bench;
+use super::{BenchSetup, Door, Plan};
+use crate::capture::{
+    ExecEnd, ExecOutcome, ExecRole, LineSource, Mode, Phase, Request, RequestRow, Stream, Workload,
+};
+use crate::container::Runtime;
+use crate::engine::defaults::NUM_PROMPTS;
+use crate::error::Failure;
+use crate::load::{self, Arrivals, Lengths, LoadOutcome, LoadPlan, News, Target};
+use crate::progress::{Progress, Stage};
+use std::time::Duration;
+
+/// Warm-up requests where nobody says: the one that finds out what the server takes is enough, for
+/// the engine runs already.
+const WARMUPS: u32 = 1;
+
+/// Time for one request; the whole run has its deadline besides.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// Of failures so many are told in the log.
+const ERRORS_TOLD: usize = 8;
+
+/// The server as the client will see it, or a refusal where this host does not reach it.
+pub async fn target(
+    runtime: &Runtime,
+    plan: &Plan,
+    door: &Door,
+    setup: &BenchSetup,
+) -> Result<Target, Failure> {
+    let facts = &door.facts;
+    let path = plan.engine.endpoints().first().copied().unwrap_or("/");
+    let address = runtime
+        .outside_address(facts, door.port, path, door.key.as_deref())
+        .await
+        .map_err(|why| {
+            Failure::environment(format!(
+                "the built-in bench sends its requests from this host, which does not reach port {} of container `{}`: {why}",
+                door.port, facts.name
+            ))
+            .hint("publish the port (`docker run -p`), or run the engine's own bench inside: --bench serve")
+        })?;
+    let name = setup.served_model_name.as_ref().unwrap_or(&setup.model);
+    Ok(Target {
+        address,
+        dialect: plan.engine.dialect(),
+        model: name.clone(),
+        key: door.key.clone(),
+        redactor: plan.found.secrets.redactor(),
+    })
+}
+
+/// What the client is to do in one repeat.
+pub fn load_plan(workload: &Workload, repeat: u32) -> LoadPlan {
+    let requests = workload.num_prompts.unwrap_or(NUM_PROMPTS);
+    let arrivals = match workload.request_rate {
+        Some(per_second) => Arrivals::Poisson {
+            per_second,
+            max_in_flight: workload.max_concurrency,
+        },
+        // As fast as possible: as many at once as there are, or as are allowed.
+        None => Arrivals::Closed {
+            concurrency: workload.max_concurrency.unwrap_or(requests).min(requests),
+        },
+    };
+    let mut plan = LoadPlan {
+        requests,
+        warmups: workload.num_iters_warmup.unwrap_or(WARMUPS),
+        arrivals,
+        lengths: Lengths::fixed(workload.input_len, workload.output_len),
+        seed: workload.seed.unwrap_or(0),
+        first_prompt: 0,
+        patience: PATIENCE,
+    };
+    plan.first_prompt = plan.prompts() * u64::from(repeat.saturating_sub(1));
+    plan
+}
+
+/// What has no effect on this client; sentences.
+pub fn notes(plan: &Plan) -> Vec<String> {
+    let Request {
+        workload,
+        settings,
+        extra_engine_args,
+        ..
+    } = &plan.request;
+    let mut notes: Vec<String> = [
+        ("batch size", workload.batch_size.is_some()),
+        ("number of iterations", workload.num_iters.is_some()),
+    ]
+    .into_iter()
+    .filter(|(_, asked)| *asked)
+    .map(|(what, _)| format!("the built-in bench has no {what}; it was ignored"))
+    .collect();
+    let engine = *settings != Default::default() || !extra_engine_args.is_empty();
+    if engine && plan.mode != Mode::Started {
+        notes.push("the server is already running; engine settings have no effect".to_owned());
+    }
+    notes
+}
+
+/// The client's settings as words, for people and for the capture. No command runs in the
+/// container.
+pub fn words(target: &Target, plan: &LoadPlan) -> Vec<String> {
+    let mut words = vec!["plimsoll".to_owned(), "(built-in client)".to_owned()];
+    let mut put = |name: &str, value: String| words.extend([name.to_owned(), value]);
+    put(
+        "--url",
+        format!("http://{}{}", target.address, target.path()),
+    );
+    put("--model", target.model.clone());
+    let length = plan.lengths.of(plan.seed, plan.first_prompt);
+    put("--input-len", length.input.to_string());
+    put("--output-len", length.output.to_string());
+    put("--num-prompts", plan.requests.to_string());
+    match plan.arrivals {
+        Arrivals::Closed { concurrency } => put("--max-concurrency", concurrency.to_string()),
+        Arrivals::Poisson {
+            per_second,
+            max_in_flight,
+        } => {
+            put("--request-rate", per_second.to_string());
+            if let Some(most) = max_in_flight {
+                put("--max-concurrency", most.to_string());
+            }
+        }
+    }
+    put("--num-warmups", plan.warmups.max(1).to_string());
+    put("--seed", plan.seed.to_string());
+    words
+}
+
+impl Bench<'_> {
+    /// One run of the client, and the last that it has to say.
+    pub(super) async fn builtin_repeat(
+        &self,
+        target: &Target,
+        repeat: u32,
+        index: u32,
+    ) -> (ExecOutcome, Option<String>) {
+        let recorder = self.recorder;
+        let workload = &self.plan.request.workload;
+        let of = self.plan.repeats;
+        let load = load_plan(workload, repeat);
+        if repeat == 1 {
+            notes(self.plan)
+                .into_iter()
+                .for_each(|n| recorder.news(Progress::Warning(n)));
+        }
+        let started_at_ns = recorder.clock.now();
+        recorder.mark(Phase::Warmup, Some(repeat));
+        let mut zero_ns = started_at_ns;
+        let done = load::run(target, &load, self.stop.token(), |news| match news {
+            News::Measuring => {
+                zero_ns = recorder.clock.now();
+                recorder.mark(Phase::Bench, Some(repeat));
+                recorder.news(Progress::Stage(Stage::Bench { repeat, of }));
+            }
+            News::Row { row, done, of } => {
+                let mut row = row.clone().moved(zero_ns);
+                row.repeat = repeat;
+                recorder.request(&row);
+                recorder.news(Progress::Step { done, of });
+            }
+        })
+        .await;
+        let ended_at_ns = recorder.clock.now();
+        let say = |stream, text: String| {
+            recorder.line(ended_at_ns, LineSource::Exec(index), stream, &text, false);
+        };
+        let mut outcome = ExecOutcome {
+            role: ExecRole::Bench,
+            repeat: Some(repeat),
+            argv: recorder.redactor.argv(&words(target, &load)),
+            started_at_ns,
+            ended_at_ns,
+            ..ExecOutcome::default()
+        };
+        let last_words = match done {
+            Ok(done) => {
+                outcome.end = match done.cancelled {
+                    true => ExecEnd::Cancelled,
+                    false => ExecEnd::Exited(0),
+                };
+                let errors = errors(&done.requests);
+                told(&done).into_iter().for_each(|t| say(Stream::Stdout, t));
+                for error in &errors {
+                    say(Stream::Stderr, error.clone());
+                }
+                let result = done.document().to_string();
+                outcome.result = Some(recorder.redactor.text(&result).into_owned());
+                errors.into_iter().next()
+            }
+            Err(failure) => {
+                outcome.end = ExecEnd::Exited(1);
+                say(Stream::Stderr, failure.message.clone());
+                failure
+                    .hints
+                    .iter()
+                    .for_each(|hint| say(Stream::Stderr, format!("hint: {hint}")));
+                Some(failure.message)
+            }
+        };
+        (outcome, last_words)
+    }
+}
+
+/// The outcome in lines, as the other benches print theirs.
+fn told(done: &LoadOutcome) -> Vec<String> {
+    let document = done.document();
+    let mut lines = Vec::new();
+    if let Some(object) = document.as_object() {
+        let figures = object
+            .iter()
+            .filter(|(_, value)| value.is_number() || value.is_null());
+        lines.extend(figures.map(|(key, value)| format!("{key}: {value}")));
+    }
+    lines.extend(done.notes.iter().map(|n| format!("note: {n}")));
+    lines
+}
+
+/// The first failures, each with its kind.
+fn errors(rows: &[RequestRow]) -> Vec<String> {
+    rows.iter()
+        .filter(|row| row.failed())
+        .filter_map(|row| {
+            let error = row.error.as_ref()?;
+            let kind = error.kind.as_str();
+            Some(format!("request {}: {kind}: {}", row.number, error.message))
+        })
+        .take(ERRORS_TOLD)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_flags_make_a_closed_or_an_open_loop() {
+        let workload = Workload {
+            input_len: 8,
+            output_len: 4,
+            num_prompts: Some(10),
+            ..Workload::default()
+        };
+        let closed = |w: &Workload| load_plan(w, 1).arrivals;
+        assert_eq!(closed(&workload), Arrivals::Closed { concurrency: 10 });
+        let four = Workload {
+            max_concurrency: Some(4),
+            ..workload.clone()
+        };
+        assert_eq!(closed(&four), Arrivals::Closed { concurrency: 4 });
+        let open = Workload {
+            request_rate: Some(2.5),
+            ..four
+        };
+        assert_eq!(
+            closed(&open),
+            Arrivals::Poisson {
+                per_second: 2.5,
+                max_in_flight: Some(4)
+            }
+        );
+        // No prompt of a repeat was sent in the one before.
+        let (first, second) = (load_plan(&workload, 1), load_plan(&workload, 2));
+        assert_eq!(
+            (first.first_prompt, second.first_prompt),
+            (0, first.prompts())
+        );
+        assert_eq!(first.prompts(), 11);
+    }
+
+    #[test]
+    fn the_words_hold_no_key() {
+        let target = Target {
+            address: "127.0.0.1:8000".into(),
+            dialect: Default::default(),
+            model: "m".into(),
+            key: Some("sk-very-secret".into()),
+            redactor: Default::default(),
+        };
+        let plan = load_plan(
+            &Workload {
+                input_len: 8,
+                output_len: 4,
+                ..Workload::default()
+            },
+            1,
+        );
+        let words = words(&target, &plan).join(" ");
+        assert!(
+            words.contains("--url http://127.0.0.1:8000/v1/completions --model m --input-len 8")
+        );
+        assert!(!words.contains("secret") && !format!("{target:?}").contains("secret"));
+    }
+}

@@ -1,0 +1,89 @@
+//! plimsoll's own load client as engines and profiles see it: when it is used, which protocol it
+//! speaks to an engine, and what its result says.
+
+use super::vllm::read_bench_result;
+use super::{BenchKind, BenchResult, ReadError};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Who puts the load on an engine.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum LoadKind {
+    /// The engine's latency bench.
+    Latency,
+    /// The engine's throughput bench.
+    Throughput,
+    /// The engine's serve bench.
+    Serve,
+    /// plimsoll's own client, from the host.
+    Builtin,
+}
+
+impl LoadKind {
+    /// All of them.
+    pub const ALL: [LoadKind; 4] = [
+        LoadKind::Latency,
+        LoadKind::Throughput,
+        LoadKind::Serve,
+        LoadKind::Builtin,
+    ];
+
+    /// `latency`, `throughput`, `serve`, `builtin`.
+    pub fn as_str(self) -> &'static str {
+        self.of_engine().map_or("builtin", BenchKind::as_str)
+    }
+
+    /// The engine's bench; `None` for plimsoll's own client.
+    pub fn of_engine(self) -> Option<BenchKind> {
+        match self {
+            LoadKind::Latency => Some(BenchKind::Latency),
+            LoadKind::Throughput => Some(BenchKind::Throughput),
+            LoadKind::Serve => Some(BenchKind::Serve),
+            LoadKind::Builtin => None,
+        }
+    }
+
+    /// Whether requests go to a server that runs already.
+    pub fn needs_server(self) -> bool {
+        matches!(self, LoadKind::Serve | LoadKind::Builtin)
+    }
+}
+
+impl From<BenchKind> for LoadKind {
+    fn from(kind: BenchKind) -> LoadKind {
+        match kind {
+            BenchKind::Latency => LoadKind::Latency,
+            BenchKind::Throughput => LoadKind::Throughput,
+            BenchKind::Serve => LoadKind::Serve,
+        }
+    }
+}
+
+/// What the built-in client speaks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Dialect {
+    /// OpenAI's `/v1/completions`.
+    #[default]
+    Completions,
+    /// OpenAI's `/v1/chat/completions`.
+    Chat,
+    /// Text Generation Inference's `/generate_stream`.
+    Tgi,
+}
+
+/// What the built-in client's result says. It has the keys that `vllm bench serve` writes.
+pub fn read_builtin(result: &str) -> Result<BenchResult, ReadError> {
+    read_bench_result(BenchKind::Serve, result)
+}
+
+/// What the built-in client says of its own figures: sentences.
+pub fn read_builtin_notes(result: &str) -> Vec<String> {
+    let value: serde_json::Value = serde_json::from_str(result).unwrap_or_default();
+    let notes = value["notes"].as_array().into_iter().flatten();
+    notes
+        .filter_map(|n| n.as_str().map(str::to_owned))
+        .collect()
+}

@@ -1,0 +1,249 @@
+//! The HTTP client of the load: one request, its stream of events and their moments. Whatever a
+//! server does, a request ends, and keeps no more than a bounded amount.
+
+use super::answer::Answer;
+use super::protocol;
+use super::sse::SseReader;
+use crate::capture::{ErrorKind, RequestError};
+use crate::engine::Dialect;
+use crate::redact::Redactor;
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use std::time::Duration;
+use tokio::time::{Instant, timeout};
+
+/// Of an error's body so much is quoted, characters.
+const QUOTED: usize = 300;
+
+/// Longest answer that is no stream, bytes: a count of tokens lists each of them.
+const LONGEST_ANSWER: usize = 16 << 20;
+
+/// Of an error's body so much is read, bytes.
+const LONGEST_ERROR: usize = 64 << 10;
+
+/// Longest stream, bytes.
+const LONGEST_STREAM: u64 = 256 << 20;
+
+/// A head of an answer beyond this is none, bytes.
+const LONGEST_HEAD: usize = 64 << 10;
+
+/// For connecting.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+
+/// A connection that was idle for longer is not used again: some servers close it after 5 s, and a
+/// request that meets the closing fails through no fault of the server's.
+const IDLE: Duration = Duration::from_secs(2);
+
+/// A client of one server. Cheap to clone; clones share their connections.
+#[derive(Clone)]
+pub struct Http {
+    client: Client<HttpConnector, Full<Bytes>>,
+    base: String,
+    key: Option<HeaderValue>,
+    redactor: Redactor,
+}
+
+impl Http {
+    /// For the server at `address` (`host:port`), plain HTTP/1.1, no proxy, no redirects.
+    pub fn new(address: &str, key: Option<&str>, redactor: &Redactor) -> Result<Http, String> {
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        connector.set_connect_timeout(Some(CONNECT_PATIENCE));
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE)
+            .http1_max_buf_size(LONGEST_HEAD)
+            .build(connector);
+        let key = key
+            .map(|key| {
+                let mut value = HeaderValue::try_from(format!("Bearer {key}"))
+                    .map_err(|_| "the API key holds what no header can".to_owned())?;
+                value.set_sensitive(true);
+                Ok::<_, String>(value)
+            })
+            .transpose()?;
+        Ok(Http {
+            client,
+            base: format!("http://{address}"),
+            key,
+            redactor: redactor.clone(),
+        })
+    }
+
+    /// A failure with its words, redacted and short.
+    fn error(&self, kind: ErrorKind, message: &str) -> RequestError {
+        let plain: String = self
+            .redactor
+            .text(message.trim())
+            .chars()
+            .map(|c| if c.is_control() { ' ' } else { c })
+            .take(QUOTED)
+            .collect();
+        RequestError {
+            kind,
+            message: plain,
+        }
+    }
+
+    async fn post(
+        &self,
+        path: &str,
+        body: Bytes,
+    ) -> Result<http::Response<Incoming>, RequestError> {
+        let mut request = http::Request::post(format!("{}{path}", self.base))
+            .header(CONTENT_TYPE, "application/json");
+        if let Some(key) = &self.key {
+            request = request.header(AUTHORIZATION, key.clone());
+        }
+        let request = request
+            .body(Full::new(body))
+            .map_err(|e| self.error(ErrorKind::Connect, &e.to_string()))?;
+        self.client
+            .request(request)
+            .await
+            .map_err(|e| self.error(ErrorKind::Connect, &with_causes(&e)))
+    }
+
+    /// Asks for an answer in one piece: status and body.
+    pub async fn ask(
+        &self,
+        path: &str,
+        body: Bytes,
+        patience: Duration,
+    ) -> Result<(u16, String), RequestError> {
+        let exchange = async {
+            let response = self.post(path, body).await?;
+            let status = response.status().as_u16();
+            let limited = Limited::new(response.into_body(), LONGEST_ANSWER);
+            let body = limited
+                .collect()
+                .await
+                .map_err(|e| self.error(ErrorKind::Cut, &e.to_string()))?;
+            Ok((
+                status,
+                String::from_utf8_lossy(&body.to_bytes()).into_owned(),
+            ))
+        };
+        match timeout(patience, exchange).await {
+            Ok(done) => done,
+            Err(_) => Err(self.error(ErrorKind::Timeout, &format!("no answer in {patience:?}"))),
+        }
+    }
+
+    /// Sends one request and reads its stream to the end, into `answer`.
+    pub async fn stream(
+        &self,
+        dialect: Dialect,
+        body: Bytes,
+        zero: Instant,
+        patience: Duration,
+        answer: &mut Answer,
+    ) {
+        answer.sent(since(zero));
+        let exchange = self.read_stream(dialect, body, zero, &mut *answer);
+        let end = match timeout(patience, exchange).await {
+            Ok(end) => end,
+            Err(_) => Err(self.error(ErrorKind::Timeout, &format!("not done in {patience:?}"))),
+        };
+        answer.ended(since(zero), end.err());
+    }
+
+    async fn read_stream(
+        &self,
+        dialect: Dialect,
+        body: Bytes,
+        zero: Instant,
+        answer: &mut Answer,
+    ) -> Result<(), RequestError> {
+        let response = self.post(protocol::path(dialect), body).await?;
+        let status = response.status().as_u16();
+        answer.status(status);
+        if status != 200 {
+            return Err(self.refusal(status, response.into_body()).await);
+        }
+        let mut body = response.into_body();
+        let mut reader = SseReader::default();
+        let mut bytes = 0u64;
+        let too_long = || self.error(ErrorKind::TooLong, "an event of no end");
+        let mut begin = String::new();
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|e| self.error(ErrorKind::Cut, &with_causes(&e)))?;
+            let Ok(data) = frame.into_data() else {
+                continue;
+            };
+            let at = since(zero);
+            bytes += data.len() as u64;
+            if begin.len() < QUOTED {
+                begin.push_str(&String::from_utf8_lossy(&data[..data.len().min(QUOTED)]));
+            }
+            reader
+                .push(&data, |event| answer.event(dialect, at, event))
+                .map_err(|_| too_long())?;
+            self.judge(answer)?;
+            if bytes > LONGEST_STREAM {
+                return Err(self.error(ErrorKind::TooLong, "a stream of no end"));
+            }
+        }
+        let at = since(zero);
+        reader
+            .end(|event| answer.event(dialect, at, event))
+            .map_err(|_| too_long())?;
+        self.judge(answer)?;
+        if answer.complete() {
+            return Ok(());
+        }
+        Err(match answer.anything() {
+            true => self.error(ErrorKind::Cut, "the stream ended before the answer did"),
+            false => self.error(
+                ErrorKind::Garbage,
+                &format!("no event came, but: {}", begin.trim()),
+            ),
+        })
+    }
+
+    /// Whether the stream so far is one to go on with.
+    fn judge(&self, answer: &Answer) -> Result<(), RequestError> {
+        match answer.fault() {
+            Some((kind, words)) => Err(self.error(kind, words)),
+            None => Ok(()),
+        }
+    }
+
+    async fn refusal(&self, status: u16, body: Incoming) -> RequestError {
+        let mut said = Vec::new();
+        let mut body = Limited::new(body, LONGEST_ERROR);
+        while let Some(Ok(frame)) = body.frame().await
+            && said.len() < LONGEST_ERROR
+        {
+            if let Ok(data) = frame.into_data() {
+                said.extend_from_slice(&data);
+            }
+        }
+        let said = String::from_utf8_lossy(&said);
+        self.error(
+            ErrorKind::Status,
+            &format!("HTTP {status}: {}", said.trim()),
+        )
+    }
+}
+
+/// Nanoseconds since `zero`.
+fn since(zero: Instant) -> i64 {
+    i64::try_from(zero.elapsed().as_nanos()).unwrap_or(i64::MAX)
+}
+
+/// An error with what lies beneath it: hyper's own words alone say little.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text.push_str(&format!(": {inner}"));
+        cause = inner.source();
+    }
+    text
+}

@@ -1,0 +1,126 @@
+//! How long prompts and outputs are: one length for all, or a mixture.
+
+use super::random::Random;
+
+/// A prompt and an output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Length {
+    /// Tokens (or words) of the prompt.
+    pub input: u32,
+    /// Tokens of the output.
+    pub output: u32,
+}
+
+/// A mixture of lengths. Which request gets which follows from the seed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Lengths(Vec<(Length, f64)>);
+
+impl Lengths {
+    /// The same for every request.
+    pub fn fixed(input: u32, output: u32) -> Lengths {
+        Lengths(vec![(Length { input, output }, 1.0)])
+    }
+
+    /// Lengths with their weights; `Err` tells what is wrong with them.
+    pub fn weighted(shares: Vec<(Length, f64)>) -> Result<Lengths, String> {
+        let total: f64 = shares.iter().map(|(_, weight)| weight).sum();
+        let bad = shares
+            .iter()
+            .any(|(l, w)| l.input == 0 || l.output == 0 || !w.is_finite() || *w < 0.0);
+        if bad || !total.is_finite() || total <= 0.0 {
+            return Err("lengths must be at least 1, weights 0 or more and not all 0".into());
+        }
+        Ok(Lengths(shares))
+    }
+
+    /// `short:long:ratio`, tokens of prompts and the share of short ones (0 to 1), all with the
+    /// same output.
+    pub fn short_long(text: &str, output: u32) -> Result<Lengths, String> {
+        let wrong = || format!("`{text}` is no mixture: write it as SHORT:LONG:SHARE OF SHORT");
+        let parts: Vec<&str> = text.split(':').collect();
+        let [short, long, ratio] = parts[..] else {
+            return Err(wrong());
+        };
+        let ratio: f64 = ratio.trim().parse().map_err(|_| wrong())?;
+        let length = |text: &str| {
+            let input = text.trim().parse().map_err(|_| wrong())?;
+            Ok::<_, String>(Length { input, output })
+        };
+        if !(0.0..=1.0).contains(&ratio) {
+            return Err(wrong());
+        }
+        Lengths::weighted(vec![(length(short)?, ratio), (length(long)?, 1.0 - ratio)])
+    }
+
+    /// The lengths of request `number`.
+    pub fn of(&self, seed: u64, number: u64) -> Length {
+        let total: f64 = self.0.iter().map(|(_, weight)| weight).sum();
+        // Another stream than the prompt's words, so that length and words are independent.
+        let mut left = Random::new(!seed, number).share() * total;
+        for (length, weight) in &self.0 {
+            left -= weight;
+            if left < 0.0 {
+                return *length;
+            }
+        }
+        // Rounding at the very end of the range: the last that can come at all.
+        let possible = self.0.iter().rev().find(|(_, weight)| *weight > 0.0);
+        possible.map_or(
+            Length {
+                input: 1,
+                output: 1,
+            },
+            |(length, _)| *length,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mixture_comes_in_its_shares() {
+        let mixed = Lengths::short_long("128:2048:0.9", 64).unwrap();
+        let short = (0..10_000).filter(|n| mixed.of(5, *n).input == 128).count();
+        assert!((8_800..9_200).contains(&short), "{short}");
+        assert_eq!(mixed.of(5, 77), mixed.of(5, 77));
+        assert_eq!(mixed.of(5, 1).output, 64);
+        let fixed = Lengths::fixed(8, 2);
+        assert_eq!(
+            fixed.of(1, 2),
+            Length {
+                input: 8,
+                output: 2
+            }
+        );
+        let only_long = Lengths::short_long("1:2:0", 1).unwrap();
+        assert!((0..1000).all(|n| only_long.of(0, n).input == 2));
+    }
+
+    #[test]
+    fn what_is_no_mixture_is_told() {
+        for text in [
+            "",
+            "1:2",
+            "1:2:3",
+            "a:2:0.5",
+            "0:2:0.5",
+            "1:2:nan",
+            "1:2:0.5:4",
+        ] {
+            assert!(Lengths::short_long(text, 1).is_err(), "{text}");
+        }
+        assert!(Lengths::weighted(vec![]).is_err());
+        assert!(
+            Lengths::weighted(vec![(
+                Length {
+                    input: 1,
+                    output: 1
+                },
+                0.0
+            )])
+            .is_err()
+        );
+    }
+}

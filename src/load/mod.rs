@@ -1,0 +1,222 @@
+//! The built-in load client: sends requests to a server as a plan says, and tells of each how it
+//! went. It knows no container and writes no file.
+
+mod answer;
+mod arrivals;
+mod client;
+mod lengths;
+mod prepare;
+mod prompts;
+mod protocol;
+mod random;
+mod sse;
+pub mod stats;
+
+pub use arrivals::Arrivals;
+pub use lengths::{Length, Lengths};
+
+use crate::capture::{ErrorKind, RequestError, RequestRow};
+use crate::engine::Dialect;
+use crate::error::Failure;
+use crate::redact::Redactor;
+use answer::Answer;
+use bytes::Bytes;
+use client::Http;
+use prepare::Prepared;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// Where the requests go.
+#[derive(Clone)]
+pub struct Target {
+    /// `host:port`.
+    pub address: String,
+    /// What is spoken there.
+    pub dialect: Dialect,
+    /// Name of the model.
+    pub model: String,
+    /// Key that the server wants: sent as a header, and nowhere else.
+    pub key: Option<String>,
+    /// Takes secrets out of what the server says.
+    pub redactor: Redactor,
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Target")
+            .field("address", &self.address)
+            .field("dialect", &self.dialect)
+            .field("model", &self.model)
+            .field("key", &self.key.as_ref().map(|_| "…"))
+            .finish()
+    }
+}
+
+impl Target {
+    /// Path that requests are posted to.
+    pub fn path(&self) -> &'static str {
+        protocol::path(self.dialect)
+    }
+}
+
+/// What is sent.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LoadPlan {
+    /// Requests that are measured.
+    pub requests: u32,
+    /// Requests before these, one after the other; at least one, which finds out what the server
+    /// takes.
+    pub warmups: u32,
+    /// When they are sent.
+    pub arrivals: Arrivals,
+    /// How long they are.
+    pub lengths: Lengths,
+    /// Prompts, lengths and moments follow from it.
+    pub seed: u64,
+    /// Number of the first prompt. A plan uses as many as it has requests: the next one begins
+    /// there, so that no prompt comes twice.
+    pub first_prompt: u64,
+    /// Time for one request.
+    pub patience: Duration,
+}
+
+impl LoadPlan {
+    /// Warm-up requests and measured ones.
+    pub fn prompts(&self) -> u64 {
+        u64::from(self.requests) + u64::from(self.warmups.max(1))
+    }
+}
+
+/// News of a run.
+#[derive(Debug)]
+pub enum News<'a> {
+    /// The measured part begins: the zero of every row's moments is now.
+    Measuring,
+    /// A request is over.
+    Row {
+        /// How it went.
+        row: &'a RequestRow,
+        /// How many are over.
+        done: u64,
+        /// How many there will be.
+        of: u64,
+    },
+}
+
+/// What came of a run.
+#[derive(Debug, Clone, Default)]
+pub struct LoadOutcome {
+    /// The measured requests in their order. Moments count from the start of the measured part.
+    pub requests: Vec<RequestRow>,
+    /// How the figures came about, where it is not as asked: sentences.
+    pub notes: Vec<String>,
+    /// Whether it was cancelled: requests are missing, or have the error that says so.
+    pub cancelled: bool,
+}
+
+impl LoadOutcome {
+    /// The result as a document, with the keys of `vllm bench serve`.
+    pub fn document(&self) -> serde_json::Value {
+        stats::document(&self.requests, &self.notes)
+    }
+}
+
+/// Puts the load on the server. Fails where no request at all can be made; what happens to single
+/// ones stands in their rows. Ends soon after `cancel` fires, with what it has until then.
+pub async fn run(
+    target: &Target,
+    plan: &LoadPlan,
+    cancel: &CancellationToken,
+    mut news: impl FnMut(News<'_>),
+) -> Result<LoadOutcome, Failure> {
+    let http = Http::new(&target.address, target.key.as_deref(), &target.redactor)
+        .map_err(Failure::usage)?;
+    let prepared = tokio::select! {
+        biased;
+        () = cancel.cancelled() => None,
+        prepared = prepare::prepare(&http, target, plan) => Some(prepared?),
+    };
+    let Some(Prepared {
+        prompts,
+        extras,
+        mut notes,
+    }) = prepared
+    else {
+        return Ok(LoadOutcome {
+            cancelled: true,
+            ..LoadOutcome::default()
+        });
+    };
+
+    let zero = Instant::now();
+    news(News::Measuring);
+    let prompts = Arc::new(prompts);
+    let shared = Arc::new((http, target.clone(), cancel.clone()));
+    let (n, patience) = (prompts.len(), plan.patience);
+    let mut rows: Vec<RequestRow> = Vec::with_capacity(n);
+    arrivals::drive(
+        plan.arrivals,
+        n,
+        plan.seed,
+        cancel,
+        |i, intended| {
+            let (shared, prompts) = (Arc::clone(&shared), Arc::clone(&prompts));
+            async move {
+                let (http, target, cancel) = &*shared;
+                let prompt = &prompts[i];
+                let body = Bytes::from(prompt.body(target, extras));
+                let at = intended.saturating_duration_since(zero).as_nanos();
+                let mut row = prompt.row(i as u64);
+                row.intended_at_ns = i64::try_from(at).unwrap_or(i64::MAX);
+                exchange(http, target.dialect, body, zero, patience, cancel, row).await
+            }
+        },
+        |row: RequestRow| {
+            rows.push(row);
+            if let Some(row) = rows.last() {
+                news(News::Row {
+                    row,
+                    done: rows.len() as u64,
+                    of: n as u64,
+                });
+            }
+        },
+    )
+    .await;
+    rows.sort_by_key(|r| r.number);
+    notes.extend(stats::notes(&rows));
+    Ok(LoadOutcome {
+        requests: rows,
+        notes,
+        cancelled: cancel.is_cancelled(),
+    })
+}
+
+/// One request to its end, or until `cancel` fires.
+async fn exchange(
+    http: &Http,
+    dialect: Dialect,
+    body: Bytes,
+    zero: Instant,
+    patience: Duration,
+    cancel: &CancellationToken,
+    row: RequestRow,
+) -> RequestRow {
+    let mut answer = Answer::to(row);
+    tokio::select! {
+        biased;
+        () = http.stream(dialect, body, zero, patience, &mut answer) => {}
+        () = cancel.cancelled() => {
+            let at = i64::try_from(zero.elapsed().as_nanos()).unwrap_or(i64::MAX);
+            let stopped = RequestError {
+                kind: ErrorKind::Cancelled,
+                message: "the run was stopped".into(),
+            };
+            answer.ended(at, Some(stopped));
+        }
+    }
+    answer.into_row()
+}

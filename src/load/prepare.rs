@@ -1,0 +1,243 @@
+//! What comes before the measured part: which fields the server takes, how it counts tokens, the
+//! prompts, and the warm-up.
+
+use super::answer::Answer;
+use super::client::Http;
+use super::prompts::{self, Fit, Fitting};
+use super::protocol::{self, Asked, Extras, Tokenizer};
+use super::{Length, LoadPlan, Target};
+use crate::capture::{ErrorKind, LengthUnit, RequestError, RequestRow};
+use crate::engine::Dialect;
+use crate::error::Failure;
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// For one count of tokens.
+const COUNT_PATIENCE: Duration = Duration::from_secs(20);
+
+/// Counts that are asked for at once.
+const COUNTS_AT_ONCE: usize = 4;
+
+/// Tokens per word where nothing is known yet.
+const TOKENS_PER_WORD: f64 = 1.2;
+
+/// A prompt, ready to be sent.
+#[derive(Debug, Clone)]
+pub struct Prompt {
+    text: String,
+    length: Length,
+    unit: LengthUnit,
+    counted: Option<u64>,
+}
+
+impl Prompt {
+    /// Body of its request.
+    pub fn body(&self, target: &Target, extras: Extras) -> String {
+        let asked = Asked {
+            model: &target.model,
+            prompt: &self.text,
+            output: self.length.output,
+        };
+        protocol::body(target.dialect, &asked, extras).to_string()
+    }
+
+    /// Its row, before anything happened.
+    pub fn row(&self, number: u64) -> RequestRow {
+        RequestRow {
+            number,
+            input_asked: self.length.input,
+            input_unit: self.unit,
+            input_counted: self.counted,
+            output_asked: self.length.output,
+            ..RequestRow::default()
+        }
+    }
+}
+
+/// What the measured part needs.
+pub struct Prepared {
+    /// The measured prompts.
+    pub prompts: Vec<Prompt>,
+    /// What the server takes.
+    pub extras: Extras,
+    /// What is not as asked: sentences.
+    pub notes: Vec<String>,
+}
+
+/// Makes the prompts, finds out what the server takes, and warms it up.
+pub async fn prepare(http: &Http, target: &Target, plan: &LoadPlan) -> Result<Prepared, Failure> {
+    let counter = Counter::find(http, target).await;
+    let per_word = match &counter {
+        Some(counter) => counter.tokens_per_word(plan.seed).await,
+        None => 1.0,
+    };
+    let make = |number: u64| {
+        let number = plan.first_prompt + number;
+        let length = plan.lengths.of(plan.seed, number);
+        make_prompt(counter.as_ref(), plan.seed, number, length, per_word)
+    };
+    let prompts: Vec<Prompt> = futures::stream::iter(0..plan.prompts())
+        .map(make)
+        .buffered(COUNTS_AT_ONCE)
+        .try_collect()
+        .await
+        .map_err(|e: RequestError| {
+            Failure::run(format!("the server stopped to count tokens: {}", e.message))
+        })?;
+    let mut measured = prompts;
+    let warmups = measured.split_off(plan.requests as usize);
+    let extras = warm_up(http, target, plan, &warmups).await?;
+
+    let mut notes = Vec::new();
+    if counter
+        .as_ref()
+        .is_some_and(|c| c.tokenizer != Tokenizer::OpenAiChat)
+        && target.dialect == Dialect::Chat
+    {
+        notes.push("the tokens of the chat template come on top of the prompt lengths".into());
+    }
+    if extras > Extras::IgnoreEos && protocol::has_extras(target.dialect) {
+        notes.push(
+            "the server does not take ignore_eos: outputs may be shorter than asked for".into(),
+        );
+    }
+    Ok(Prepared {
+        prompts: measured,
+        extras,
+        notes,
+    })
+}
+
+/// Sends the warm-up requests; the first finds out which fields the server takes.
+async fn warm_up(
+    http: &Http,
+    target: &Target,
+    plan: &LoadPlan,
+    prompts: &[Prompt],
+) -> Result<Extras, Failure> {
+    let mut extras = Extras::default();
+    for (i, prompt) in prompts.iter().enumerate() {
+        loop {
+            let body = Bytes::from(prompt.body(target, extras));
+            let mut answer = Answer::to(prompt.row(0));
+            http.stream(
+                target.dialect,
+                body,
+                Instant::now(),
+                plan.patience,
+                &mut answer,
+            )
+            .await;
+            let row = answer.into_row();
+            let Some(error) = row.error.filter(|_| i == 0) else {
+                break;
+            };
+            let refused = matches!(row.status, Some(400 | 422));
+            match extras.fewer() {
+                Some(fewer) if refused && protocol::has_extras(target.dialect) => extras = fewer,
+                _ => return Err(no_answer(target, &error, row.status)),
+            }
+        }
+    }
+    Ok(extras)
+}
+
+fn no_answer(target: &Target, error: &RequestError, status: Option<u16>) -> Failure {
+    let words = match error.kind {
+        ErrorKind::Status => error.message.clone(),
+        kind => format!("{}: {}", kind.as_str(), error.message),
+    };
+    let failure = Failure::run(format!(
+        "the test request to {} was not answered: {words}",
+        target.path()
+    ));
+    match status {
+        Some(401 | 403) => failure.hint("the server wants another key than its settings tell"),
+        Some(404) => failure.hint("is the model's name right? --model names another"),
+        Some(400 | 413 | 422) => failure
+            .hint("do prompt and output fit into the model's length? --input-len, --output-len"),
+        _ => failure,
+    }
+}
+
+async fn make_prompt(
+    counter: Option<&Counter<'_>>,
+    seed: u64,
+    number: u64,
+    length: Length,
+    per_word: f64,
+) -> Result<Prompt, RequestError> {
+    let Some(counter) = counter else {
+        return Ok(Prompt {
+            text: prompts::of_words(seed, number, length.input),
+            length,
+            unit: LengthUnit::Words,
+            counted: None,
+        });
+    };
+    let mut fitting = Fitting::new(seed, number, length.input, per_word);
+    let mut text = fitting.text();
+    loop {
+        match fitting.counted(counter.count(&text).await?) {
+            Fit::Count(next) => text = next,
+            Fit::Done { text, tokens } => {
+                return Ok(Prompt {
+                    text,
+                    length,
+                    unit: LengthUnit::Tokens,
+                    counted: Some(tokens),
+                });
+            }
+        }
+    }
+}
+
+/// A server that counts tokens.
+struct Counter<'a> {
+    http: &'a Http,
+    target: &'a Target,
+    tokenizer: Tokenizer,
+}
+
+impl Counter<'_> {
+    /// The first way to ask that the server answers with a count.
+    async fn find<'a>(http: &'a Http, target: &'a Target) -> Option<Counter<'a>> {
+        for tokenizer in Tokenizer::candidates(target.dialect) {
+            let counter = Counter {
+                http,
+                target,
+                tokenizer: *tokenizer,
+            };
+            if counter.count("The sea is deep.").await.is_ok() {
+                return Some(counter);
+            }
+        }
+        None
+    }
+
+    async fn count(&self, text: &str) -> Result<u64, RequestError> {
+        let body = self.tokenizer.body(&self.target.model, text).to_string();
+        let (status, answer) = self
+            .http
+            .ask(Tokenizer::PATH, Bytes::from(body), COUNT_PATIENCE)
+            .await?;
+        let count = self.tokenizer.count(&answer).filter(|_| status == 200);
+        count.ok_or_else(|| RequestError {
+            kind: ErrorKind::Garbage,
+            message: format!("{} answered {status} without a count", Tokenizer::PATH),
+        })
+    }
+
+    /// What a word takes in this vocabulary, about.
+    async fn tokens_per_word(&self, seed: u64) -> f64 {
+        const SAMPLE: u32 = 200;
+        let text = prompts::of_words(seed, u64::MAX, SAMPLE);
+        match self.count(&text).await {
+            Ok(tokens) => tokens as f64 / f64::from(SAMPLE),
+            // Too long for a short model: the prompts find it out one by one.
+            Err(_) => TOKENS_PER_WORD,
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Prompts of words from a fixed list, by seed; brought to an exact count of tokens where the
+//! server counts them for us.
+
+use super::random::Random;
+
+/// Common words, most of them one token in most vocabularies. As many as a byte has values: a
+/// prompt's number is written with them as its first words.
+#[rustfmt::skip]
+const WORDS: [&str; 256] = [
+    "able", "about", "above", "acid", "across", "after", "again", "age", "air", "all", "also",
+    "always", "among", "and", "animal", "answer", "any", "apple", "area", "arm", "art", "ask",
+    "away", "baby", "back", "bad", "bag", "ball", "bank", "bar", "base", "bath", "bear", "beat",
+    "bed", "bell", "best", "big", "bird", "blue", "board", "boat", "body", "bone", "book", "both",
+    "box", "boy", "bread", "bring", "build", "bus", "busy", "call", "calm", "camp", "can", "cap",
+    "car", "card", "care", "case", "cat", "chair", "chance", "change", "child", "city", "class",
+    "clean", "clear", "close", "cloud", "coat", "cold", "color", "come", "cook", "cool", "copy",
+    "corn", "cost", "count", "cover", "cow", "cup", "cut", "dark", "day", "deal", "deep", "desk",
+    "door", "down", "draw", "dream", "dress", "drink", "drive", "drop", "dry", "dust", "each",
+    "ear", "early", "earth", "east", "easy", "eat", "edge", "egg", "end", "even", "event", "ever",
+    "every", "eye", "face", "fact", "fair", "fall", "family", "far", "farm", "fast", "father",
+    "fear", "feel", "few", "field", "fight", "fill", "film", "find", "fine", "fire", "first",
+    "fish", "flat", "floor", "flow", "food", "foot", "force", "form", "free", "fresh", "friend",
+    "front", "full", "game", "garden", "gate", "gift", "girl", "give", "glass", "goal", "gold",
+    "good", "grass", "great", "green", "ground", "group", "grow", "half", "hand", "happy", "hard",
+    "hat", "head", "hear", "heart", "heat", "help", "high", "hill", "hold", "hole", "home",
+    "hope", "horse", "hot", "hour", "house", "human", "ice", "idea", "inch", "iron", "island",
+    "job", "join", "jump", "just", "keep", "key", "kind", "king", "knee", "know", "lake", "land",
+    "large", "last", "late", "law", "lead", "leaf", "learn", "left", "leg", "letter", "level",
+    "life", "light", "line", "list", "little", "live", "long", "look", "loss", "lot", "love",
+    "low", "lunch", "main", "make", "man", "map", "mark", "market", "meal", "meat", "milk",
+    "mind", "month", "moon", "more", "morning", "most", "mother", "mountain", "mouth", "move",
+    "music", "name", "near", "neck", "need", "never", "new", "news", "night",
+];
+
+/// Ends of a prompt, a token or two each: where whole words are too coarse.
+const TAILS: [&str; 10] = [" a", "!", " I", "?", " 1", ",", " x", "0", ";", "z"];
+
+/// Words that number a prompt: it differs from every other within its first words, so that no
+/// cache of prefixes can answer for it.
+const NUMBER_WORDS: usize = 3;
+
+/// How often the server is asked to count one prompt, at most.
+const MOST_TRIES: u32 = 24;
+
+/// The words of prompt `number`, endlessly.
+fn words(seed: u64, number: u64) -> impl Iterator<Item = &'static str> {
+    // The lowest byte first, each turned by the seed: neighbours differ in their first word.
+    let turn = Random::new(seed, 0).bits().to_le_bytes();
+    let first = (0..NUMBER_WORDS).map(move |k| number.to_le_bytes()[k].wrapping_add(turn[k]));
+    let mut random = Random::new(seed, number);
+    first
+        .chain(std::iter::repeat_with(move || random.bits() as u8))
+        .map(|n| WORDS[usize::from(n)])
+}
+
+/// Prompt `number` of `seed`, of so many words.
+pub fn of_words(seed: u64, number: u64, count: u32) -> String {
+    let words: Vec<&str> = words(seed, number).take(count.max(1) as usize).collect();
+    words.join(" ")
+}
+
+/// What to do after a count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fit {
+    /// Count this text next.
+    Count(String),
+    /// This is the prompt; so many tokens. Not exactly those asked for where the tokenizer leaves
+    /// no way to reach them.
+    Done {
+        /// The prompt.
+        text: String,
+        /// Its tokens, as counted.
+        tokens: u64,
+    },
+}
+
+/// Brings one prompt to a count of tokens: text out, counts in.
+#[derive(Debug)]
+pub struct Fitting {
+    seed: u64,
+    number: u64,
+    target: u64,
+    words: usize,
+    tail: Vec<&'static str>,
+    /// Which tail comes next.
+    turn: usize,
+    tries: u32,
+    nearest: Option<(u64, String)>,
+}
+
+impl Fitting {
+    /// For prompt `number` of `seed` with `target` tokens, in a vocabulary that takes about
+    /// `tokens_per_word`.
+    pub fn new(seed: u64, number: u64, target: u32, tokens_per_word: f64) -> Fitting {
+        let words = (f64::from(target) / tokens_per_word.max(0.1)) as usize;
+        Fitting {
+            seed,
+            number,
+            target: target.into(),
+            words: words.max(1),
+            tail: Vec::new(),
+            turn: 0,
+            tries: 0,
+            nearest: None,
+        }
+    }
+
+    /// The text as it is.
+    pub fn text(&self) -> String {
+        let mut text = of_words(
+            self.seed,
+            self.number,
+            u32::try_from(self.words).unwrap_or(u32::MAX),
+        );
+        text.extend(self.tail.iter().copied());
+        text
+    }
+
+    /// Takes the server's count of [`text`](Self::text).
+    pub fn counted(&mut self, tokens: u64) -> Fit {
+        let off = |tokens: u64| tokens.abs_diff(self.target);
+        if self
+            .nearest
+            .as_ref()
+            .is_none_or(|(best, _)| off(tokens) < off(*best))
+        {
+            self.nearest = Some((tokens, self.text()));
+        }
+        self.tries += 1;
+        let stuck = tokens > self.target && self.words == 1 && self.tail.is_empty();
+        if tokens == self.target || stuck || self.tries >= MOST_TRIES {
+            return match self.nearest.take() {
+                Some((tokens, text)) => Fit::Done { text, tokens },
+                None => Fit::Done {
+                    text: self.text(),
+                    tokens,
+                },
+            };
+        }
+        self.step(tokens);
+        Fit::Count(self.text())
+    }
+
+    fn step(&mut self, tokens: u64) {
+        let per_word = (tokens as f64 / self.words as f64).max(0.1);
+        if tokens > self.target {
+            if self.tail.pop().is_some() {
+                // That end was too much: the next one may not be.
+                self.turn += 1;
+                return;
+            }
+            // Rather a word too few than one too many: what is missing then is filled by ends.
+            let over = (tokens - self.target) as f64 / per_word;
+            self.words = self
+                .words
+                .saturating_sub((over.ceil() as usize).max(1))
+                .max(1);
+            return;
+        }
+        let missing = (self.target - tokens) as f64 / per_word;
+        if missing >= 1.5 && self.tail.is_empty() {
+            // At most doubled: a count that says nothing must not make a prompt of any size.
+            self.words += (missing as usize).min(self.words.max(64));
+        } else {
+            self.tail.push(TAILS[self.turn % TAILS.len()]);
+            self.turn += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn words_are_all_different() {
+        assert_eq!(WORDS.iter().collect::<BTreeSet<_>>().len(), WORDS.len());
+    }
+
+    /// What a tokenizer makes of a text: three kinds of vocabulary, and one that counts nothing.
+    fn count(kind: u8, text: &str) -> u64 {
+        let bytes = text.len() as u64;
+        let pieces = text.split_inclusive(|c: char| !c.is_ascii_alphanumeric());
+        match kind {
+            // Bytes, and a token at the beginning.
+            0 => bytes + 1,
+            // Words, signs apart.
+            1 => pieces.count() as u64 + 2,
+            // Long words in parts of four letters.
+            2 => pieces.map(|p| (p.trim().len() as u64).div_ceil(4)).sum(),
+            _ => 7,
+        }
+    }
+
+    fn fit(seed: u64, number: u64, target: u32, kind: u8) -> (String, u64, u32) {
+        let mut fitting = Fitting::new(seed, number, target, 1.3);
+        let mut text = fitting.text();
+        let mut asked = 0;
+        loop {
+            asked += 1;
+            match fitting.counted(count(kind, &text)) {
+                Fit::Count(next) => text = next,
+                Fit::Done { text, tokens } => {
+                    assert_eq!(count(kind, &text), tokens);
+                    return (text, tokens, asked);
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn prompts_get_exactly_their_tokens(seed: u64, number in 0..1_000_000u64, target in 32..3000u32, kind in 0..3u8) {
+            let (text, tokens, asked) = fit(seed, number, target, kind);
+            prop_assert_eq!(tokens, u64::from(target));
+            prop_assert!(asked <= 20, "{} counts", asked);
+            prop_assert_eq!(fit(seed, number, target, kind).0, text);
+        }
+
+        #[test]
+        fn no_prompt_begins_like_another(seed: u64, a in 0..1u64 << 24, b in 0..1u64 << 24) {
+            prop_assume!(a != b);
+            let begin = |number| words(seed, number).take(NUMBER_WORDS).collect::<Vec<_>>();
+            prop_assert_ne!(begin(a), begin(b));
+            // The next in line differs in the very first word.
+            prop_assert_ne!(begin(a)[0], begin(a + 1)[0]);
+        }
+    }
+
+    #[test]
+    fn a_tokenizer_that_says_nothing_is_not_asked_for_ever() {
+        let (text, tokens, asked) = fit(0, 0, 1000, 3);
+        assert_eq!((tokens, asked), (7, MOST_TRIES));
+        assert!(text.len() < 100_000);
+        // Shorter than one word is not to be had.
+        let (text, tokens, asked) = fit(0, 0, 1, 0);
+        assert_eq!((text.len() as u64 + 1, asked < MOST_TRIES), (tokens, true));
+    }
+
+    #[test]
+    fn where_nothing_counts_there_are_words() {
+        let text = of_words(0, 7, 100);
+        assert_eq!(text.split(' ').count(), 100);
+        assert_eq!(text, of_words(0, 7, 100));
+        assert_ne!(text, of_words(1, 7, 100));
+    }
+}

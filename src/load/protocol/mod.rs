@@ -1,0 +1,173 @@
+//! What is said to a server and what its events mean: JSON in, values out, no I/O.
+
+mod openai;
+mod tgi;
+mod tokenize;
+
+pub use tokenize::Tokenizer;
+
+use crate::engine::Dialect;
+use serde_json::Value;
+
+/// What one request asks for.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked<'a> {
+    /// Name of the model.
+    pub model: &'a str,
+    /// Prompt.
+    pub prompt: &'a str,
+    /// Tokens of output.
+    pub output: u32,
+}
+
+/// How much beyond the plain protocol a server takes. Not every server takes every field: what it
+/// refuses is left out, from the first of these to the last.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Extras {
+    /// `ignore_eos` and `min_tokens`, and a usage at the end: outputs are exactly as long as asked.
+    #[default]
+    All,
+    /// `ignore_eos` and a usage.
+    IgnoreEos,
+    /// A usage at the end of the stream.
+    Usage,
+    /// Nothing beyond.
+    None,
+}
+
+impl Extras {
+    /// Fewer of them; `None` when there are none left.
+    pub fn fewer(self) -> Option<Extras> {
+        match self {
+            Extras::All => Some(Extras::IgnoreEos),
+            Extras::IgnoreEos => Some(Extras::Usage),
+            Extras::Usage => Some(Extras::None),
+            Extras::None => None,
+        }
+    }
+}
+
+/// Path of the requests.
+pub fn path(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::Completions => "/v1/completions",
+        Dialect::Chat => "/v1/chat/completions",
+        Dialect::Tgi => "/generate_stream",
+    }
+}
+
+/// Whether there are fields to leave out.
+pub fn has_extras(dialect: Dialect) -> bool {
+    dialect != Dialect::Tgi
+}
+
+/// Body of a request.
+pub fn body(dialect: Dialect, asked: &Asked<'_>, extras: Extras) -> Value {
+    match dialect {
+        Dialect::Completions => openai::completion(asked, extras),
+        Dialect::Chat => openai::chat(asked, extras),
+        Dialect::Tgi => tgi::request(asked),
+    }
+}
+
+/// What one event of the stream says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Piece {
+    /// It carries content that a user would see.
+    pub content: bool,
+    /// Tokens of the prompt.
+    pub input_tokens: Option<u64>,
+    /// Tokens of output so far.
+    pub output_tokens: Option<u64>,
+    /// Why it ended.
+    pub finish_reason: Option<String>,
+    /// Nothing follows.
+    pub done: bool,
+    /// The server's error.
+    pub error: Option<String>,
+}
+
+/// Reads the data of one event; `Err` for what is none of the protocol.
+pub fn read(dialect: Dialect, data: &str) -> Result<Piece, ()> {
+    if data.trim() == "[DONE]" {
+        return Ok(Piece {
+            done: true,
+            ..Piece::default()
+        });
+    }
+    let event: Value = serde_json::from_str(data).map_err(|_| ())?;
+    if !event.is_object() {
+        return Err(());
+    }
+    if let Some(error) = error(&event) {
+        return Ok(Piece {
+            error: Some(error),
+            ..Piece::default()
+        });
+    }
+    match dialect {
+        Dialect::Completions | Dialect::Chat => openai::read(&event),
+        Dialect::Tgi => tgi::read(&event),
+    }
+    .ok_or(())
+}
+
+/// An error as the servers write it within a stream.
+fn error(event: &Value) -> Option<String> {
+    let error = match event.get("error")? {
+        Value::Null => return None,
+        Value::String(text) => text.clone(),
+        object => object
+            .get("message")
+            .and_then(Value::as_str)
+            .map_or_else(|| object.to_string(), str::to_owned),
+    };
+    Some(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_within_a_stream_are_seen_in_every_shape() {
+        for (dialect, data, says) in [
+            (
+                Dialect::Completions,
+                r#"{"error":{"message":"no room","code":500}}"#,
+                "no room",
+            ),
+            (
+                Dialect::Tgi,
+                r#"{"error":"Request failed during generation","error_type":"generation"}"#,
+                "Request failed",
+            ),
+            (Dialect::Chat, r#"{"error":{"code":7}}"#, "7"),
+        ] {
+            let piece = read(dialect, data).unwrap();
+            assert!(piece.error.unwrap().contains(says), "{data}");
+        }
+        for data in ["", "hello", "[1]", "3", "{\"a\":", "{}"] {
+            assert!(read(Dialect::Completions, data).is_err(), "{data}");
+        }
+        assert!(read(Dialect::Chat, " [DONE]").unwrap().done);
+    }
+
+    #[test]
+    fn a_server_is_asked_for_less_and_less() {
+        let steps: Vec<Extras> =
+            std::iter::successors(Some(Extras::All), |extras| extras.fewer()).collect();
+        assert_eq!(steps.len(), 4);
+        let asked = Asked {
+            model: "m",
+            prompt: "p",
+            output: 8,
+        };
+        let keys = steps.iter().map(|e| {
+            let body = body(Dialect::Completions, &asked, *e);
+            body.as_object().unwrap().len()
+        });
+        let keys: Vec<usize> = keys.collect();
+        assert!(keys.windows(2).all(|w| w[0] > w[1]), "{keys:?}");
+    }
+}

@@ -1,0 +1,32 @@
+//! Numbers that look random and follow from a seed: the same on every machine and in every release.
+
+/// SplitMix64 (Steele, Lea, Flood 2014), which needs no care with its seed.
+#[derive(Debug, Clone)]
+pub struct Random(u64);
+
+impl Random {
+    /// A stream of its own for each `(seed, stream)`.
+    pub fn new(seed: u64, stream: u64) -> Random {
+        let mut mixer = Random(seed);
+        let mixed = mixer.bits();
+        Random(mixed ^ Random(stream).bits().rotate_left(32))
+    }
+
+    /// The next 64 bits.
+    pub fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// From 0 up to and without 1.
+    pub fn share(&mut self) -> f64 {
+        (self.bits() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Exponentially distributed with mean 1.
+    pub fn exponential(&mut self) -> f64 {
+        -(1.0 - self.share()).ln()
+    }
+}
