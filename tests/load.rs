@@ -523,13 +523,12 @@ async fn an_open_loop_waits_for_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stall_raises_the_tail_of_all_who_were_due_in_it() {
-    // Forty answers come only when the last request has come; with one in flight at most they
-    // wait in the client, and it counts all the same.
-    let plan = |most| LoadPlan {
+async fn a_stall_counts_for_all_who_were_due_in_it() {
+    const STALL_MS: u64 = 500;
+    let plan = LoadPlan {
         arrivals: Arrivals::Poisson {
             per_second: 1000.0,
-            max_in_flight: most,
+            max_in_flight: Some(1),
         },
         ..plan(40)
     };
@@ -537,23 +536,24 @@ async fn a_stall_raises_the_tail_of_all_who_were_due_in_it() {
     let server = Server::start(without_tokenizer(move |_| {
         let mut count = count.lock().unwrap();
         *count += 1;
+        // The first after the warm-up stalls.
         match *count == 2 {
-            true => good(64).after_ms(500),
+            true => good(64).after_ms(STALL_MS),
             false => good(64),
         }
     }))
     .await;
-    let outcome = load(&target(&server), &plan(Some(1))).await;
-    let slow = outcome
-        .requests
-        .iter()
-        .filter(|r| r.ttft_ms() > Some(300.0))
-        .count();
-    assert!(slow >= 38, "only {slow} of 40 waited for the stall");
-    let waited = outcome
-        .requests
-        .iter()
-        .filter(|r| r.sent_at_ns.unwrap() - r.intended_at_ns > 300_000_000)
-        .count();
-    assert!(waited >= 37, "the waiting is the client's queue: {waited}");
+    let outcome = load(&target(&server), &plan).await;
+    let stalled = &outcome.requests[0];
+    assert!(stalled.e2e_ms() >= STALL_MS as f64);
+    for row in &outcome.requests[1..] {
+        // All were due in it, were kept back by the client, and count from when they were due.
+        let due = row.intended_at_ns as f64 / 1e6;
+        assert!(due < STALL_MS as f64, "the schedule follows from the seed");
+        assert!(row.sent_at_ns >= Some(stalled.ended_at_ns - 1_000_000));
+        assert!(
+            row.ttft_ms().unwrap() >= STALL_MS as f64 - due - 1.0,
+            "{row:?}"
+        );
+    }
 }

@@ -56,20 +56,20 @@ const SCHEDULE_STREAM: u64 = u64::MAX;
 /// Later than any run ends, and no overflow in sums with the clock.
 const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-/// Sends `n` requests by the rule. `send` gets the number of a request and the moment at which it
+/// Sends `n` requests by the rule, from `start` on. `send` gets the number of a request and the moment at which it
 /// was to be sent, and must itself end soon after `cancel` fires; `done` gets what came of each, in
 /// the order in which they end. Nothing is sent after `cancel`.
 pub async fn drive<T: Send + 'static, F>(
     arrivals: Arrivals,
     n: usize,
     seed: u64,
+    start: Instant,
     cancel: &CancellationToken,
     mut send: impl FnMut(usize, Instant) -> F,
     mut done: impl FnMut(T),
 ) where
     F: Future<Output = T> + Send + 'static,
 {
-    let start = Instant::now();
     let schedule = arrivals.schedule(n, seed);
     // In a closed loop a request is due when there is room for it.
     let due = |i: usize| {
@@ -160,6 +160,7 @@ mod tests {
             Arrivals::Closed { concurrency: 4 },
             12,
             0,
+            begin,
             &CancellationToken::new(),
             |i, intended| {
                 // Its turn comes when it is sent: nothing is waited for.
@@ -203,6 +204,7 @@ mod tests {
             arrivals,
             100,
             1,
+            begin,
             &CancellationToken::new(),
             |_, intended| async move {
                 stalling(begin).await;
@@ -241,6 +243,7 @@ mod tests {
             poisson(1.0),
             1000,
             0,
+            Instant::now(),
             &cancel,
             |i, _| {
                 let stop = stop.clone();

@@ -161,6 +161,7 @@ pub async fn run(
         plan.arrivals,
         n,
         plan.seed,
+        zero,
         cancel,
         |i, intended| {
             let (shared, prompts) = (Arc::clone(&shared), Arc::clone(&prompts));
