@@ -30,18 +30,11 @@ pub async fn target(
     door: &Door,
     setup: &BenchSetup,
 ) -> Result<Target, Failure> {
-    let facts = &door.facts;
     let path = plan.engine.endpoints().first().copied().unwrap_or("/");
     let address = runtime
-        .outside_address(facts, door.port, path, door.key.as_deref())
+        .outside_address(&door.facts, door.port, path, door.key.as_deref())
         .await
-        .map_err(|why| {
-            Failure::environment(format!(
-                "the built-in bench sends its requests from this host, which does not reach port {} of container `{}`: {why}",
-                door.port, facts.name
-            ))
-            .hint("publish the port (`docker run -p`), or run the engine's own bench inside: --bench serve")
-        })?;
+        .map_err(|why| unreachable(door, &why))?;
     let name = setup.served_model_name.as_ref().unwrap_or(&setup.model);
     Ok(Target {
         address,
@@ -50,6 +43,15 @@ pub async fn target(
         key: door.key.clone(),
         redactor: plan.found.secrets.redactor(),
     })
+}
+
+/// Only the inside of the container reaches the server.
+pub fn unreachable(door: &Door, why: &str) -> Failure {
+    Failure::environment(format!(
+        "the built-in bench sends its requests from this host, which does not reach port {} of container `{}`: {why}",
+        door.port, door.facts.name
+    ))
+    .hint("publish the port (`docker run -p`), or run the engine's own bench inside: --bench serve")
 }
 
 /// What the client is to do in one repeat.

@@ -80,6 +80,12 @@ pub async fn inspect(
         ))
         .hint("does the engine listen on another port, or did it fail to start? `docker logs` tells"));
     }
+    if kind == Some(LoadKind::Builtin) && !runtime.has_outside_route(facts, door.port) {
+        return Err(builtin::unreachable(
+            &door,
+            "it is not published, and the container has no address here",
+        ));
+    }
     if plan.mode != Mode::Idle {
         probes = tokio::select! {
             probes = ask(runtime, plan.engine, &door, clock, &redactor) => probes,

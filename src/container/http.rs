@@ -110,13 +110,7 @@ impl Runtime {
     /// Like [`get`](Self::get), but never by a client inside the container: for asking whether
     /// anything listens at all.
     pub async fn get_outside(&self, facts: &ContainerFacts, port: u16, path: &str) -> Reply {
-        let mut routes = self.routes(facts, port);
-        routes.retain(|r| {
-            matches!(
-                r,
-                Route::Published(_) | Route::Address(_) | Route::HostNetwork(_)
-            )
-        });
+        let routes = self.outside_routes(facts, port);
         self.try_routes(routes, facts, port, path, None).await
     }
 
@@ -130,7 +124,7 @@ impl Runtime {
         bearer: Option<&str>,
     ) -> Result<String, String> {
         let mut errors: Vec<String> = Vec::new();
-        for route in self.routes(facts, port) {
+        for route in self.outside_routes(facts, port) {
             let (Route::Published(to) | Route::Address(to) | Route::HostNetwork(to)) = &route
             else {
                 continue;
@@ -140,10 +134,23 @@ impl Runtime {
                 Err(e) => errors.push(format!("{}: {e}", route.name())),
             }
         }
-        if errors.is_empty() {
-            errors.push("it is not published, and the container has no address here".to_owned());
-        }
         Err(errors.join("; "))
+    }
+
+    /// Whether there is any way to the port but from inside the container.
+    pub fn has_outside_route(&self, facts: &ContainerFacts, port: u16) -> bool {
+        !self.outside_routes(facts, port).is_empty()
+    }
+
+    fn outside_routes(&self, facts: &ContainerFacts, port: u16) -> Vec<Route> {
+        let mut routes = self.routes(facts, port);
+        routes.retain(|r| {
+            matches!(
+                r,
+                Route::Published(_) | Route::Address(_) | Route::HostNetwork(_)
+            )
+        });
+        routes
     }
 
     async fn try_routes(

@@ -8,6 +8,7 @@ mod lengths;
 mod prepare;
 mod prompts;
 mod protocol;
+mod punctuality;
 mod random;
 mod sse;
 pub mod stats;
@@ -23,6 +24,7 @@ use answer::Answer;
 use bytes::Bytes;
 use client::Http;
 use prepare::Prepared;
+use punctuality::{Lateness, Watch};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -113,6 +115,8 @@ pub struct LoadOutcome {
     pub requests: Vec<RequestRow>,
     /// How the figures came about, where it is not as asked: sentences.
     pub notes: Vec<String>,
+    /// How late this host woke the client; `None` of a load too short to tell.
+    pub lateness: Option<Lateness>,
     /// Whether it was cancelled: requests are missing, or have the error that says so.
     pub cancelled: bool,
 }
@@ -120,7 +124,12 @@ pub struct LoadOutcome {
 impl LoadOutcome {
     /// The result as a document, with the keys of `vllm bench serve`.
     pub fn document(&self) -> serde_json::Value {
-        stats::document(&self.requests, &self.notes)
+        let mut document = stats::document(&self.requests, &self.notes);
+        document["client_late_ms"] = self
+            .lateness
+            .map(|late| serde_json::json!({"p99": late.p99_ms, "max": late.max_ms}))
+            .into();
+        document
     }
 }
 
@@ -151,6 +160,7 @@ pub async fn run(
         });
     };
 
+    let watch = Watch::start();
     let zero = Instant::now();
     news(News::Measuring);
     let prompts = Arc::new(prompts);
@@ -187,11 +197,14 @@ pub async fn run(
         },
     )
     .await;
+    let lateness = watch.end();
     rows.sort_by_key(|r| r.number);
     notes.extend(stats::notes(&rows));
+    notes.extend(lateness.and_then(Lateness::note));
     Ok(LoadOutcome {
         requests: rows,
         notes,
+        lateness,
         cancelled: cancel.is_cancelled(),
     })
 }

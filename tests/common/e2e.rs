@@ -117,7 +117,7 @@ macro_rules! test_name {
 }
 
 /// [`SHELL_IMAGE`], up to date. Docker's own cache makes that quick.
-fn shell_image() -> &'static str {
+pub fn shell_image() -> &'static str {
     static MADE: std::sync::OnceLock<()> = std::sync::OnceLock::new();
     MADE.get_or_init(|| {
         let dir = tempfile::tempdir().expect("tempdir");

@@ -1,0 +1,112 @@
+//! How late this host woke the client: on a busy one every latency that a client measures includes
+//! its own waiting for a processor, and only the client can know.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+
+/// Between two looks.
+const EVERY: Duration = Duration::from_millis(5);
+
+/// So many looks are kept: some 40 minutes. What comes after counts for the worst only.
+const KEPT: usize = 500_000;
+
+/// A timer is late by up to this on a quiet host; a note speaks of more than it. Milliseconds.
+const USUAL_MS: f64 = 5.0;
+
+/// How late the client was woken, milliseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Lateness {
+    /// Of a hundred wakings the 99th.
+    pub p99_ms: f64,
+    /// The worst.
+    pub max_ms: f64,
+}
+
+impl Lateness {
+    /// What to say beside the figures, where it matters.
+    pub fn note(self) -> Option<String> {
+        (self.p99_ms > USUAL_MS).then(|| {
+            format!(
+                "this host is busy: it woke the client up to {:.0} ms late (99th percentile {:.0} ms), and latencies include that",
+                self.max_ms, self.p99_ms
+            )
+        })
+    }
+}
+
+/// Looks at the clock while a load runs.
+pub struct Watch {
+    late_us: Arc<Mutex<(Vec<u32>, u32)>>,
+    task: JoinHandle<()>,
+}
+
+impl Watch {
+    /// Starts looking.
+    pub fn start() -> Watch {
+        let late_us = Arc::new(Mutex::new((Vec::new(), 0)));
+        let seen = Arc::clone(&late_us);
+        let task = tokio::spawn(async move {
+            let mut ticks = interval_at(Instant::now() + EVERY, EVERY);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            loop {
+                let due = ticks.tick().await;
+                let late = u32::try_from(due.elapsed().as_micros()).unwrap_or(u32::MAX);
+                let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+                seen.1 = seen.1.max(late);
+                if seen.0.len() < KEPT {
+                    seen.0.push(late);
+                }
+            }
+        });
+        Watch { late_us, task }
+    }
+
+    /// Ends it. Nothing is known of a load that was over before the first look.
+    pub fn end(self) -> Option<Lateness> {
+        let mut seen = self.late_us.lock().unwrap_or_else(PoisonError::into_inner);
+        let (all, max) = &mut *seen;
+        all.sort_unstable();
+        let p99 = all.get(all.len().saturating_sub(1) * 99 / 100)?;
+        Some(Lateness {
+            p99_ms: f64::from(*p99) / 1e3,
+            max_ms: f64::from(*max) / 1e3,
+        })
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_is_kept_from_running_knows_it() {
+        let watch = Watch::start();
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        // Nothing runs meanwhile: as when every processor is somebody else's.
+        for _ in 0..10 {
+            tokio::time::advance(Duration::from_millis(80)).await;
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let late = watch.end().unwrap();
+        assert!(late.max_ms >= 70.0 && late.p99_ms >= 70.0, "{late:?}");
+        let note = late.note().unwrap();
+        assert!(note.contains("this host is busy"), "{note}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_quiet_host_needs_no_note() {
+        let watch = Watch::start();
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let late = watch.end().unwrap();
+        assert_eq!((late.p99_ms, late.note()), (0.0, None));
+        assert_eq!(Watch::start().end(), None);
+    }
+}
