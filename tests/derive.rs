@@ -824,3 +824,35 @@ fn requests_that_fail_are_told() {
     assert_eq!(severity, Severity::Error);
     assert!(message.contains("38 of 40 requests"), "{message}");
 }
+
+#[test]
+fn what_our_own_client_found_is_read_with_its_notes() {
+    let mut built = captures::serving_host();
+    built.capture.request.bench = "builtin".into();
+    for exec in &mut built.capture.execs {
+        if exec.role == ExecRole::Bench {
+            exec.result = Some(
+                r#"{"client":"plimsoll","duration":2.0,"completed":3,"failed":1,"total_output_tokens":96,
+                    "output_throughput":48.0,"mean_ttft_ms":12.5,"p99_ttft_ms":20.0,"mean_e2el_ms":400.0,
+                    "notes":["prompt lengths are in words, not tokens"]}"#
+                    .into(),
+            );
+        }
+    }
+    // An engine that nobody knows any more makes no difference to what plimsoll itself measured.
+    built.capture.engine = "of-the-future".into();
+    let profile = built.derive();
+    let stats = profile.latency_stats.expect("the client measured");
+    assert_eq!(
+        serde_json::to_value(stats.bench).unwrap(),
+        serde_json::json!("builtin")
+    );
+    assert_eq!(
+        (stats.mean_latency_ms, stats.tokens_per_second),
+        (Some(400.0), Some(48.0))
+    );
+    let repeat = &stats.repeats[0];
+    assert_eq!(repeat.notes, ["prompt lengths are in words, not tokens"]);
+    assert_eq!(repeat.result.ttft_ms["p99"], 20.0);
+    assert_eq!(repeat.result.failed, Some(1));
+}

@@ -371,11 +371,7 @@ async fn streams_of_no_end_are_given_up() {
         "no end",
     );
     // A head of no end.
-    failed(
-        &row_of(|| Reply::endless_head()).await,
-        ErrorKind::Connect,
-        "",
-    );
+    failed(&row_of(Reply::endless_head).await, ErrorKind::Connect, "");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -393,6 +389,11 @@ async fn silence_ends_at_the_time_for_one_request() {
         ErrorKind::Timeout,
         "",
     );
+    // All was said, and only the end of the body is missing, or chatter follows: an answer.
+    let row = row_of(|| good(64).then_silence()).await;
+    assert!(row.ok() && row.events == 4, "{row:?}");
+    let row = row_of(|| Reply::endless(&[TOKEN, LAST, DONE].concat())).await;
+    assert!(row.ok() && row.events == 2, "{row:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -282,6 +282,7 @@ fn a_container_that_serves_by_name() {
     );
 
     is_derived_again(&profile);
+    our_own_client(&server);
     for block in [
         "Total at the peak",
         "KV cache pool",
@@ -297,6 +298,48 @@ fn a_container_that_serves_by_name() {
     desk.seeds_lines_answer();
     desk.the_pool_is_told();
     desk.every_row_answers(false);
+}
+
+/// The same server, with requests of our own client instead of `vllm bench serve`.
+fn our_own_client(server: &Engine) {
+    let results = Results::new();
+    let dir = results.arg();
+    let load = [
+        "--bench=builtin",
+        "--num-prompts=16",
+        "--input-len=96",
+        "--output-len=48",
+        "--max-concurrency=4",
+    ];
+    let mut command = vec!["profile", &server.name, &dir];
+    command.extend(load);
+    run(&command).expect(0);
+    let document = results.document();
+    holds(&document);
+    assert_eq!(document["latency_stats"]["bench"], "builtin");
+    let repeat = &document["latency_stats"]["repeats"][0];
+    let result = &repeat["result"];
+    assert_eq!(result["completed"].as_u64(), Some(16));
+    // Counted by the server's own tokenizer, to the token; and no end before the length asked for.
+    assert_eq!(result["total_input_tokens"].as_u64(), Some(16 * 96));
+    assert_eq!(result["total_output_tokens"].as_u64(), Some(16 * 48));
+    for kind in ["ttft_ms", "tpot_ms", "itl_ms", "e2el_ms"] {
+        assert!(
+            result[kind]["mean"].as_f64().is_some_and(|ms| ms > 0.0),
+            "{result:#}"
+        );
+    }
+    let notes = repeat["notes"].to_string();
+    assert!(
+        !notes.contains("words") && !notes.contains("asked for"),
+        "{notes}"
+    );
+    let parts = document["memory_breakdown"]["components"].to_string();
+    assert!(
+        !parts.contains("bench_client"),
+        "nothing of the client is in the container: {parts}"
+    );
+    is_derived_again(&results.profile());
 }
 
 #[test]

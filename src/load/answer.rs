@@ -107,7 +107,12 @@ impl Answer {
         self.anything
     }
 
-    /// Whether the server said that this is all.
+    /// Whether nothing follows, as the server said.
+    pub fn done(&self) -> bool {
+        self.done
+    }
+
+    /// Whether the answer is whole.
     pub fn complete(&self) -> bool {
         self.done || self.row.finish_reason.is_some()
     }

@@ -35,6 +35,9 @@ const LONGEST_HEAD: usize = 64 << 10;
 /// For connecting.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 
+/// For the end of a body whose last event is in.
+const REST_PATIENCE: Duration = Duration::from_millis(100);
+
 /// A connection that was idle for longer is not used again: some servers close it after 5 s, and a
 /// request that meets the closing fails through no fault of the server's.
 const IDLE: Duration = Duration::from_secs(2);
@@ -185,6 +188,13 @@ impl Http {
                 .push(&data, |event| answer.event(dialect, at, event))
                 .map_err(|_| too_long())?;
             self.judge(answer)?;
+            if answer.done() {
+                // The end of the body follows at once, and with it the connection can be used
+                // again; a server that keeps it open has answered all the same.
+                let rest = async { while let Some(Ok(_)) = body.frame().await {} };
+                let _ = timeout(REST_PATIENCE, rest).await;
+                return Ok(());
+            }
             if bytes > LONGEST_STREAM {
                 return Err(self.error(ErrorKind::TooLong, "a stream of no end"));
             }
