@@ -240,33 +240,33 @@ def cache_tensors(cache):
 
 def cache_bytes(cache):
     """The tensors' own bytes and the memory behind them, both per device, and the size of each."""
-    own, held, sizes = {}, {}, []
+    own, held, sizes, seen = {}, {}, [], set()
     for outer in cache_tensors(cache):
         for tensor in plain(outer):
-            if not tensor.numel():
+            key = (str(tensor.device), tensor.data_ptr(), tuple(tensor.shape), tensor.stride())
+            if not tensor.numel() or key in seen:
                 continue
-            sizes.append(tensor.numel() * tensor.element_size())
-            device = str(tensor.device)
-            own.setdefault(device, []).append(span(tensor))
+            seen.add(key)
+            size = tensor.numel() * tensor.element_size()
+            sizes.append(size)
+            device = key[0]
+            own[device] = own.get(device, 0) + size
             storage = tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()
-            size = storage.nbytes() if hasattr(storage, "nbytes") else len(storage) * tensor.element_size()
-            held.setdefault(device, {})[storage.data_ptr()] = size
-    return (
-        {device: union(spans) for device, spans in own.items()},
-        {device: sum(behind.values()) for device, behind in held.items()},
-        sizes,
-    )
+            behind = storage.nbytes() if hasattr(storage, "nbytes") else len(storage) * tensor.element_size()
+            held.setdefault(device, {})[storage.data_ptr()] = behind
+    return own, {device: sum(behind.values()) for device, behind in held.items()}, sizes
 
 
 def cached_tokens(cache):
-    """Tokens per sequence that a cache holds; None where it does not say."""
+    """Tokens per sequence that a cache holds, and whether the cache says so itself."""
     try:
         length = cache.get_seq_length()
-        return int(length) if length is not None else None
+        if length is not None:
+            return int(length), True
     except Exception:  # tuples and old caches have no such method, some need arguments
         pass
-    longest = [t.shape[-2] for t in cache_tensors(cache) if t.dim() == 4]
-    return max(longest) if longest else None
+    # Self-attention comes before cross-attention.
+    return next((int(t.shape[-2]) for t in cache_tensors(cache) if t.dim() == 4), None), False
 
 
 def weights_of(model):
@@ -442,7 +442,12 @@ def load(torch, transformers, args, where):
         with place if hasattr(place, "__enter__") else contextlib.nullcontext():
             model = first_that_knows(transformers, config, lambda auto: with_dtype(lambda **k: auto.from_config(config, **k), transformers, dtype, **more))
         model = model.to(place)
-        # A model that was built and not loaded has only what its configuration says of generating.
+        # The defaults of a kind of model name an end that a small vocabulary does not have.
+        size = getattr(text_config(model), "vocab_size", None)
+        settings = getattr(model, "generation_config", None)
+        end = getattr(settings, "eos_token_id", None)
+        if isinstance(size, int) and isinstance(end, int) and end >= size:
+            settings.eos_token_id = None
         return model.eval()
     if where:
         try:
@@ -884,7 +889,7 @@ def run(args):
     say("measure", of=args.iterations)
     prefill = measured(generate, gpus, 1, after)
     prefill_own = sum(prefill["own"].values())
-    prefill_tokens = cached_tokens(prefill["cache"])
+    prefill_tokens, _ = cached_tokens(prefill["cache"])
     prefill.pop("cache")
     iterations, last, top = [], None, None
     for n in range(1, args.iterations + 1):
@@ -898,7 +903,7 @@ def run(args):
         say("iteration", n=n, of=args.iterations)
 
     cache = last["cache"]
-    tokens = cached_tokens(cache)
+    tokens, told_by_cache = cached_tokens(cache)
     own = sum(last["own"].values())
     prompt_tokens = int(args.inputs[0].shape[-1])
     generated = int(last["sequences"].shape[-1])
@@ -915,6 +920,8 @@ def run(args):
         per_token = int(per_token) if per_token == int(per_token) else per_token
     elif own and args.max_tokens > 1:
         note("the cache does not grow with the tokens: it was allocated in one piece, or it keeps a state of fixed size")
+        # The shape of a state that does not grow says nothing of tokens.
+        tokens = tokens if told_by_cache else None
     if not own:
         note("no cache was found after generate: this model keeps none, or in a form that this probe does not know")
     tensors = [t for t in cache_tensors(cache)]
