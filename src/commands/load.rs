@@ -40,23 +40,34 @@ pub fn run_id() -> String {
 /// Which bench the flags and the mode ask for; `None` watches without a load.
 pub fn bench_kind(
     choice: BenchChoice,
+    engine: &dyn Engine,
     mode: Mode,
     container: &str,
 ) -> Result<Option<BenchKind>, Failure> {
     match (choice, mode) {
         (BenchChoice::None, _) => Ok(None),
-        (BenchChoice::Auto, Mode::Idle) | (BenchChoice::Latency, _) => Ok(Some(BenchKind::Latency)),
+        (BenchChoice::Auto, mode) => Ok(Some(engine.default_bench(mode))),
+        (BenchChoice::Latency, _) => Ok(Some(BenchKind::Latency)),
         (BenchChoice::Throughput, _) => Ok(Some(BenchKind::Throughput)),
         (BenchChoice::Serve, Mode::Idle) => Err(Failure::usage(format!(
             "no engine serves in container `{container}`: there is nothing to send requests to"
         ))
         .hint("start the server in it, or use --bench latency or throughput")),
-        (BenchChoice::Auto | BenchChoice::Serve, _) => Ok(Some(BenchKind::Serve)),
+        (BenchChoice::Serve, _) => Ok(Some(BenchKind::Serve)),
     }
 }
 
 /// The request that the flags make.
 pub fn request(args: &LoadArgs, kind: Option<BenchKind>) -> Result<Request, Failure> {
+    let ours = kind == Some(BenchKind::Probe);
+    for (flag, given) in [("--prompt", args.prompt.is_some()), ("--per-layer", args.per_layer)] {
+        if given && !ours {
+            return Err(Failure::usage(format!(
+                "{flag} is for the transformers probe: other benches make prompts of their own and cannot look into the engine"
+            ))
+            .hint("--engine transformers in a container that has torch and transformers; --input-len for the others"));
+        }
+    }
     let mut extra_engine_args = Vec::new();
     for text in &args.extra_engine_args {
         let words = shlex::split(text).ok_or_else(|| {
@@ -77,6 +88,8 @@ pub fn request(args: &LoadArgs, kind: Option<BenchKind>) -> Result<Request, Fail
             max_concurrency: args.max_concurrency,
             request_rate: args.request_rate.filter(|r| r.is_finite()),
             seed: args.seed,
+            prompt: args.prompt.clone(),
+            per_layer: args.per_layer,
         },
         settings: RequestedSettings {
             dtype: args.dtype.clone(),

@@ -59,7 +59,7 @@ async fn profile(console: &Console, args: ProfileArgs, stop: &Stop) -> anyhow::R
         })
         .await?;
     let mode = if serving { Mode::Serving } else { Mode::Idle };
-    let kind = bench_kind(args.load.bench, mode, &name)?;
+    let kind = bench_kind(args.load.bench, engine, mode, &name)?;
     // An in-process bench loads an engine of its own, whatever else runs in the container.
     let in_process = kind.is_some_and(|k| k != engine::BenchKind::Serve);
     if serving && in_process {

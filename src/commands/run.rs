@@ -62,7 +62,7 @@ async fn launch_and_profile(
         .or_else(|| preset.image.clone())
         .ok_or_else(|| Failure::usage("say which image to start").hint("--image IMAGE"))?;
     let engine = engine_of(&load.engine, &preset, &image)?;
-    let kind = bench_kind(load.bench, Mode::Started, &image)?;
+    let kind = bench_kind(load.bench, engine, Mode::Started, &image)?;
     if let Some(kind) = kind.filter(|k| *k != engine::BenchKind::Serve) {
         return Err(Failure::usage(format!(
             "`run` serves, and --bench {} wants an idle container",

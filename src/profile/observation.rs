@@ -9,6 +9,7 @@ use crate::capture::{
     AtNs, Capture, DeviceKind, ExecRole, LineSource, LogLine, MemorySample, Mode, Phase, RunEnd,
 };
 use crate::engine::facts::{EngineStep, LogReport};
+use crate::engine::torch_probe::TorchReport;
 use crate::engine::{BenchKind, Engine, LogParser, ProbeFacts, ServerSettings};
 use std::collections::BTreeMap;
 
@@ -74,6 +75,8 @@ pub struct Observation<'a> {
     pub repeats: Vec<Repeat>,
     /// Index of the repeat with the highest peak.
     pub top: Option<usize>,
+    /// What a probe in the process saw, in the repeat that peaked.
+    pub torch: Option<TorchReport>,
     /// Excerpts of engine and bench output.
     pub excerpts: (Excerpt, Excerpt),
 }
@@ -97,6 +100,7 @@ impl<'a> Observation<'a> {
         }
         let number = top.and_then(|t| repeats[t].number);
         let (log, root_cause) = reader.report(number);
+        let torch = engine.and_then(|e| torch_report(e, capture, number));
         Observation {
             capture,
             engine,
@@ -111,6 +115,7 @@ impl<'a> Observation<'a> {
                 .unwrap_or_default(),
             repeats,
             top,
+            torch,
             excerpts: (reader.engine_excerpt, reader.bench_excerpt),
         }
     }
@@ -450,9 +455,19 @@ pub fn observes_only(capture: &Capture) -> bool {
     matches!(capture.request.bench.as_str(), "" | "none")
 }
 
+/// The probe's result of the repeat that peaked.
+fn torch_report(engine: &dyn Engine, capture: &Capture, repeat: Option<u32>) -> Option<TorchReport> {
+    let kind = bench_kind(capture)?;
+    let execs = capture.execs.iter();
+    let mut results = execs
+        .filter(|e| e.role == ExecRole::Bench && e.repeat == repeat)
+        .filter_map(|e| e.result.as_deref());
+    results.find_map(|text| engine.read_memory(kind, text))
+}
+
 /// The bench that the request asks for.
 pub fn bench_kind(capture: &Capture) -> Option<BenchKind> {
-    [BenchKind::Latency, BenchKind::Throughput, BenchKind::Serve]
+    BenchKind::ALL
         .into_iter()
         .find(|k| k.as_str() == capture.request.bench)
 }

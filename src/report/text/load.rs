@@ -122,7 +122,7 @@ pub(super) fn latency(page: &mut Page, profile: &Profile) {
     let title = format!("Latency ({} bench, {repeats})", l.bench.as_str());
     page.heading(&title);
     let of_what = match l.bench {
-        BenchKind::Latency => "ms per batch",
+        BenchKind::Latency | BenchKind::Probe => "ms per batch",
         BenchKind::Throughput | BenchKind::Serve => "ms per request",
     };
     if let Some(spread) = &l.mean_latency_spread {

@@ -284,6 +284,9 @@ pub(super) fn kv_cache(page: &mut Page, profile: &Profile) {
             .kv_cache_usage_peak
             .map_or_else(String::new, |u| format!("{:.1} % of the pool", u * 100.0));
         match m.kv_cache_used_gb {
+            Some(_) if share.is_empty() => {
+                format!("{} at most", page.gib_unit(m.kv_cache_used_gb))
+            }
             Some(_) => format!("{} at most, {share}", page.gib_unit(m.kv_cache_used_gb)),
             None => format!("{share} at most"),
         }
