@@ -902,6 +902,7 @@ def run(args):
             last.pop("cache")
         say("iteration", n=n, of=args.iterations)
 
+    say("measured")
     cache = last["cache"]
     tokens, told_by_cache = cached_tokens(cache)
     own = sum(last["own"].values())

@@ -124,6 +124,7 @@ impl Bench<'_> {
                     recorder.mark(Phase::Bench, Some(repeat));
                     recorder.news(Progress::Stage(Stage::Bench { repeat, of }));
                 }
+                Some(BenchProgress::Over) => recorder.mark(Phase::Cooldown, Some(repeat)),
                 Some(BenchProgress::Step { done, of }) => {
                     recorder.news(Progress::Step { done, of })
                 }

@@ -338,6 +338,7 @@ fn advice(message: &str, logs: &profile::RawLogs) -> Option<String> {
     } else if said(&[
         "is not a local folder and is not a valid model identifier",
         "HFValidationError",
+        "Repo id must be in the form",
         "OfflineModeIsEnabled",
         "couldn't connect to 'https://",
         "LocalEntryNotFoundError",

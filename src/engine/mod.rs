@@ -352,6 +352,8 @@ pub enum BenchProgress {
     Warmup,
     /// The measured part begins.
     Measuring,
+    /// The measured part is over: what follows is for another purpose and no load.
+    Over,
     /// So many of so many iterations or requests are done.
     Step {
         /// Done so far.

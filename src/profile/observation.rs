@@ -290,16 +290,17 @@ fn repeats(capture: &Capture, series: &Series) -> Vec<Repeat> {
         .iter()
         .filter(|e| e.role == ExecRole::Bench)
         .map(|e| {
+            let at = |phase: Phase| {
+                let run = e.started_at_ns..=e.ended_at_ns;
+                let mut marks = capture.marks.iter();
+                marks
+                    .find(|m| m.phase == phase && run.contains(&m.at_ns))
+                    .map(|m| m.at_ns)
+            };
+            // A bench may go on after its load, to look closer.
             let window = Window {
                 from: e.started_at_ns,
-                to: e.ended_at_ns,
-            };
-            let at = |phase: Phase| {
-                capture
-                    .marks
-                    .iter()
-                    .find(|m| m.phase == phase && m.at_ns >= window.from && m.at_ns <= window.to)
-                    .map(|m| m.at_ns)
+                to: at(Phase::Cooldown).unwrap_or(e.ended_at_ns),
             };
             Repeat {
                 number: e.repeat,

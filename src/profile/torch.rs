@@ -102,6 +102,7 @@ pub fn file_mapped_bytes(o: &Observation<'_>, device: usize) -> i64 {
         .filter(|_| o.is_host(device))
         .and_then(|(memory, _)| memory.weights.file_mapped_bytes)
         .and_then(|b| i64::try_from(b).ok())
+        .filter(|b| *b <= MOST_BYTES as i64)
         .unwrap_or(0)
 }
 

@@ -372,13 +372,13 @@ impl Witnesses<'_, '_> {
         match (lowest, loaded) {
             (Some(lowest), _) => self.add(
                 Component::Activations,
-                engine_peak - lowest - told,
+                (engine_peak - lowest).saturating_sub(told),
                 EvidenceSource::MeasuredDelta,
                 format!("the peak less the lowest level in load or after{less}"),
             ),
             (None, Some(loaded)) => self.add(
                 Component::Activations,
-                engine_peak - loaded - told,
+                (engine_peak - loaded).saturating_sub(told),
                 EvidenceSource::MeasuredDelta,
                 format!("the peak less the level before any request{less}"),
             ),
@@ -426,7 +426,7 @@ impl Witnesses<'_, '_> {
             let (told, less) = self.told_beside_activations();
             self.add(
                 Component::Activations,
-                peak.bytes as i64 - loaded - told,
+                (peak.bytes as i64 - loaded).saturating_sub(told),
                 EvidenceSource::MeasuredDelta,
                 format!("the peak less the level before any request{less}"),
             );

@@ -52,7 +52,10 @@ impl Interpreter {
 
     /// What the probe needs and it is not or has not, as a sentence's end.
     fn lack(&self) -> Option<String> {
-        let mut parts = self.version.split('.').map(|p| p.parse::<u32>().unwrap_or(0));
+        let mut parts = self
+            .version
+            .split('.')
+            .map(|p| p.parse::<u32>().unwrap_or(0));
         let version = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
         if version < (3, 9) {
             return Some("is older than 3.9".to_owned());
@@ -107,8 +110,14 @@ pub fn plan(job: &BenchJob<'_>, answer: Option<&str>) -> Result<BenchPlan, PlanE
     }
     put(&["--max-tokens", &load.output_len.to_string()]);
     put(&["--batch-size", &load.batch_size.unwrap_or(1).to_string()]);
-    put(&["--warmup", &load.num_iters_warmup.unwrap_or(WARMUPS).to_string()]);
-    put(&["--iterations", &load.num_iters.unwrap_or(ITERATIONS).to_string()]);
+    put(&[
+        "--warmup",
+        &load.num_iters_warmup.unwrap_or(WARMUPS).to_string(),
+    ]);
+    put(&[
+        "--iterations",
+        &load.num_iters.unwrap_or(ITERATIONS).to_string(),
+    ]);
     if let Some(dtype) = &job.settings.dtype {
         put(&["--dtype", dtype]);
     }
@@ -153,6 +162,7 @@ pub fn progress(line: &str) -> Option<BenchProgress> {
     match word("phase")? {
         "warmup" => Some(BenchProgress::Warmup),
         "measure" => Some(BenchProgress::Measuring),
+        "measured" => Some(BenchProgress::Over),
         "iteration" => Some(BenchProgress::Step {
             done: word("n")?.parse().ok()?,
             of: word("of")?.parse().ok()?,
@@ -172,7 +182,11 @@ mod tests {
         )
     }
 
-    fn planned(load: &Workload, settings: &RequestedSettings, answer: &str) -> Result<BenchPlan, PlanError> {
+    fn planned(
+        load: &Workload,
+        settings: &RequestedSettings,
+        answer: &str,
+    ) -> Result<BenchPlan, PlanError> {
         let job = BenchJob {
             kind: BenchKind::Probe,
             model: "org/model",
@@ -236,8 +250,14 @@ mod tests {
             refused.expect_err("a refusal").to_string()
         };
         for (text, lack) in [
-            (answer("3.11.2", "null", "\"4\""), "(Python 3.11.2) has no torch"),
-            (answer("3.12.1", "null", "null"), "has no torch and no transformers"),
+            (
+                answer("3.11.2", "null", "\"4\""),
+                "(Python 3.11.2) has no torch",
+            ),
+            (
+                answer("3.12.1", "null", "null"),
+                "has no torch and no transformers",
+            ),
             (answer("3.8.10", "\"1\"", "\"4\""), "is older than 3.9"),
             ("Traceback".to_owned(), "did not tell"),
         ] {
@@ -253,6 +273,7 @@ mod tests {
         let read = |rest: &str| progress(&format!("plimsoll-probe phase={rest}"));
         assert_eq!(read("warmup of=1"), Some(BenchProgress::Warmup));
         assert_eq!(read("measure of=3"), Some(BenchProgress::Measuring));
+        assert_eq!(read("measured"), Some(BenchProgress::Over));
         assert_eq!(
             read("iteration n=2 of=3"),
             Some(BenchProgress::Step { done: 2, of: 3 })

@@ -179,7 +179,10 @@ mod tests {
         let cause = read(&text.lines().collect::<Vec<_>>())
             .root_cause()
             .expect("a cause");
-        assert!(cause.starts_with("`/models/nothing` cannot be loaded: "), "{cause}");
+        assert!(
+            cause.starts_with("`/models/nothing` cannot be loaded: "),
+            "{cause}"
+        );
         let parser = read(&[
             "plimsoll-probe phase=start python=3.12",
             "plimsoll-probe error kind=oom OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",

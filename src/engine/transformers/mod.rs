@@ -5,8 +5,8 @@ mod bench;
 mod log;
 mod result;
 
-use super::argv::{Flags, Grammar};
 use super::argv::basename;
+use super::argv::{Flags, Grammar};
 use super::command::commands;
 use super::torch_probe::TorchReport;
 use super::{

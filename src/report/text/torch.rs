@@ -133,8 +133,7 @@ fn operators(page: &mut Page, head: &str, all: &[Operator]) {
         ("GPU ms", Align::Right),
     ]);
     for operator in all.iter().take(ROWS) {
-        let ms =
-            |ms: Option<f64>| ms.map_or_else(|| page.glyphs.dash.to_owned(), figure);
+        let ms = |ms: Option<f64>| ms.map_or_else(|| page.glyphs.dash.to_owned(), figure);
         let memory = operator.self_memory_bytes;
         table.row(vec![
             truncate(&page.clean(&operator.name), NAME, page.glyphs.ellipsis),
