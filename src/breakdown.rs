@@ -84,10 +84,23 @@ pub enum EvidenceSource {
     EngineInfo,
     /// Measured from outside: a reading, or the difference of two.
     MeasuredDelta,
+    /// A probe in the engine's process: bytes of its tensors, or torch's allocator.
+    TorchProbe,
+    /// A probe in the engine's process, by the process' resident memory: coarser.
+    TorchProbeRss,
     /// Calculated from the model's own files.
     Architecture,
     /// What the other parts leave.
     Residual,
+}
+
+impl EvidenceSource {
+    /// Whether such a figure is of one device by how it was taken, and not of a rank that some
+    /// device holds.
+    pub fn names_its_device(self) -> bool {
+        use EvidenceSource::{MeasuredDelta, TorchProbe, TorchProbeRss};
+        matches!(self, MeasuredDelta | TorchProbe | TorchProbeRss)
+    }
 }
 
 /// How sure a figure is.
@@ -96,14 +109,16 @@ pub enum EvidenceSource {
 pub struct Confidence(pub String);
 
 impl Confidence {
-    /// `high_from_<engine>_logs`, `high_from_<engine>_metrics`, `high_calculated`,
-    /// `medium_measured_delta`, `low_estimated` or `calculated_residual`.
+    /// `high_from_<engine>_logs`, `high_from_<engine>_metrics`, `high_from_torch_probe`,
+    /// `high_calculated`, `medium_from_torch_probe_rss`, `medium_measured_delta`, `low_estimated` or `calculated_residual`.
     pub fn of(source: EvidenceSource, engine: &str) -> Confidence {
         Confidence(match source {
             EvidenceSource::EngineLog => format!("high_from_{engine}_logs"),
             EvidenceSource::EngineMetrics | EvidenceSource::EngineInfo => {
                 format!("high_from_{engine}_metrics")
             }
+            EvidenceSource::TorchProbe => "high_from_torch_probe".into(),
+            EvidenceSource::TorchProbeRss => "medium_from_torch_probe_rss".into(),
             EvidenceSource::Architecture => "high_calculated".into(),
             EvidenceSource::MeasuredDelta => "medium_measured_delta".into(),
             EvidenceSource::Residual => "calculated_residual".into(),
@@ -288,6 +303,7 @@ pub fn explain(
                     EvidenceSource::EngineLog
                         | EvidenceSource::EngineMetrics
                         | EvidenceSource::EngineInfo
+                        | EvidenceSource::TorchProbe
                 )
         })
     };

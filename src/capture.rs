@@ -98,7 +98,7 @@ pub enum Mode {
 pub struct Request {
     /// Model asked for, as the engine knows it.
     pub model: Option<String>,
-    /// `latency`, `throughput`, `serve` or `none`.
+    /// `latency`, `throughput`, `serve`, `probe` or `none`.
     pub bench: String,
     /// Load.
     pub workload: Workload,
@@ -133,6 +133,12 @@ pub struct Workload {
     pub request_rate: Option<f64>,
     /// Random seed handed to the bench.
     pub seed: Option<u64>,
+    /// Text of the prompt (transformers probe); `None` is `input_len` random tokens.
+    #[serde(default)]
+    pub prompt: Option<String>,
+    /// Whether operators and layers are told apart (transformers probe).
+    #[serde(default)]
+    pub per_layer: bool,
 }
 
 /// Engine settings the user named by flag; `None` leaves them to the engine.

@@ -162,16 +162,24 @@ pub struct LoadArgs {
     /// Prompt tokens per request
     #[arg(long, value_name = "TOKENS", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Load")]
     pub input_len: u32,
+    /// Text of the prompt, instead of --input-len (transformers)
+    #[arg(
+        long,
+        value_name = "TEXT",
+        conflicts_with = "input_len",
+        help_heading = "Load"
+    )]
+    pub prompt: Option<String>,
     /// Generated tokens per request
-    #[arg(long, value_name = "TOKENS", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Load")]
+    #[arg(long, visible_alias = "max-tokens", value_name = "TOKENS", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Load")]
     pub output_len: u32,
-    /// Sequences per batch (latency)
+    /// Sequences per batch (latency, transformers)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Load")]
     pub batch_size: Option<u32>,
-    /// Measured iterations (latency) [default: 10]
+    /// Measured iterations (latency, transformers) [default: 10, transformers 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Load")]
     pub num_iters: Option<u32>,
-    /// Warm-up iterations (latency) or requests (serve, builtin) [default: 3; builtin: 1]
+    /// Warm-up iterations (latency, transformers) or requests (serve, builtin) [default: 3; builtin, transformers: 1]
     #[arg(long, value_name = "N", help_heading = "Load")]
     pub num_iters_warmup: Option<u32>,
     /// Requests (throughput, serve, builtin) [default: 32]
@@ -189,6 +197,9 @@ pub struct LoadArgs {
     /// Run the bench so many times; mean and spread are reported
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = "Load")]
     pub repeats: u32,
+    /// Tell operators and layers apart, by torch.profiler (transformers)
+    #[arg(long, help_heading = "Load")]
+    pub per_layer: bool,
     /// How long to watch with --bench none [default: until Ctrl-C]
     #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Load")]
     pub duration: Option<Duration>,
@@ -276,7 +287,7 @@ pub struct LoadArgs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum BenchChoice {
     /// The serve bench against a serving engine (the built-in one where the engine has none that
-    /// can be used), the latency bench in an idle container
+    /// can be used), the latency bench in an idle container, the probe for transformers
     Auto,
     /// One batch after the other, in an engine that the bench loads itself
     Latency,

@@ -92,6 +92,12 @@ impl Bench<'_> {
                 .iter()
                 .for_each(|n| recorder.news(Progress::Warning(n.clone())));
         }
+        let id = &plan.found.facts.id;
+        for file in &planned.files {
+            let path = format!("{}/{}", setup.workdir, file.name);
+            let runtime = self.runtime;
+            runtime.write_file(id, &path, &file.bytes, false).await?;
+        }
         let in_process = plan.mode == Mode::Idle;
         if in_process {
             recorder.new_engine(plan.engine);
@@ -125,6 +131,7 @@ impl Bench<'_> {
                     recorder.mark(Phase::Bench, Some(repeat));
                     recorder.news(Progress::Stage(Stage::Bench { repeat, of }));
                 }
+                Some(BenchProgress::Over) => recorder.mark(Phase::Cooldown, Some(repeat)),
                 Some(BenchProgress::Step { done, of }) => {
                     recorder.news(Progress::Step { done, of })
                 }

@@ -18,7 +18,7 @@ pub use stop::Stop;
 
 use crate::capture::{
     CAPTURE_VERSION, Capture, DeviceFacts, EngineGauges, ExecOutcome, LogFacts, Mode, Phase, Probe,
-    Request, RunEnd,
+    Request, RunEnd, Workload,
 };
 use crate::clock::Clock;
 use crate::container::Runtime;
@@ -261,6 +261,11 @@ pub async fn collect(
         mode: plan.mode,
         request: Request {
             extra_engine_args: recorder.redactor.argv(&plan.request.extra_engine_args),
+            workload: Workload {
+                prompt: (plan.request.workload.prompt.as_deref())
+                    .map(|p| recorder.redactor.text(p).into_owned()),
+                ..plan.request.workload.clone()
+            },
             ..plan.request.clone()
         },
         devices,
@@ -423,6 +428,9 @@ fn explained(failure: &Failure) -> String {
 /// A plan that the engine refused, as a mistake of the user.
 fn refused(e: PlanError) -> Failure {
     let hint = match &e {
+        PlanError::Lacking(_) => {
+            return Failure::environment(e.to_string()).hint("use an image that has it");
+        }
         PlanError::UnknownFlags { .. } => {
             "leave the flag out, or use an image with another release of the engine"
         }

@@ -18,6 +18,9 @@ use std::time::Duration;
 /// Asking a bench for its flags imports the whole engine, which takes a while on a busy machine.
 const HELP_DEADLINE: Duration = Duration::from_secs(300);
 
+/// A command beyond this is quoted by its program alone, bytes.
+const LONGEST_COMMAND: usize = 200;
+
 /// A help text beyond this is none.
 const HELP_LIMIT: usize = 4 << 20;
 
@@ -183,14 +186,22 @@ async fn ask_flags(
     let Some(argv) = plan.engine.bench_help(kind) else {
         return Ok(None);
     };
+    let program = argv.first().cloned();
     let first = ask_help(runtime, plan, argv, clock, stop, execs).await?;
-    match plan.engine.bench_help_again(kind, &first.text) {
-        Some(argv) => Ok(ask_help(runtime, plan, argv, clock, stop, execs)
-            .await?
-            .if_good()),
-        None => Ok(first.if_good()),
+    let text = first.as_ref().map_or("", |help| &help.text);
+    let again = plan.engine.bench_help_again(kind, text);
+    // Of a program that is not in the image there is nothing more to ask.
+    let Some(argv) = again.filter(|argv| first.is_ok() || argv.first() != program.as_ref()) else {
+        return first.map(Help::if_good);
+    };
+    match ask_help(runtime, plan, argv, clock, stop, execs).await? {
+        Ok(second) => Ok(second.if_good()),
+        Err(_) => first.map(Help::if_good),
     }
 }
+
+/// What a program that is not in the image is told as: it may be there by another name.
+type Absent = Failure;
 
 /// An answer to `--help`: both streams, and whether it ended well.
 struct Help {
@@ -211,7 +222,7 @@ async fn ask_help(
     clock: &Clock,
     stop: &Stop,
     execs: &mut Vec<ExecOutcome>,
-) -> Result<Help, Failure> {
+) -> Result<Result<Help, Absent>, Failure> {
     let facts = &plan.found.facts;
     let started_at_ns = clock.now();
     let request = ExecRequest {
@@ -239,22 +250,27 @@ async fn ask_help(
         ..Default::default()
     });
     match result.end {
-        ExecEnd::NotFound(message) => Err(Failure::environment(format!(
-            "`{}` is not in the image `{}`: {message}",
-            argv.join(" "),
-            facts.image
-        ))
-        .hint("use an image with the engine in it; --bench none watches without a load")),
+        ExecEnd::NotFound(message) => {
+            let mut command = argv.join(" ");
+            if command.len() > LONGEST_COMMAND {
+                command = argv.into_iter().next().unwrap_or_default();
+            }
+            let image = &facts.image;
+            let absent = format!("`{command}` is not in the image `{image}`: {message}");
+            Ok(Err(Failure::environment(absent).hint(
+                "use an image with the engine in it; --bench none watches without a load",
+            )))
+        }
         ExecEnd::ContainerGone => Err(Failure::environment(format!(
             "container `{}` ended while it was asked for its bench's flags",
             facts.name
         ))),
         ExecEnd::Cancelled => Err(stop.failure()),
         // A bench that cannot even tell its flags will say why when it runs.
-        end => Ok(Help {
+        end => Ok(Ok(Help {
             good: end == ExecEnd::Exited(0),
             text,
-        }),
+        })),
     }
 }
 

@@ -63,6 +63,18 @@ pub fn bench_kind(
 
 /// The request that the flags make.
 pub fn request(args: &LoadArgs, kind: Option<LoadKind>) -> Result<Request, Failure> {
+    let ours = kind == Some(LoadKind::Probe);
+    for (flag, given) in [
+        ("--prompt", args.prompt.is_some()),
+        ("--per-layer", args.per_layer),
+    ] {
+        if given && !ours {
+            return Err(Failure::usage(format!(
+                "{flag} is for the transformers probe: other benches make prompts of their own and cannot look into the engine"
+            ))
+            .hint("--engine transformers in a container that has torch and transformers; --input-len for the others"));
+        }
+    }
     let mut extra_engine_args = Vec::new();
     for text in &args.extra_engine_args {
         let words = shlex::split(text).ok_or_else(|| {
@@ -83,6 +95,8 @@ pub fn request(args: &LoadArgs, kind: Option<LoadKind>) -> Result<Request, Failu
             max_concurrency: args.max_concurrency,
             request_rate: args.request_rate.filter(|r| r.is_finite()),
             seed: args.seed,
+            prompt: args.prompt.clone(),
+            per_layer: args.per_layer,
         },
         settings: RequestedSettings {
             dtype: args.dtype.clone(),
@@ -331,6 +345,7 @@ fn advice(message: &str, logs: &profile::RawLogs) -> Option<String> {
     } else if said(&[
         "is not a local folder and is not a valid model identifier",
         "HFValidationError",
+        "Repo id must be in the form",
         "OfflineModeIsEnabled",
         "couldn't connect to 'https://",
         "LocalEntryNotFoundError",

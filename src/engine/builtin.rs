@@ -20,18 +20,21 @@ pub enum LoadKind {
     Serve,
     /// plimsoll's own client, from the host.
     Builtin,
+    /// plimsoll's own script in the container, which loads the model and looks from inside.
+    Probe,
 }
 
 impl LoadKind {
     /// All of them.
-    pub const ALL: [LoadKind; 4] = [
+    pub const ALL: [LoadKind; 5] = [
         LoadKind::Latency,
         LoadKind::Throughput,
         LoadKind::Serve,
         LoadKind::Builtin,
+        LoadKind::Probe,
     ];
 
-    /// `latency`, `throughput`, `serve`, `builtin`.
+    /// `latency`, `throughput`, `serve`, `builtin`, `probe`.
     pub fn as_str(self) -> &'static str {
         self.of_engine().map_or("builtin", BenchKind::as_str)
     }
@@ -42,6 +45,7 @@ impl LoadKind {
             LoadKind::Latency => Some(BenchKind::Latency),
             LoadKind::Throughput => Some(BenchKind::Throughput),
             LoadKind::Serve => Some(BenchKind::Serve),
+            LoadKind::Probe => Some(BenchKind::Probe),
             LoadKind::Builtin => None,
         }
     }
@@ -58,6 +62,7 @@ impl From<BenchKind> for LoadKind {
             BenchKind::Latency => LoadKind::Latency,
             BenchKind::Throughput => LoadKind::Throughput,
             BenchKind::Serve => LoadKind::Serve,
+            BenchKind::Probe => LoadKind::Probe,
         }
     }
 }

@@ -10,6 +10,8 @@ pub mod facts;
 pub mod lines;
 pub mod prometheus;
 pub mod reference;
+pub mod torch_probe;
+pub mod transformers;
 pub mod vllm;
 
 pub use builtin::{Dialect, LoadKind, read_builtin, read_builtin_notes};
@@ -21,7 +23,11 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Every engine, in the order in which they are asked whether a container is theirs.
-pub static ALL: &[&dyn Engine] = &[&reference::Reference, &vllm::Vllm];
+pub static ALL: &[&dyn Engine] = &[
+    &reference::Reference,
+    &vllm::Vllm,
+    &transformers::Transformers,
+];
 
 /// The engine called `name`, as in `--engine`.
 pub fn by_name(name: &str) -> Option<&'static dyn Engine> {
@@ -82,7 +88,8 @@ pub trait Engine: Sync {
     fn bench_help(&self, kind: BenchKind) -> Option<Vec<String>>;
 
     /// A second question, when the answer to the first lists no flags; `first` is that answer,
-    /// both streams together. `None` when the first answer is good, or no other will be.
+    /// both streams together, and empty where its program is not in the image. `None` when the
+    /// first answer is good, or no other will be.
     fn bench_help_again(&self, _kind: BenchKind, _first: &str) -> Option<Vec<String>> {
         None
     }
@@ -93,6 +100,11 @@ pub trait Engine: Sync {
 
     /// What the bench's result file says.
     fn read_bench(&self, kind: BenchKind, result: &str) -> Result<BenchResult, ReadError>;
+
+    /// What a probe within the engine's process saw of its memory, where the bench is one.
+    fn read_memory(&self, _kind: BenchKind, _result: &str) -> Option<torch_probe::TorchReport> {
+        None
+    }
 
     /// Which part of the bench's run an output line begins, if any. A beginning may be told more
     /// than once, and the first counts; steps count only once the measured part has begun. A line
@@ -199,15 +211,18 @@ pub enum BenchKind {
     Throughput,
     /// A client against the running server.
     Serve,
+    /// plimsoll's own script in the container, which loads the model and looks from inside.
+    Probe,
 }
 
 impl BenchKind {
-    /// `latency`, `throughput`, `serve`.
+    /// `latency`, `throughput`, `serve`, `probe`.
     pub fn as_str(self) -> &'static str {
         match self {
             BenchKind::Latency => "latency",
             BenchKind::Throughput => "throughput",
             BenchKind::Serve => "serve",
+            BenchKind::Probe => "probe",
         }
     }
 }
@@ -246,6 +261,17 @@ pub struct BenchPlan {
     pub result_path: String,
     /// What was asked for and this release cannot do; sentences.
     pub notes: Vec<String>,
+    /// Files to lay into [`BenchJob::workdir`] before it runs.
+    pub files: Vec<PlannedFile>,
+}
+
+/// A file that a bench needs in the container.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PlannedFile {
+    /// Name in the folder of the run.
+    pub name: String,
+    /// Content.
+    pub bytes: Vec<u8>,
 }
 
 /// Why a bench cannot be planned.
@@ -267,6 +293,9 @@ pub enum PlanError {
         /// The kind asked for.
         kind: &'static str,
     },
+    /// The image does not have what the bench needs; a sentence.
+    #[error("{0}")]
+    Lacking(String),
     /// The request contradicts itself or lacks something.
     #[error("{0}")]
     Invalid(String),
@@ -325,6 +354,8 @@ pub enum BenchProgress {
     Warmup,
     /// The measured part begins.
     Measuring,
+    /// The measured part is over: what follows is for another purpose and no load.
+    Over,
     /// So many of so many iterations or requests are done.
     Step {
         /// Done so far.

@@ -18,7 +18,7 @@ pub fn derive(
     let mut o = Observation::new(capture, samples, lines);
     let (engine_excerpt, bench_excerpt) = std::mem::take(&mut o.excerpts);
     let configuration = configuration(capture, &o.settings, &o.log, &o.probes);
-    let metrics = InternalMetrics::of(
+    let mut metrics = InternalMetrics::of(
         capture,
         &o.log,
         &o.probes,
@@ -32,7 +32,9 @@ pub fn derive(
         .or_else(|| o.probes.model.clone())
         .or_else(|| o.settings.model.clone())
         .or_else(|| o.log.text("model").map(str::to_owned));
-    let model_info = ModelInfo::read(&capture.model_files, name);
+    let mut model_info = ModelInfo::read(&capture.model_files, name);
+    let mut gpu_info = GpuInfo::of(capture);
+    torch::fill(&o, &mut metrics, &mut model_info, &mut gpu_info);
     let dtype_metadata = dtypes(&o, &configuration, &model_info);
 
     let evidence = witnesses::collect(&o, &model_info, &dtype_metadata);
@@ -68,7 +70,7 @@ pub fn derive(
         schema_version: SCHEMA_VERSION.into(),
         metadata: metadata(capture, engine_metadata.simulated),
         model_info,
-        gpu_info: GpuInfo::of(capture),
+        gpu_info,
         parameters: capture.request.clone(),
         dtype_metadata,
         memory_measurements: measurements(&o, &peaks),
@@ -77,6 +79,8 @@ pub fn derive(
         memory_timeline: timeline(&o.series, capture, under_load::under_load(&o)),
         detailed_gpu_metrics: DetailedGpuMetrics::of(capture, &o.series, &peaks),
         latency_stats,
+        torch_memory: torch::memory(&o),
+        layer_profile: o.torch.as_ref().and_then(|t| t.layer_profile.clone()),
         engine_metadata,
         configuration,
         evidence,
@@ -153,6 +157,7 @@ fn dtypes(o: &Observation<'_>, configuration: &Configuration, model: &ModelInfo)
         .kv_cache_dtype
         .clone()
         .or_else(|| configuration.effective.get("kv_cache_dtype").cloned())
+        .or_else(|| o.torch.as_ref()?.memory.kv_cache.dtype.clone())
         .filter(|v| v != "None");
     DtypeMetadata {
         quantization: get("quantization"),

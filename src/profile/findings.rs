@@ -3,7 +3,7 @@
 use super::observation::{Observation, observes_only};
 use super::placement::Placement;
 use super::ticks;
-use super::{Breakdown, Configuration, Evidence, EvidenceSource, LatencyStats};
+use super::{Breakdown, Configuration, Evidence, LatencyStats, torch};
 use crate::capture::{DeviceEvent, ExecEnd, ExecRole, Mode, RunEnd};
 use crate::engine::facts::{Finding, Severity};
 use crate::units::{Bytes, signed};
@@ -27,11 +27,11 @@ pub fn collect(
     let mut findings = o.log.findings.clone();
     outcome(o, &mut findings);
     requests(latency, &mut findings);
+    torch::findings(o, &mut findings);
     simulated(o, &mut findings);
     let placed = o.placement() != Placement::Unknown;
-    let speaks_of_its_device = |e: &&Evidence| {
-        placed || e.source == EvidenceSource::MeasuredDelta || o.is_host(e.gpu_id as usize)
-    };
+    let speaks_of_its_device =
+        |e: &&Evidence| placed || e.source.names_its_device() || o.is_host(e.gpu_id as usize);
     let (attributed, stray): (Vec<&Evidence>, Vec<&Evidence>) =
         evidence.iter().partition(speaks_of_its_device);
     not_mapped(o, &stray, &mut findings);

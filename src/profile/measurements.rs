@@ -244,7 +244,7 @@ fn unattributed(sample: &MemorySample) -> Option<u64> {
     sample
         .used_bytes
         .checked_sub(reserved)?
-        .checked_sub(known.sum())
+        .checked_sub(known.fold(0, u64::saturating_add))
 }
 
 impl DetailedGpuMetrics {

@@ -17,6 +17,7 @@ pub mod series;
 pub mod stats;
 mod ticks;
 mod timeline;
+mod torch;
 mod under_load;
 mod unknown;
 mod witnesses;
@@ -34,6 +35,7 @@ use crate::capture::{
     SamplingFacts,
 };
 use crate::engine::facts::Finding;
+use crate::engine::torch_probe::{LayerProfile, TorchMemory};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -70,6 +72,10 @@ pub struct Profile {
     pub detailed_gpu_metrics: Option<DetailedGpuMetrics>,
     /// What the bench measured; null when no bench ran or its result could not be read.
     pub latency_stats: Option<LatencyStats>,
+    /// What a probe in the engine's process saw of its memory; null where the bench is none.
+    pub torch_memory: Option<TorchMemory>,
+    /// Where within the model memory and time go; null unless `--per-layer` asked for it.
+    pub layer_profile: Option<LayerProfile>,
     /// The engine.
     pub engine_metadata: EngineMetadata,
     /// Settings asked for and settings in force, and where they differ.

@@ -9,6 +9,7 @@ use crate::capture::{
     AtNs, Capture, DeviceKind, ExecRole, LineSource, LogLine, MemorySample, Mode, Phase, RunEnd,
 };
 use crate::engine::facts::{EngineStep, LogReport};
+use crate::engine::torch_probe::TorchReport;
 use crate::engine::{Engine, LoadKind, LogParser, ProbeFacts, ServerSettings};
 use std::collections::BTreeMap;
 
@@ -74,6 +75,8 @@ pub struct Observation<'a> {
     pub repeats: Vec<Repeat>,
     /// Index of the repeat with the highest peak.
     pub top: Option<usize>,
+    /// What a probe in the process saw, in the repeat that peaked.
+    pub torch: Option<TorchReport>,
     /// Excerpts of engine and bench output.
     pub excerpts: (Excerpt, Excerpt),
 }
@@ -97,6 +100,7 @@ impl<'a> Observation<'a> {
         }
         let number = top.and_then(|t| repeats[t].number);
         let (log, root_cause) = reader.report(number);
+        let torch = engine.and_then(|e| torch_report(e, capture, number));
         Observation {
             capture,
             engine,
@@ -111,6 +115,7 @@ impl<'a> Observation<'a> {
                 .unwrap_or_default(),
             repeats,
             top,
+            torch,
             excerpts: (reader.engine_excerpt, reader.bench_excerpt),
         }
     }
@@ -285,16 +290,17 @@ fn repeats(capture: &Capture, series: &Series) -> Vec<Repeat> {
         .iter()
         .filter(|e| e.role == ExecRole::Bench)
         .map(|e| {
+            let at = |phase: Phase| {
+                let run = e.started_at_ns..=e.ended_at_ns;
+                let mut marks = capture.marks.iter();
+                marks
+                    .find(|m| m.phase == phase && run.contains(&m.at_ns))
+                    .map(|m| m.at_ns)
+            };
+            // A bench may go on after its load, to look closer.
             let window = Window {
                 from: e.started_at_ns,
-                to: e.ended_at_ns,
-            };
-            let at = |phase: Phase| {
-                capture
-                    .marks
-                    .iter()
-                    .find(|m| m.phase == phase && m.at_ns >= window.from && m.at_ns <= window.to)
-                    .map(|m| m.at_ns)
+                to: at(Phase::Cooldown).unwrap_or(e.ended_at_ns),
             };
             Repeat {
                 number: e.repeat,
@@ -448,6 +454,20 @@ impl Excerpt {
 /// Whether the user asked to watch, and for no load.
 pub fn observes_only(capture: &Capture) -> bool {
     matches!(capture.request.bench.as_str(), "" | "none")
+}
+
+/// The probe's result of the repeat that peaked.
+fn torch_report(
+    engine: &dyn Engine,
+    capture: &Capture,
+    repeat: Option<u32>,
+) -> Option<TorchReport> {
+    let kind = load_kind(capture)?.of_engine()?;
+    let execs = capture.execs.iter();
+    let mut results = execs
+        .filter(|e| e.role == ExecRole::Bench && e.repeat == repeat)
+        .filter_map(|e| e.result.as_deref());
+    results.find_map(|text| engine.read_memory(kind, text))
 }
 
 /// The bench that the request asks for.

@@ -3,6 +3,7 @@
 
 use super::configuration::load_missed;
 use super::observation::{Observation, observes_only};
+use super::torch;
 use super::under_load::{FEWEST_SAMPLES, SHORTEST_S};
 use crate::capture::{Capture, ExecRole, Mode, RunEnd};
 use serde_json::Value;
@@ -51,6 +52,8 @@ fn reason(path: &str, o: &Observation<'_>, document: &Value) -> String {
         "detailed_gpu_metrics" => gpu_metrics(rest, o),
         "vllm_internal_metrics" => internal(rest, o, document),
         "latency_stats" => latency(rest, o),
+        "torch_memory" => torch::unknown(rest, o),
+        "layer_profile" => torch::no_layers(rest, o),
         _ => unsaid(o),
     }
 }
@@ -72,7 +75,7 @@ fn unsaid(o: &Observation<'_>) -> String {
 }
 
 /// Why the load's figures are missing.
-fn unmeasured(c: &Capture) -> Option<String> {
+pub(super) fn unmeasured(c: &Capture) -> Option<String> {
     let why = match &c.end {
         RunEnd::Completed => return None,
         RunEnd::Interrupted => "the run was interrupted before it was measured",
@@ -141,6 +144,7 @@ fn parameters(rest: &str) -> String {
         _ if rest.starts_with("settings.") => {
             "not asked for by flag: left to the engine and to the container's own command"
         }
+        "workload.prompt" => "not asked for: the bench makes its own prompts",
         "workload.request_rate" => "not asked for: requests are sent as fast as the bench can",
         _ => "not asked for: a default applies where the bench has such a setting",
     }

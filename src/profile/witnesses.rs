@@ -7,7 +7,7 @@ use super::observation::{Observation, Repeat, file_bytes};
 use super::placement::Placement;
 use super::ranks::Ranks;
 use super::series::{MOST_BYTES, Peak};
-use super::{DtypeMetadata, checkpoint};
+use super::{DtypeMetadata, checkpoint, torch};
 use crate::breakdown::{Component, Evidence, EvidenceSource};
 use crate::capture::{MemorySample, Mode};
 use crate::engine::facts::EngineStep;
@@ -40,6 +40,7 @@ pub fn collect(o: &Observation<'_>, model: &ModelInfo, dtypes: &DtypeMetadata) -
             placement: &placement,
             found: Vec::new(),
         };
+        w.found = torch::evidence(o, w.device);
         w.baseline(peak);
         w.runtime();
         w.weights(model, dtypes);
@@ -73,7 +74,7 @@ impl Witnesses<'_, '_> {
             bytes,
             source,
             quote: quote.into(),
-            used: source == EvidenceSource::MeasuredDelta || self.knows_its_ranks(),
+            used: source.names_its_device() || self.knows_its_ranks(),
         });
     }
 
@@ -208,6 +209,7 @@ impl Witnesses<'_, '_> {
         self.add_logged(Component::ModelWeights, "weights_gib");
         if self.ranks.count() == 1
             && self.ranks_here() == 1
+            && !torch::is_spread(self.o)
             && let Some((bytes, quote)) = checkpoint::loaded_bytes(self.o, model, dtypes)
         {
             self.add(
@@ -224,11 +226,20 @@ impl Witnesses<'_, '_> {
         if let Some((before, after)) =
             before.zip(self.o.level(self.device, EngineStep::WeightsLoaded))
         {
+            // Pages of files are page cache, and in no figure of an engine's memory.
+            let mapped = torch::file_mapped_bytes(self.o, self.device);
+            let quote = match mapped {
+                0 => "growth while the weights were loaded".to_owned(),
+                _ => format!(
+                    "growth while the weights were loaded, and {} of them mapped from files",
+                    signed(mapped.into())
+                ),
+            };
             self.add(
                 Component::ModelWeights,
-                after - before,
+                after - before + mapped,
                 EvidenceSource::MeasuredDelta,
-                "growth while the weights were loaded",
+                quote,
             );
         }
     }
@@ -315,11 +326,22 @@ impl Witnesses<'_, '_> {
     fn host_load(&mut self, top: &Repeat, peak: &Peak) {
         let nearest = &peak.nearest;
         if nearest.host.and_then(|h| h.file_bytes).is_some() {
+            let file = file_bytes(nearest);
+            // Where the pages are another container's, less is here than is mapped.
+            let mapped = Some(torch::file_mapped_bytes(self.o, self.device))
+                .filter(|m| (1..=file).contains(m));
+            let quote = match mapped {
+                None => "memory.stat: page cache at the peak".to_owned(),
+                Some(m) => format!(
+                    "memory.stat: page cache at the peak, less {} of it that are the model's weights",
+                    signed(m.into())
+                ),
+            };
             self.add(
                 Component::PageCache,
-                file_bytes(nearest),
+                file - mapped.unwrap_or(0),
                 EvidenceSource::MeasuredDelta,
-                "memory.stat: page cache at the peak",
+                quote,
             );
         }
         if let Some(client) = nearest.bench_client_bytes {
@@ -346,18 +368,19 @@ impl Witnesses<'_, '_> {
             })
             .filter(|b| loaded.is_none_or(|l| *b >= l - TOLERANCE_BYTES))
             .min();
+        let (told, less) = self.told_beside_activations();
         match (lowest, loaded) {
             (Some(lowest), _) => self.add(
                 Component::Activations,
-                engine_peak - lowest,
+                (engine_peak - lowest).saturating_sub(told),
                 EvidenceSource::MeasuredDelta,
-                "the peak less the lowest level in load or after",
+                format!("the peak less the lowest level in load or after{less}"),
             ),
             (None, Some(loaded)) => self.add(
                 Component::Activations,
-                engine_peak - loaded,
+                (engine_peak - loaded).saturating_sub(told),
                 EvidenceSource::MeasuredDelta,
-                "the peak less the level before any request",
+                format!("the peak less the level before any request{less}"),
             ),
             (None, None) => {}
         }
@@ -400,12 +423,28 @@ impl Witnesses<'_, '_> {
             );
         }
         if let Some(loaded) = self.loaded(top).filter(|_| top.bench_at.is_some()) {
+            let (told, less) = self.told_beside_activations();
             self.add(
                 Component::Activations,
-                peak.bytes as i64 - loaded,
+                (peak.bytes as i64 - loaded).saturating_sub(told),
                 EvidenceSource::MeasuredDelta,
-                "the peak less the level before any request",
+                format!("the peak less the level before any request{less}"),
             );
+        }
+    }
+
+    /// What a probe in the process tells of that comes with the load and is no activation: a cache
+    /// that grows with each request, and what the allocator keeps.
+    fn told_beside_activations(&self) -> (i64, &'static str) {
+        use Component::{KvCache, NonTorch, WarmupGrowth};
+        let beside = |e: &&Evidence| {
+            e.source == EvidenceSource::TorchProbe
+                && matches!(e.component, KvCache | NonTorch | WarmupGrowth)
+        };
+        let told = self.found.iter().filter(beside).map(|e| e.bytes);
+        match told.fold(0, i64::saturating_add) {
+            0 => (0, ""),
+            told => (told, ", less what the probe tells of beside activations"),
         }
     }
 

@@ -7,6 +7,12 @@ use crate::engine::{BenchJob, BenchKind, BenchPlan, BenchProgress, PlanError};
 /// Plans a bench. Memory flags reach it as extra engine arguments.
 pub fn plan(job: &BenchJob<'_>) -> Result<BenchPlan, PlanError> {
     let load = job.workload;
+    if job.kind == BenchKind::Probe {
+        return Err(PlanError::NoSuchBench {
+            engine: "reference",
+            kind: job.kind.as_str(),
+        });
+    }
     if load.input_len == 0 || load.output_len == 0 {
         return Err(PlanError::Invalid(
             "input and output length must be at least one token".to_owned(),
@@ -63,6 +69,8 @@ pub fn plan(job: &BenchJob<'_>) -> Result<BenchPlan, PlanError> {
             put("--request-rate", load.request_rate.map(|v| v.to_string()));
             put("--num-warmups", number(load.num_iters_warmup, NUM_WARMUPS));
         }
+        // Refused above.
+        BenchKind::Probe => {}
     }
     put("--output-json", Some(result_path.clone()));
     let mut notes = Vec::new();
@@ -81,6 +89,7 @@ pub fn plan(job: &BenchJob<'_>) -> Result<BenchPlan, PlanError> {
         env: Vec::new(),
         result_path,
         notes,
+        files: Vec::new(),
     })
 }
 

@@ -73,6 +73,12 @@ pub fn plan(job: &BenchJob<'_>, help: Option<&str>) -> Result<BenchPlan, PlanErr
         BenchKind::Latency => latency(job, &mut line),
         BenchKind::Throughput => throughput(job, &mut line),
         BenchKind::Serve => serve(job, &mut line),
+        BenchKind::Probe => {
+            return Err(PlanError::NoSuchBench {
+                engine: "vllm",
+                kind: job.kind.as_str(),
+            });
+        }
     }
     let name = format!("{}-{}.json", job.kind.as_str(), job.repeat);
     let workdir = job.workdir.trim_end_matches('/');
@@ -342,6 +348,7 @@ impl Line {
             env: Vec::new(),
             result_path,
             notes: self.notes,
+            files: Vec::new(),
         })
     }
 }

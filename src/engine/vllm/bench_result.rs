@@ -18,6 +18,7 @@ pub fn read(kind: BenchKind, result: &str) -> Result<BenchResult, ReadError> {
         BenchKind::Latency => latency(&object),
         BenchKind::Throughput => throughput(&object),
         BenchKind::Serve => serve(&object),
+        BenchKind::Probe => Err(ReadError::Missing("a bench of that kind")),
     }
 }
 

@@ -13,6 +13,7 @@ pub fn read(kind: BenchKind, line: &str) -> Option<BenchProgress> {
         BenchKind::Latency => latency(line),
         BenchKind::Throughput => throughput(line),
         BenchKind::Serve => serve(line),
+        BenchKind::Probe => None,
     }
 }
 

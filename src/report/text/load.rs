@@ -122,7 +122,7 @@ pub(super) fn latency(page: &mut Page, profile: &Profile) {
     let title = format!("Latency ({} bench, {repeats})", l.bench.as_str());
     page.heading(&title);
     let of_what = match l.bench {
-        LoadKind::Latency => "ms per batch",
+        LoadKind::Latency | LoadKind::Probe => "ms per batch",
         LoadKind::Throughput | LoadKind::Serve | LoadKind::Builtin => "ms per request",
     };
     if let Some(spread) = &l.mean_latency_spread {

@@ -166,6 +166,8 @@ pub(super) fn word(confidence: &Confidence) -> &'static str {
         c if c.starts_with("high_from_") && c.ends_with("_metrics") => "metrics",
         "high_calculated" => "calculated",
         "medium_measured_delta" => "measured",
+        "high_from_torch_probe" => "probe",
+        "medium_from_torch_probe_rss" => "probe, RSS",
         "low_estimated" => "estimated",
         "calculated_residual" => "residual",
         _ => "unknown",
@@ -284,6 +286,9 @@ pub(super) fn kv_cache(page: &mut Page, profile: &Profile) {
             .kv_cache_usage_peak
             .map_or_else(String::new, |u| format!("{:.1} % of the pool", u * 100.0));
         match m.kv_cache_used_gb {
+            Some(_) if share.is_empty() => {
+                format!("{} at most", page.gib_unit(m.kv_cache_used_gb))
+            }
             Some(_) => format!("{} at most, {share}", page.gib_unit(m.kv_cache_used_gb)),
             None => format!("{share} at most"),
         }

@@ -4,6 +4,7 @@ mod load;
 mod memory;
 mod page;
 mod run;
+mod torch;
 mod verdicts;
 
 use super::{RenderError, Renderer};
@@ -53,6 +54,8 @@ pub fn render(profile: &Profile, options: TextOptions) -> String {
     memory::kv_cache(&mut page, profile);
     load::timeline(&mut page, profile);
     load::latency(&mut page, profile);
+    torch::process(&mut page, profile);
+    torch::layers(&mut page, profile);
     verdicts::confidence(&mut page, profile);
     verdicts::settings(&mut page, profile);
     verdicts::findings(&mut page, profile);

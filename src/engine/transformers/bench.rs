@@ -1,0 +1,284 @@
+//! The probe as a bench: which Python can run it, its command line and its progress.
+
+use crate::engine::{BenchJob, BenchKind, BenchPlan, BenchProgress, PlanError, PlannedFile};
+use serde::Deserialize;
+
+/// The probe itself.
+const SCRIPT: &[u8] = include_bytes!("../../../scripts/probes/transformers_memory.py");
+
+/// Its name in the folder that is made for the run.
+const SCRIPT_NAME: &str = "transformers_memory.py";
+/// The prompt lies beside it: an argument shows in Docker's events, and has a longest length.
+const PROMPT_NAME: &str = "prompt.txt";
+
+/// Measured iterations: each generates in full, and shows the same memory.
+const ITERATIONS: u32 = 3;
+/// Iterations before them.
+const WARMUPS: u32 = 1;
+
+/// What an interpreter is asked: which modules it has, without importing them.
+const QUESTION: &str = "import importlib.util as u, json, sys\ntry:\n import importlib.metadata as m\nexcept ImportError:\n m = None\ndef v(n):\n if u.find_spec(n) is None:\n  return None\n try:\n  return m.version(n)\n except Exception:\n  return '?'\nprint('plimsoll-python ' + json.dumps({'executable': sys.executable, 'version': '.'.join(map(str, sys.version_info[:3])), 'modules': {n: v(n) for n in ('torch', 'transformers', 'accelerate')}}))";
+
+/// The question to an interpreter.
+pub fn question(interpreter: &str) -> Vec<String> {
+    [interpreter, "-c", QUESTION].map(str::to_owned).to_vec()
+}
+
+/// What an interpreter answered.
+#[derive(Debug, Deserialize)]
+struct Interpreter {
+    executable: String,
+    version: String,
+    modules: std::collections::BTreeMap<String, Option<String>>,
+}
+
+impl Interpreter {
+    fn read(answer: &str) -> Option<Interpreter> {
+        let line = answer
+            .lines()
+            .find_map(|l| l.trim().strip_prefix("plimsoll-python "))?;
+        serde_json::from_str(line)
+            .ok()
+            .filter(|i: &Interpreter| !i.executable.is_empty())
+    }
+
+    /// The modules that it does not have and the probe needs.
+    fn missing(&self) -> Vec<&'static str> {
+        ["torch", "transformers"]
+            .into_iter()
+            .filter(|name| self.modules.get(*name).is_none_or(Option::is_none))
+            .collect()
+    }
+
+    /// What the probe needs and it is not or has not, as a sentence's end.
+    fn lack(&self) -> Option<String> {
+        let mut parts = self
+            .version
+            .split('.')
+            .map(|p| p.parse::<u32>().unwrap_or(0));
+        let version = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
+        if version < (3, 9) {
+            return Some("is older than 3.9".to_owned());
+        }
+        let missing = self.missing();
+        (!missing.is_empty()).then(|| format!("has no {}", missing.join(" and no ")))
+    }
+}
+
+/// Whether an answer is none, or of an interpreter that cannot run the probe.
+pub fn lacks(answer: &str) -> bool {
+    Interpreter::read(answer).is_none_or(|i| i.lack().is_some())
+}
+
+/// Plans the probe's run.
+pub fn plan(job: &BenchJob<'_>, answer: Option<&str>) -> Result<BenchPlan, PlanError> {
+    if job.kind != BenchKind::Probe {
+        return Err(PlanError::NoSuchBench {
+            engine: "transformers",
+            kind: job.kind.as_str(),
+        });
+    }
+    let python = answer.and_then(Interpreter::read).ok_or_else(|| {
+        PlanError::Lacking("the Python in the image did not tell what it has".to_owned())
+    })?;
+    if let Some(lack) = python.lack() {
+        let (path, version) = (&python.executable, &python.version);
+        return Err(PlanError::Lacking(format!(
+            "`{path}` in the image (Python {version}) {lack}"
+        )));
+    }
+    let workdir = job.workdir.trim_end_matches('/');
+    let result_path = format!("{workdir}/probe-{}.json", job.repeat);
+    let load = job.workload;
+    let mut files = vec![PlannedFile {
+        name: SCRIPT_NAME.to_owned(),
+        bytes: SCRIPT.to_vec(),
+    }];
+    let mut argv = vec![python.executable];
+    let mut put = |words: &[&str]| argv.extend(words.iter().map(|w| (*w).to_owned()));
+    put(&[&format!("{workdir}/{SCRIPT_NAME}"), &result_path]);
+    put(&["--model", job.model]);
+    match &load.prompt {
+        Some(prompt) => {
+            files.push(PlannedFile {
+                name: PROMPT_NAME.to_owned(),
+                bytes: prompt.clone().into_bytes(),
+            });
+            put(&["--prompt-file", &format!("{workdir}/{PROMPT_NAME}")]);
+        }
+        None => put(&["--prompt-tokens", &load.input_len.to_string()]),
+    }
+    put(&["--max-tokens", &load.output_len.to_string()]);
+    put(&["--batch-size", &load.batch_size.unwrap_or(1).to_string()]);
+    put(&[
+        "--warmup",
+        &load.num_iters_warmup.unwrap_or(WARMUPS).to_string(),
+    ]);
+    put(&[
+        "--iterations",
+        &load.num_iters.unwrap_or(ITERATIONS).to_string(),
+    ]);
+    if let Some(dtype) = &job.settings.dtype {
+        put(&["--dtype", dtype]);
+    }
+    if let Some(seed) = load.seed {
+        put(&["--seed", &seed.to_string()]);
+    }
+    if load.per_layer {
+        put(&["--per-layer"]);
+    }
+    argv.extend(job.extra_engine_args.iter().cloned());
+
+    let mut notes = Vec::new();
+    let known = crate::capture::RequestedSettings {
+        dtype: job.settings.dtype.clone(),
+        ..Default::default()
+    };
+    if *job.settings != known {
+        notes.push("of the engine settings the transformers probe knows the type of the weights alone (--dtype); the others were ignored".to_owned());
+    }
+    Ok(BenchPlan {
+        argv,
+        // What is printed is wanted when it happens.
+        env: vec![("PYTHONUNBUFFERED".to_owned(), "1".to_owned())],
+        result_path,
+        notes,
+        files,
+    })
+}
+
+/// `k=v` words of a line of the probe.
+pub(super) fn words(line: &str) -> impl Iterator<Item = (&str, &str)> {
+    let at = line.find("plimsoll-probe phase=");
+    let text = at.map_or("", |at| &line[at..]);
+    text.split_whitespace()
+        .skip(1)
+        .filter_map(|w| w.split_once('='))
+}
+
+/// Reads one output line.
+pub fn progress(line: &str) -> Option<BenchProgress> {
+    let word = |key: &str| words(line).find(|w| w.0 == key).map(|w| w.1);
+    match word("phase")? {
+        "warmup" => Some(BenchProgress::Warmup),
+        "measure" => Some(BenchProgress::Measuring),
+        "measured" => Some(BenchProgress::Over),
+        "iteration" => Some(BenchProgress::Step {
+            done: word("n")?.parse().ok()?,
+            of: word("of")?.parse().ok()?,
+        }),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::capture::{RequestedSettings, Workload};
+
+    fn answer(version: &str, torch: &str, transformers: &str) -> String {
+        format!(
+            "a warning\nplimsoll-python {{\"executable\": \"/opt/venv/bin/python3\", \"version\": \"{version}\", \"modules\": {{\"torch\": {torch}, \"transformers\": {transformers}, \"accelerate\": null}}}}\n"
+        )
+    }
+
+    fn planned(
+        load: &Workload,
+        settings: &RequestedSettings,
+        answer: &str,
+    ) -> Result<BenchPlan, PlanError> {
+        let job = BenchJob {
+            kind: BenchKind::Probe,
+            model: "org/model",
+            served_model_name: None,
+            port: 8000,
+            workload: load,
+            settings,
+            extra_engine_args: &[],
+            workdir: "/tmp/plimsoll-x/",
+            repeat: 2,
+        };
+        plan(&job, Some(answer))
+    }
+
+    #[test]
+    fn the_command_line_and_the_files() {
+        let good = answer("3.11.2", "\"2.9\"", "\"?\"");
+        let load = Workload {
+            input_len: 64,
+            output_len: 8,
+            batch_size: Some(4),
+            per_layer: true,
+            ..Workload::default()
+        };
+        let settings = RequestedSettings {
+            dtype: Some("float16".to_owned()),
+            ..Default::default()
+        };
+        let plan = planned(&load, &settings, &good).unwrap();
+        assert_eq!(
+            plan.argv.join(" "),
+            "/opt/venv/bin/python3 /tmp/plimsoll-x/transformers_memory.py /tmp/plimsoll-x/probe-2.json --model org/model \
+             --prompt-tokens 64 --max-tokens 8 --batch-size 4 --warmup 1 --iterations 3 --dtype float16 --per-layer"
+        );
+        assert!(plan.notes.is_empty());
+        let names: Vec<&str> = plan.files.iter().map(|f| f.name.as_str()).collect();
+        assert_eq!(names, ["transformers_memory.py"]);
+        assert!(plan.files[0].bytes.starts_with(b"#!/usr/bin/env python3"));
+
+        // A prompt is a file: it must not show where arguments show.
+        let load = Workload {
+            prompt: Some("a word".to_owned()),
+            ..load
+        };
+        let settings = RequestedSettings {
+            enforce_eager: true,
+            ..settings
+        };
+        let plan = planned(&load, &settings, &good).unwrap();
+        assert!(!plan.argv.join(" ").contains("a word"));
+        assert_eq!(plan.files[1].bytes, b"a word");
+        assert!(plan.argv.contains(&"--prompt-file".to_owned()));
+        assert_eq!(plan.notes.len(), 1);
+    }
+
+    #[test]
+    fn what_the_image_lacks_is_named() {
+        let load = Workload::default();
+        let told = |answer: &str| {
+            let refused = planned(&load, &RequestedSettings::default(), answer);
+            refused.expect_err("a refusal").to_string()
+        };
+        for (text, lack) in [
+            (
+                answer("3.11.2", "null", "\"4\""),
+                "(Python 3.11.2) has no torch",
+            ),
+            (
+                answer("3.12.1", "null", "null"),
+                "has no torch and no transformers",
+            ),
+            (answer("3.8.10", "\"1\"", "\"4\""), "is older than 3.9"),
+            ("Traceback".to_owned(), "did not tell"),
+        ] {
+            assert!(lacks(&text));
+            let told = told(&text);
+            assert!(told.contains(lack), "{told}");
+        }
+        assert!(!lacks(&answer("3.9.0", "\"2\"", "\"4\"")));
+    }
+
+    #[test]
+    fn progress_lines() {
+        let read = |rest: &str| progress(&format!("plimsoll-probe phase={rest}"));
+        assert_eq!(read("warmup of=1"), Some(BenchProgress::Warmup));
+        assert_eq!(read("measure of=3"), Some(BenchProgress::Measuring));
+        assert_eq!(read("measured"), Some(BenchProgress::Over));
+        assert_eq!(
+            read("iteration n=2 of=3"),
+            Some(BenchProgress::Step { done: 2, of: 3 })
+        );
+        assert_eq!(read("iteration n=x of=3"), None);
+        assert_eq!(progress("phase=warmup"), None);
+    }
+}

@@ -1,0 +1,157 @@
+//! Hugging Face transformers: `model.generate()` logs nothing about memory, so plimsoll runs a probe of
+//! its own in the container.
+
+mod bench;
+mod log;
+mod result;
+
+use super::argv::basename;
+use super::argv::{Flags, Grammar};
+use super::command::commands;
+use super::torch_probe::TorchReport;
+use super::{
+    BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, LoadKind, LogParser,
+    PlanError, ProbeFacts, ReadError, Recognition, ServeJob, ServePlan, ServerSettings,
+};
+use crate::capture::{ContainerFacts, Probe};
+use log::TransformersLogParser;
+
+/// transformers, releases 4.36 to 5.
+pub struct Transformers;
+
+impl Engine for Transformers {
+    fn name(&self) -> &'static str {
+        "transformers"
+    }
+
+    /// Only its own server is recognised: any image with Python may hold the library.
+    fn recognise(&self, facts: &ContainerFacts) -> Option<Recognition> {
+        serve_words(facts).map(|_| Recognition {
+            evidence: "process 1 runs `transformers serve`".to_owned(),
+            serving: true,
+        })
+    }
+
+    fn settings(&self, facts: &ContainerFacts) -> ServerSettings {
+        let Some(words) = serve_words(facts) else {
+            return ServerSettings::default();
+        };
+        let flags = Flags::read(&words, &Grammar::default());
+        ServerSettings {
+            port: flags.value("port").and_then(|p| p.parse().ok()),
+            host: flags.value("host").map(str::to_owned),
+            // It loads what a request asks for; `force_model` makes it one.
+            model: flags.value("force_model").map(str::to_owned),
+            values: flags
+                .given
+                .iter()
+                .map(|f| (f.name.clone(), f.values.join(" ")))
+                .collect(),
+            ..ServerSettings::default()
+        }
+    }
+
+    fn endpoints(&self) -> &'static [&'static str] {
+        // `/v1/models` lists what lies in its cache, not what is loaded.
+        &["/health"]
+    }
+
+    fn read_probes(&self, _probes: &[Probe]) -> ProbeFacts {
+        ProbeFacts::default()
+    }
+
+    fn log_parser(&self) -> Box<dyn LogParser> {
+        Box::<TransformersLogParser>::default()
+    }
+
+    fn default_bench(&self, _serving: bool) -> LoadKind {
+        LoadKind::Probe
+    }
+
+    fn bench_help(&self, _kind: BenchKind) -> Option<Vec<String>> {
+        Some(bench::question("python3"))
+    }
+
+    fn bench_help_again(&self, _kind: BenchKind, first: &str) -> Option<Vec<String>> {
+        bench::lacks(first).then(|| bench::question("python"))
+    }
+
+    fn bench(&self, job: &BenchJob<'_>, help: Option<&str>) -> Result<BenchPlan, PlanError> {
+        bench::plan(job, help)
+    }
+
+    fn read_bench(&self, _kind: BenchKind, result: &str) -> Result<BenchResult, ReadError> {
+        result::bench(result)
+    }
+
+    fn read_memory(&self, _kind: BenchKind, result: &str) -> Option<TorchReport> {
+        result::report(result).ok()
+    }
+
+    fn bench_progress(&self, _kind: BenchKind, line: &str) -> Option<BenchProgress> {
+        bench::progress(line)
+    }
+
+    fn serve(&self, job: &ServeJob<'_>) -> ServePlan {
+        let mut cmd = ["transformers", "serve", "--host", "0.0.0.0", "--port"]
+            .map(str::to_owned)
+            .to_vec();
+        cmd.push(job.port.to_string());
+        cmd.extend(["--force-model".to_owned(), job.model.to_owned()]);
+        cmd.extend(job.extra_engine_args.iter().cloned());
+        ServePlan {
+            cmd,
+            env: Vec::new(),
+            health_path: "/health",
+        }
+    }
+}
+
+/// The words after `transformers serve` in process 1's command.
+fn serve_words(facts: &ContainerFacts) -> Option<Vec<String>> {
+    commands(&facts.argv, &facts.env)
+        .into_iter()
+        .find_map(|mut command| {
+            let at = command
+                .argv
+                .windows(2)
+                .position(|w| basename(&w[0]) == "transformers" && w[1] == "serve")?;
+            Some(command.argv.split_off(at + 2))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(argv: &[&str]) -> ContainerFacts {
+        ContainerFacts {
+            argv: argv.iter().map(|w| (*w).to_owned()).collect(),
+            ..ContainerFacts::default()
+        }
+    }
+
+    #[test]
+    fn only_its_server_is_recognised() {
+        let serving = |argv: &[&str]| Transformers.recognise(&facts(argv)).map(|r| r.serving);
+        assert_eq!(serving(&["transformers", "serve"]), Some(true));
+        assert_eq!(
+            serving(&["/opt/venv/bin/transformers", "serve", "--port", "8001"]),
+            Some(true)
+        );
+        assert_eq!(serving(&["transformers", "env"]), None);
+        assert_eq!(serving(&["python3", "generate.py"]), None);
+        assert_eq!(serving(&["sleep", "infinity"]), None);
+        let settings = Transformers.settings(&facts(&[
+            "transformers",
+            "serve",
+            "--port=8001",
+            "--force-model",
+            "org/m",
+        ]));
+        assert_eq!(
+            (settings.port, settings.model.as_deref()),
+            (Some(8001), Some("org/m"))
+        );
+    }
+}

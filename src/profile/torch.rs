@@ -1,0 +1,280 @@
+//! What a probe in the engine's process saw, in the words of the profile: evidence for the parts of the
+//! peak, the section of its own, findings, and why something of it is null.
+
+use super::configuration::{InternalMetrics, ModelInfo};
+use super::measurements::GpuInfo;
+use super::observation::{Observation, load_kind};
+use super::series::MOST_BYTES;
+use super::unknown::unmeasured;
+use crate::breakdown::{Component, Evidence, EvidenceSource};
+use crate::capture::{DeviceFacts, DeviceKind};
+use crate::engine::LoadKind;
+use crate::engine::facts::{Finding, Severity};
+use crate::engine::torch_probe::{MeasuredBy, TorchDevice, TorchMemory};
+use crate::units::{Bytes, gib, gib_signed};
+
+/// The section of the profile, with the measured device of each of torch's.
+pub fn memory(o: &Observation<'_>) -> Option<TorchMemory> {
+    let mut memory = o.torch.as_ref()?.memory.clone();
+    let ids: Vec<Option<u32>> = (0..memory.devices.len())
+        .map(|i| measured_device(o, &memory, i))
+        .collect();
+    for (device, id) in memory.devices.iter_mut().zip(ids) {
+        device.gpu_id = id;
+    }
+    Some(memory)
+}
+
+/// Fills what only the process itself knows.
+pub fn fill(
+    o: &Observation<'_>,
+    metrics: &mut InternalMetrics,
+    model: &mut ModelInfo,
+    gpus: &mut GpuInfo,
+) {
+    let Some(memory) = o.torch.as_ref().map(|t| &t.memory) else {
+        return;
+    };
+    let cache = memory.kv_cache.bytes;
+    metrics.kv_cache_used_gb = Some(gib(cache)).filter(|_| cache > 0);
+    metrics.model_weights_gb = Some(gib(memory.weights.bytes));
+    metrics.activations_gb = memory.activation_peak_bytes.map(gib_signed);
+    model.num_parameters = model.num_parameters.or(memory.model.num_parameters);
+    gpus.multi_gpu_overhead_gb = memory.multi_gpu_overhead_bytes.map(gib_signed);
+}
+
+/// The index of the measured device that the probe's device is.
+fn measured_device(o: &Observation<'_>, memory: &TorchMemory, place: usize) -> Option<u32> {
+    let devices = &o.capture.devices;
+    let device = memory.devices.get(place)?;
+    if memory.measured_by == MeasuredBy::Rss {
+        // The process is in the container's cgroup, and not alone there.
+        let mut host = devices.iter().filter(|d| d.kind == DeviceKind::HostCgroup);
+        return host.next().map(|d| d.index);
+    }
+    let gpus: Vec<&DeviceFacts> = devices
+        .iter()
+        .filter(|d| d.kind == DeviceKind::Gpu)
+        .collect();
+    let same = |d: &&&DeviceFacts| {
+        let is = |told: &Option<String>| {
+            let told = told.as_deref().map(plain_id).filter(|t| !t.is_empty());
+            told.is_some_and(|t| plain_id(&d.id) == t)
+        };
+        is(&device.uuid) || is(&device.pci_bus_id)
+    };
+    if let Some(found) = gpus.iter().find(same) {
+        return Some(found.index);
+    }
+    // A release of torch that names no UUID: in order, where there are as many.
+    let unnamed = memory.devices.iter().all(|d| d.uuid.is_none());
+    (unnamed && gpus.len() == memory.devices.len())
+        .then(|| gpus.get(place).map(|d| d.index))
+        .flatten()
+}
+
+/// An identity without a driver's prefix and without the zeros that one writes and another does not.
+fn plain_id(id: &str) -> String {
+    let id = id.trim().to_ascii_lowercase();
+    let id = id.strip_prefix("gpu-").unwrap_or(&id);
+    id.trim_start_matches('0').to_owned()
+}
+
+/// The probe's figures of one measured device.
+fn on<'a>(o: &'a Observation<'_>, device: usize) -> Option<(&'a TorchMemory, &'a TorchDevice)> {
+    let memory = &o.torch.as_ref()?.memory;
+    let place = (0..memory.devices.len())
+        .find(|i| measured_device(o, memory, *i) == Some(device as u32))?;
+    Some((memory, memory.devices.get(place)?))
+}
+
+/// Whether the model is on more than one device: then no device holds the whole checkpoint.
+pub fn is_spread(o: &Observation<'_>) -> bool {
+    o.torch.as_ref().is_some_and(|t| {
+        let holding = |d: &&TorchDevice| d.weights_bytes > 0;
+        t.memory.devices.iter().filter(holding).count() > 1
+    })
+}
+
+/// Weights that are pages of the checkpoint's files, on a host; 0 where nothing tells.
+pub fn file_mapped_bytes(o: &Observation<'_>, device: usize) -> i64 {
+    on(o, device)
+        .filter(|_| o.is_host(device))
+        .and_then(|(memory, _)| memory.weights.file_mapped_bytes)
+        .and_then(|b| i64::try_from(b).ok())
+        .filter(|b| *b <= MOST_BYTES as i64)
+        .unwrap_or(0)
+}
+
+/// The probe's witnesses for one device.
+pub fn evidence(o: &Observation<'_>, device: usize) -> Vec<Evidence> {
+    let Some((memory, d)) = on(o, device) else {
+        return Vec::new();
+    };
+    let rss = memory.measured_by == MeasuredBy::Rss;
+    let mut found = Vec::new();
+    let mut add = |component, bytes: Option<i64>, source, quote: String| {
+        let possible = |b: &i64| b.unsigned_abs() <= MOST_BYTES;
+        let Some(bytes) = bytes.filter(possible) else {
+            return;
+        };
+        found.push(Evidence {
+            component,
+            gpu_id: device as u32,
+            bytes,
+            source,
+            quote,
+            used: true,
+        });
+    };
+    let whole = |bytes: u64| i64::try_from(bytes).ok();
+    let place = &d.device;
+    let (weights, cache) = (whole(d.weights_bytes), whole(d.kv_cache_bytes));
+    add(
+        Component::ModelWeights,
+        weights.filter(|b| *b > 0),
+        EvidenceSource::TorchProbe,
+        format!("torch probe: parameters and buffers on {place}, shared memory counted once"),
+    );
+    let tokens = match memory.kv_cache.tokens {
+        Some(tokens) => format!("{tokens} tokens of {} sequences", memory.load.batch_size),
+        None => format!("{} sequences", memory.load.batch_size),
+    };
+    add(
+        Component::KvCache,
+        cache.filter(|_| memory.kv_cache.bytes > 0),
+        EvidenceSource::TorchProbe,
+        format!("torch probe: the cache's own tensors on {place}, {tokens}"),
+    );
+    let (source, quote) = if rss {
+        (
+            EvidenceSource::TorchProbeRss,
+            "torch probe: growth of the process' resident memory in generate, less the KV cache"
+                .to_owned(),
+        )
+    } else {
+        (
+            EvidenceSource::TorchProbe,
+            format!("torch probe: highest allocated on {place}, less loaded and KV cache"),
+        )
+    };
+    add(
+        Component::Activations,
+        d.activation_peak_bytes,
+        source,
+        quote,
+    );
+    if rss {
+        return found;
+    }
+    let reserved = d.peak_reserved_bytes.and_then(whole);
+    let in_tensors = d
+        .activation_peak_bytes
+        .and_then(|a| a.checked_add(weights?)?.checked_add(cache?));
+    add(
+        Component::WarmupGrowth,
+        reserved.zip(in_tensors).map(|(r, t)| r.saturating_sub(t)),
+        EvidenceSource::TorchProbe,
+        format!("torch probe: reserved by torch's allocator on {place} and in no tensor above"),
+    );
+    let outside = d.non_torch_bytes.zip(d.non_torch_before_load_bytes);
+    add(
+        Component::NonTorch,
+        outside
+            .map(|(end, before)| end.saturating_sub(before))
+            .filter(|b| *b > 0),
+        EvidenceSource::TorchProbe,
+        format!("torch probe: growth on {place} outside torch's allocator since before the load"),
+    );
+    found
+}
+
+/// What the probe has to say.
+pub fn findings(o: &Observation<'_>, findings: &mut Vec<Finding>) {
+    let Some(memory) = o.torch.as_ref().map(|t| &t.memory) else {
+        return;
+    };
+    let mut tell = |code: &str, severity, message: String| {
+        findings.push(Finding::new(code, severity, message));
+    };
+    if memory.measured_by == MeasuredBy::Rss {
+        tell(
+            "torch_by_rss",
+            Severity::Info,
+            "torch has no account of memory on CPU: activations are the growth of the process' resident memory, which sees less than an allocator does".into(),
+        );
+    }
+    if let Some(mapped) = memory.weights.file_mapped_bytes.filter(|b| *b > 0) {
+        let message = format!(
+            "{} of the weights are pages of the checkpoint's own files: they are counted as weights and not as page cache, and where another container read the files first they are charged there and not in this peak",
+            Bytes(mapped)
+        );
+        tell("weights_mapped_from_files", Severity::Info, message);
+    }
+    let placed = |i: usize| measured_device(o, memory, i).is_some();
+    let stray: Vec<&str> = (0..memory.devices.len())
+        .filter(|i| !placed(*i))
+        .filter_map(|i| memory.devices.get(i).map(|d| d.device.as_str()))
+        .collect();
+    if !stray.is_empty() {
+        let message = format!(
+            "the probe's figures of {} are kept in torch_memory and explain no part of the peak: the memory that was measured is another's",
+            stray.join(", ")
+        );
+        tell("torch_device_not_measured", Severity::Warning, message);
+    }
+    let known = "torch sees no GPU";
+    for note in memory.notes.iter().filter(|n| !n.starts_with(known)) {
+        tell("torch_probe_note", Severity::Info, note.clone());
+    }
+}
+
+/// Why a value of `torch_memory` is null.
+pub fn unknown(rest: &str, o: &Observation<'_>) -> String {
+    let memory = o.torch.as_ref().map(|t| &t.memory);
+    let rss = memory.is_some_and(|m| m.measured_by == MeasuredBy::Rss);
+    match rest.rsplit('.').next().unwrap_or(rest) {
+        "" => no_probe(o),
+        "activation_peak_bytes" | "prefill_activation_peak_bytes" if rss => {
+            "resident memory did not grow by more than the KV cache: memory that was free in the process already was used again"
+        .into()}
+        "multi_gpu_overhead_bytes" => "the model is on one device".into(),
+        "bytes_per_token" => "the cache does not grow with the tokens, or one token was generated".into(),
+        "tokens" => "the cache does not say how many tokens it holds".into(),
+        "accelerate" => "accelerate is not installed".into(),
+        "cuda" | "hip" => "torch uses none here".into(),
+        "quantization" => "the model is not quantized".into(),
+        "devices" => "the model is on one device".into(),
+        "gpu_id" => "it is none of the devices whose memory was measured".into(),
+        "file_mapped_bytes" => "the kernel does not show the process' maps".into(),
+        "class" | "dtype" if rest.starts_with("kv_cache.") => "no cache was found".into(),
+        "type" | "class" | "dtype" | "num_layers" | "num_parameters" => {
+            "the model's configuration does not say".into()
+        }
+        _ if rest.starts_with("rss.") => "the kernel does not tell it".into(),
+        "other_processes" if !rss => "a container is not shown the processes on a GPU".into(),
+        _ if rss => "on CPU torch has no account of its memory, and the CPU no such figure".into(),
+        _ => "this release of torch does not tell it".into(),
+    }
+}
+
+/// Why a value of `layer_profile` is null.
+pub fn no_layers(rest: &str, o: &Observation<'_>) -> String {
+    match rest.rsplit('.').next().unwrap_or(rest) {
+        "" if o.torch.is_none() => no_probe(o),
+        "" => "not asked for: --per-layer".into(),
+        "peak_bytes" => "on CPU nothing tells the peak of one module".into(),
+        "device" => "the module has no weights".into(),
+        "self_device_ms" => "no GPU was used".into(),
+        "output_bytes" | "inner_bytes" => "the module was not called, or returned no tensor".into(),
+        _ => "torch.profiler does not tell it".into(),
+    }
+}
+
+/// Why there is no result of a probe.
+fn no_probe(o: &Observation<'_>) -> String {
+    if load_kind(o.capture) != Some(LoadKind::Probe) {
+        return "no probe ran in the engine's process: --engine transformers has one".into();
+    }
+    unmeasured(o.capture).unwrap_or_else(|| "the probe left no result that could be read".into())
+}
