@@ -29,6 +29,9 @@ pub struct Cli {
         help_heading = "Measuring"
     )]
     pub nvml_lib: Option<PathBuf>,
+    /// For testing: a directory to read instead of /sys, where AMD GPUs are (or PLIMSOLL_SYSFS_ROOT)
+    #[arg(long, global = true, value_name = "DIR", help_heading = "Measuring")]
+    pub sysfs_root: Option<PathBuf>,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,

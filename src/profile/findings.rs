@@ -1,7 +1,7 @@
 //! Sentences to know when reading the numbers, each with a machine-readable code.
 
 use super::observation::{Observation, observes_only};
-use super::placement::Placement;
+use super::placement::{self, Placement};
 use super::ticks;
 use super::{Breakdown, Configuration, Evidence, EvidenceSource, LatencyStats};
 use crate::capture::{DeviceEvent, ExecEnd, ExecRole, Mode, RunEnd};
@@ -230,8 +230,13 @@ fn not_mapped(o: &Observation<'_>, stray: &[&Evidence], findings: &mut Vec<Findi
     if stray.is_empty() {
         return;
     }
+    let why = if placement::numbers_are_open(o.capture, &o.settings) {
+        "CUDA numbers GPUs of different models by their speed unless CUDA_DEVICE_ORDER=PCI_BUS_ID, so it is not known which of them holds which rank"
+    } else {
+        "neither CUDA_VISIBLE_DEVICES nor the processes on them tell which holds which rank"
+    };
     let message = format!(
-        "the engine runs on {} and {} were measured; neither CUDA_VISIBLE_DEVICES nor the processes on them tell which holds which rank, so what the engine says of a rank is kept as evidence under the rank's number and not used",
+        "the engine runs on {} and {} were measured; {why}. What the engine says of a rank is kept as evidence under the rank's number and not used",
         counted(o.ranks().count(), "rank"),
         counted(o.capture.devices.len() as u64, "device"),
     );

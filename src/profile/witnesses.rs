@@ -250,7 +250,13 @@ impl Witnesses<'_, '_> {
         if let (Some(blocks), Some(size), Some(token)) = (
             probes.num_gpu_blocks,
             probes.block_size,
-            kv_bytes_per_token(&self.o.capture.model_files, model, kv_dtype).filter(|_| here > 0),
+            kv_bytes_per_token(
+                &self.o.capture.model_files,
+                model,
+                kv_dtype,
+                ranks.tensor,
+            )
+            .filter(|_| here > 0),
         ) {
             let quote = format!(
                 "/metrics: {blocks} blocks of {size} tokens; {token} bytes per token by config.json"

@@ -352,8 +352,9 @@ impl MemoryBackend for NvmlBackend {
     }
 
     fn probe_floor(&self) -> Option<Duration> {
-        // The memory call itself takes some ten microseconds, but under a lock of the driver.
-        Some(Duration::from_millis(20))
+        // The memory call itself takes some ten microseconds, but under a lock of the driver: no
+        // more often than full readings may be asked for.
+        Some(super::Options::SHORTEST)
     }
 
     fn probe(&mut self, into: &mut Vec<u64>) -> Result<(), ReadingError> {

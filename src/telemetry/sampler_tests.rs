@@ -301,6 +301,60 @@ fn dear_probes_are_made_less_often() {
     }
 }
 
+/// The longest stretch without a look at the memory, probes included, ms.
+fn longest_blind_ms(interval: u64, options: impl Fn(u64) -> Options) -> i64 {
+    /// Notes when it is asked.
+    struct Noting(Replay, Clock, Arc<Mutex<Vec<AtNs>>>);
+    impl MemoryBackend for Noting {
+        fn facts(&self) -> BackendFacts {
+            self.0.facts()
+        }
+        fn devices(&self) -> Vec<DeviceFacts> {
+            self.0.devices()
+        }
+        fn sample(
+            &mut self,
+            clock: &Clock,
+            wanted: Wanted,
+            into: &mut Vec<MemorySample>,
+        ) -> Result<(), ReadingError> {
+            self.2.lock().unwrap().push(self.1.now());
+            self.0.sample(clock, wanted, into)
+        }
+        fn probe_floor(&self) -> Option<Duration> {
+            self.0.probe_floor()
+        }
+        fn probe(&mut self, into: &mut Vec<u64>) -> Result<(), ReadingError> {
+            self.2.lock().unwrap().push(self.1.now());
+            self.0.probe(into)
+        }
+    }
+    let clock = Clock::manual(0);
+    let looks = Arc::new(Mutex::new(Vec::new()));
+    let replay = Replay::new(&clock, vec![device(0)], vec![at(0, 0, 1), at(5000, 0, 1)]);
+    let replay = replay.probed_every(Some(Duration::from_millis(10)));
+    let backend = Noting(replay, clock.clone(), Arc::clone(&looks));
+    let (sampler, samples) = Sampler::start(Box::new(backend), &clock, options(interval)).unwrap();
+    let _ = samples.iter().count();
+    drop(sampler);
+    let looks = looks.lock().unwrap();
+    looks.windows(2).map(|w| (w[1] - w[0]) / MS).max().unwrap()
+}
+
+#[test]
+fn no_stretch_without_a_look_is_longer_than_the_probes_interval() {
+    let with_default_probes = |ms| Options {
+        interval: Duration::from_millis(ms),
+        ..Options::default()
+    };
+    for interval in [
+        10, 20, 25, 26, 30, 36, 37, 40, 49, 50, 60, 90, 100, 110, 130, 1000,
+    ] {
+        let blind = longest_blind_ms(interval, with_default_probes);
+        assert!(blind <= 25, "{blind} ms between looks, every {interval} ms");
+    }
+}
+
 proptest! {
     #[test]
     fn every_tick_is_taken_or_missed(interval in 1i64..1000, taken in 0i64..100_000) {
