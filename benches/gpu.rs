@@ -65,7 +65,7 @@ fn eight_gpus() -> String {
         text += &format!(
             "at 0 gpu {gpu} used=70000 power=690000 temp=66 util=100 sm=1755 mem=2619 memtemp=80\n"
         );
-        for pid in ["self", "1", "2", "3"] {
+        for pid in ["self", "parent", "2", "3"] {
             text += &format!("at 0 proc {gpu} {pid} 1000\n");
         }
     }

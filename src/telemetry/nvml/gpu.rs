@@ -1,9 +1,8 @@
 //! One GPU, or one slice of it, and when each kind of reading of it is due.
 
-use super::calls::{
-    ListCall, ListError, Memory, is_sliced, list_call, lists, memory_v1, memory_v2,
-};
+use super::calls::{Memory, is_sliced, memory_v1, memory_v2};
 use super::library::library;
+use super::lists::{ListError, ProcessLists};
 use crate::capture::{AtNs, DeviceFacts, DeviceKind, MemorySample, ProcessMemory};
 use crate::clock::Clock;
 use crate::telemetry::attribution::Attribution;
@@ -41,7 +40,7 @@ pub struct Gpu {
     /// switched that on; plimsoll never does.
     pub accounting: bool,
     /// How its processes are listed; `None` when they are not.
-    pub list_call: Option<ListCall>,
+    pub lists: Option<ProcessLists>,
     /// It is not read any more.
     pub lost: bool,
     /// Gauges that it does not have, a bit each.
@@ -64,12 +63,14 @@ pub enum Layout {
 pub struct Nonsense;
 
 impl Gpu {
-    /// Opens a GPU; `index` is its place in the samples. An error is a sentence.
+    /// Opens a GPU; `index` is its place in the samples; its process lists are looked at only where
+    /// `ask_lists` allows it. An error is a sentence.
     pub fn open(
         nvml: &'static Nvml,
         device: Device<'static>,
         listed: &Listed,
         index: u32,
+        ask_lists: bool,
     ) -> Result<Gpu, String> {
         let name = device.name().unwrap_or_else(|_| "NVIDIA GPU".to_owned());
         let about = |what: String| format!("GPU {} ({name}): {what}", listed.index);
@@ -103,7 +104,7 @@ impl Gpu {
             slice,
             sliced: !slice && is_sliced(&device),
             accounting: device.is_accounting_enabled().unwrap_or(false),
-            list_call: list_call(&device),
+            lists: ask_lists.then(|| ProcessLists::of(nvml, &device)).flatten(),
             lost: false,
             absent: 0,
             gauges_at: None,
@@ -205,7 +206,7 @@ impl Gpu {
             PROCESSES_EVERY_NS
         };
         let every = every.max(self.processes_cost_ns.saturating_mul(PROCESSES_COST_FACTOR));
-        self.list_call.is_some() && self.processes_at.is_none_or(|at| now - at >= every)
+        self.lists.is_some() && self.processes_at.is_none_or(|at| now - at >= every)
     }
 
     /// Its processes with their containers; `None` when the driver did not tell this time.
@@ -215,16 +216,13 @@ impl Gpu {
         whose: &mut Attribution,
         costs: &mut Ledger,
     ) -> Result<Option<Vec<ProcessMemory>>, Nonsense> {
-        let Some(call) = self.list_call else {
+        let (Some(lists), Ok(nvml)) = (&mut self.lists, library()) else {
             return Ok(None);
         };
         let start = clock.now();
         self.processes_at = Some(start);
-        let raw = lists(
-            &self.device,
-            call,
-            self.facts.total_bytes.unwrap_or(u64::MAX),
-        );
+        let total = self.facts.total_bytes.unwrap_or(u64::MAX);
+        let raw = lists.read(nvml, &self.device, total);
         let listed = clock.now();
         self.processes_cost_ns = listed - start;
         costs.note("processes", self.processes_cost_ns);
