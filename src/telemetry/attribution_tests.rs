@@ -101,28 +101,6 @@ fn every_runtime_names_its_containers_in_its_way() {
     }
 }
 
-/// The recorded cases that are handed around with the project's notes, where they are at hand.
-#[test]
-#[expect(clippy::print_stderr, reason = "a skipped test says so")]
-fn recorded_cgroups_are_understood() {
-    let folder = std::env::var_os("PLIMSOLL_GPU_FIXTURES").map(PathBuf::from);
-    let folder = folder
-        .unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/gpu/fixtures"));
-    let Ok(text) = fs::read_to_string(folder.join("cgroup-cases.jsonl")) else {
-        eprintln!("SKIPPED: recorded_cgroups_are_understood: no recorded cases here");
-        return;
-    };
-    let mut cases = 0;
-    for line in text.lines().filter(|l| !l.trim().is_empty()) {
-        let case: serde_json::Value = serde_json::from_str(line).unwrap();
-        let expected: Vec<String> =
-            serde_json::from_value(case["ids_outer_to_inner"].clone()).unwrap();
-        assert_eq!(told(case["cgroup"].as_str().unwrap()), expected, "{case}");
-        cases += 1;
-    }
-    assert!(cases >= 30, "{cases}");
-}
-
 proptest! {
     #[test]
     fn no_text_makes_it_panic(text in "\\PC*", lines in "([0-9:/a-f.-]|docker|libpod|lxc.payload.|ecs/|\n)*") {
