@@ -119,11 +119,40 @@ fn top_looks_once() {
     let look = host.json(&["top", "--once", "--json"]);
     assert_eq!(look["gpus"].as_array().unwrap().len(), 1);
 
+    // A driver that names nobody: that is said, with the reason.
+    let host = Host::new(&format!("{GPUS}driver 535.54.03\n"));
+    let look = host.json(&["top", "--once", "--json"]);
+    let notes = look["notes"].to_string();
+    assert!(
+        notes.contains("whose memory it is") && notes.contains("are broken"),
+        "{notes}"
+    );
+    assert_eq!(look["gpus"][0]["tenants"], Value::Array(vec![]));
+    assert_eq!(look["gpus"][0]["unattributed_bytes"], Value::Null);
+
     let blind = Host::new("");
     blind
         .run(&["top", "--once"])
         .expect(3)
         .says(&["no GPU", "docker.sock"], "plimsoll doctor");
+}
+
+#[test]
+fn top_ends_when_nobody_reads_it_any_more() {
+    let host = Host::new(GPUS);
+    for args in [&["top", "--json"][..], &["top"]] {
+        let mut top = host.command(args);
+        let mut child = top
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        // One look, and the reader is gone.
+        let mut first = [0; 16];
+        child.stdout.take().unwrap().read_exact(&mut first).unwrap();
+        let ended = wait_for("its end", || child.try_wait().unwrap());
+        assert_eq!(ended.code(), Some(0), "{args:?}");
+    }
 }
 
 #[test]

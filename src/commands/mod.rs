@@ -20,8 +20,8 @@ use crate::telemetry;
 pub fn run(cli: Cli) -> ExitCode {
     let console = Console::new(options(cli.talk));
     console.install_logger();
-    if let Some(path) = cli.nvml_lib.filter(|p| !p.as_os_str().is_empty()) {
-        telemetry::use_library(path);
+    if let Some(path) = cli.nvml_lib.filter(|p| !p.is_empty()) {
+        telemetry::use_library(path.into());
     }
     if let Some(path) = cli.sysfs_root {
         if !path.is_dir() {

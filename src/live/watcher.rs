@@ -115,6 +115,15 @@ impl Watcher {
             notes.push(e.to_string());
         }
         notes.extend(backend.take_events().into_iter().map(|e| e.message));
+        if !samples.is_empty()
+            && samples.iter().all(|s| s.processes.is_none())
+            && !self.last.iter().any(|l| l.tenants.is_some())
+        {
+            notes.push(format!(
+                "whose memory it is, is not known: {}",
+                backend.facts().reason
+            ));
+        }
         for sample in &samples {
             if let Some(last) = self.last.get_mut(sample.device as usize) {
                 // What this reading left out stands as it was.

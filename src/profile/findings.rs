@@ -420,12 +420,7 @@ fn peaks(o: &Observation<'_>, findings: &mut Vec<Finding>) {
 /// Processes of others on our GPUs.
 fn others(o: &Observation<'_>, findings: &mut Vec<Finding>) {
     for device in 0..o.series.device_count() {
-        let lists: Vec<_> = o
-            .series
-            .device(device)
-            .iter()
-            .filter_map(|s| s.processes.as_ref())
-            .collect();
+        let lists: Vec<_> = o.series.device(device).lists().collect();
         let Some(first) = lists.first() else { continue };
         let foreign = |list: &[crate::capture::ProcessMemory]| {
             list.iter()

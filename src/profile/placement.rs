@@ -129,8 +129,7 @@ fn occupied(gpus: &[&DeviceFacts], series: &Series) -> Vec<u32> {
         .filter(|index| {
             series
                 .device(*index as usize)
-                .iter()
-                .filter_map(|s| s.processes.as_ref())
+                .lists()
                 .flatten()
                 .any(|p| p.ours == Some(true))
         })

@@ -4,8 +4,9 @@
 use super::cgroup;
 use super::process::pids_below;
 use crate::capture::ProcessMemory;
+use rustix::fs::{Mode, OFlags};
 use std::collections::HashMap;
-use std::io::Read;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 /// Inode of the host's pid namespace: a constant of the kernel (`PROC_PID_INIT_INO`).
@@ -168,6 +169,7 @@ pub struct Attribution {
     known: HashMap<u32, Known>,
     round: u64,
     text: String,
+    buffer: Vec<u8>,
 }
 
 impl Attribution {
@@ -185,6 +187,7 @@ impl Attribution {
             known: HashMap::new(),
             round: 0,
             text: String::new(),
+            buffer: Vec::new(),
         }
     }
 
@@ -198,6 +201,7 @@ impl Attribution {
             known: HashMap::new(),
             round: 0,
             text: String::new(),
+            buffer: Vec::new(),
         }
     }
 
@@ -245,7 +249,10 @@ impl Attribution {
     }
 
     fn look_at(&mut self, pid: u32) -> Option<Known> {
-        let (started, name) = self.stat(pid)?;
+        // What is opened stays the directory of this process: when the number goes to another one
+        // meanwhile, the files behind it are gone rather than the other's.
+        let process = self.open(pid)?;
+        let (started, name) = self.stat(&process)?;
         if let Some(known) = self.known.get_mut(&pid)
             && known.started == started
             && started.is_some()
@@ -253,7 +260,7 @@ impl Attribution {
             known.round = self.round;
             return Some(known.clone());
         }
-        let read = self.read(pid, "cgroup");
+        let read = self.read(&process, "cgroup");
         // Empty where the process has just become a zombie.
         let containers = (read && !self.text.is_empty()).then(|| containers(&self.text));
         let in_target = read
@@ -261,11 +268,6 @@ impl Attribution {
                 .target
                 .as_ref()
                 .is_some_and(|(id, _)| cgroup::names_container(&self.text, id));
-        // Between the two readings the number may have gone to another process.
-        let (again, _) = self.stat(pid)?;
-        if again != started {
-            return None;
-        }
         let known = Known {
             started,
             name,
@@ -278,8 +280,8 @@ impl Attribution {
     }
 
     /// Start time and name of a process.
-    fn stat(&mut self, pid: u32) -> Option<(Option<u64>, Option<String>)> {
-        if !self.read(pid, "stat") {
+    fn stat(&mut self, process: &OwnedFd) -> Option<(Option<u64>, Option<String>)> {
+        if !self.read(process, "stat") {
             return None;
         }
         let (from, to) = (self.text.find('(')?, self.text.rfind(')')?);
@@ -294,11 +296,34 @@ impl Attribution {
         Some((started, name))
     }
 
-    /// Reads a file of a process into `text`.
-    fn read(&mut self, pid: u32, file: &str) -> bool {
+    /// The directory of a process.
+    fn open(&self, pid: u32) -> Option<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::open(self.proc.join(pid.to_string()), flags, Mode::empty()).ok()
+    }
+
+    /// Reads a file of a process into `text`. A process may bear any bytes as its name.
+    fn read(&mut self, process: &OwnedFd, file: &str) -> bool {
         self.text.clear();
-        let path = self.proc.join(pid.to_string()).join(file);
-        std::fs::File::open(path).is_ok_and(|mut f| f.read_to_string(&mut self.text).is_ok())
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let Ok(file) = rustix::fs::openat(process, file, flags, Mode::empty()) else {
+            return false;
+        };
+        let mut filled = 0;
+        loop {
+            if filled == self.buffer.len() {
+                self.buffer.resize(filled * 2 + 4096, 0);
+            }
+            match rustix::io::read(&file, &mut self.buffer[filled..]) {
+                Ok(0) => break,
+                Ok(n) => filled += n,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => return false,
+            }
+        }
+        self.text
+            .push_str(&String::from_utf8_lossy(&self.buffer[..filled]));
+        true
     }
 }
 

@@ -136,6 +136,7 @@ impl Machine {
             known: HashMap::new(),
             round: 0,
             text: String::new(),
+            buffer: Vec::new(),
         }
     }
 }
@@ -189,6 +190,19 @@ fn a_number_that_goes_to_another_process_is_noticed() {
         attribution.identify(&[]);
     }
     assert!(attribution.known.is_empty());
+}
+
+#[test]
+fn a_name_of_any_bytes_hides_no_process() {
+    let machine = Machine::new("pid:[4026531836]");
+    machine.process(7, 100, "x", &format!("0::/docker/{A}\n"));
+    let stat = machine.0.path().join("7/stat");
+    let text = fs::read(&stat).unwrap();
+    let at = text.iter().position(|b| *b == b'x').unwrap();
+    let name = b"\xff\xfe) S (\n";
+    fs::write(&stat, [&text[..at], name, &text[at + 1..]].concat()).unwrap();
+    let found = machine.attribution(None).identify(&[(7, Some(1))]);
+    assert_eq!(of(&found, 7).0, Some(A));
 }
 
 #[test]
