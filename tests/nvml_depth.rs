@@ -360,6 +360,67 @@ fn a_driver_that_lies_about_its_processes_is_not_believed() {
     }
 }
 
+#[test]
+fn figures_that_no_gpu_has_are_unknown() {
+    let sane =
+        "at 0 gpu 0 used=500 power=400000 temp=60 util=50 memutil=5 sm=1755 mem=2619 memtemp=70\n";
+    staged(
+        "figures_that_no_gpu_has_are_unknown",
+        &format!("{H100}{sane}"),
+        |stage| {
+            let mut backend = nvml(&target(&["0"]));
+            stage.play(&format!(
+                "{H100}at 0 gpu 0 used=500 power=4294967295 temp=4294967200 util=255 memutil=101 sm=4294967295 mem=4000000000 memtemp=100000\n"
+            ));
+            let (samples, result) = stage.sample(backend.as_mut(), true);
+            let s = &samples[0];
+            assert_eq!((s.used_bytes, result), (500 * MIB, Ok(())));
+            assert_eq!(
+                (s.power_mw, s.temperature_c, s.memory_temp_c),
+                (None, None, None)
+            );
+            assert_eq!((s.utilization_pct, s.mem_utilization_pct), (None, None));
+            assert_eq!((s.clock_gfx_mhz, s.clock_mem_mhz), (None, None));
+            // More in use than there is: a gap, and the next reading is good again.
+            stage.play(&format!("{H100}at 0 gpu 0 used=81560\n"));
+            let (samples, result) = stage.sample(backend.as_mut(), false);
+            assert!(samples.is_empty() && matches!(result, Err(ReadingError::Failed(_))));
+            let mut probed = Vec::new();
+            assert_eq!(backend.probe(&mut probed), Ok(()));
+            assert_eq!(probed, [0], "0 is no reading");
+            stage.play(&format!("{H100}{sane}"));
+            let (samples, result) = stage.sample(backend.as_mut(), false);
+            assert_eq!((samples.len(), result), (1, Ok(())));
+        },
+    );
+}
+
+#[test]
+fn sixteen_slices_of_one_gpu_are_sixteen_devices() {
+    let slices: String = (0..16)
+        .map(|k| {
+            format!(
+                "mig 0 {k} MIG-{k:02}{k:02}-aa 4864\nat 0 slice 0 {k} used={}\n",
+                100 + k
+            )
+        })
+        .collect();
+    staged(
+        "sixteen_slices_of_one_gpu_are_sixteen_devices",
+        &format!("{H100}at 0 gpu 0 used=2000\n{slices}"),
+        |stage| {
+            let wanted: Vec<String> = (0..16).map(|k| format!("MIG-{k:02}{k:02}-aa")).collect();
+            let wanted: Vec<&str> = wanted.iter().map(String::as_str).collect();
+            let mut backend = nvml(&target(&wanted));
+            assert_eq!(backend.devices().len(), 16);
+            let (samples, result) = stage.sample(backend.as_mut(), true);
+            assert_eq!(result, Ok(()));
+            let used: Vec<u64> = samples.iter().map(|s| s.used_bytes / MIB).collect();
+            assert_eq!(used, (100..116).collect::<Vec<u64>>());
+        },
+    );
+}
+
 /// Ended when dropped.
 struct Sleepers(Vec<std::process::Child>);
 

@@ -157,6 +157,8 @@ struct Known {
     /// Whether it is in the container of interest, whatever form that one's id has.
     in_target: bool,
     round: u64,
+    /// The reading of the devices in which it was recognised last.
+    reading: u64,
 }
 
 /// Tells whose processes are, remembering what it found out.
@@ -168,6 +170,10 @@ pub struct Attribution {
     target: Option<(String, Option<PathBuf>)>,
     known: HashMap<u32, Known>,
     round: u64,
+    /// Counts the readings of the devices; 0 where nobody says when one begins.
+    reading: u64,
+    /// Pids in the container of interest, as they were at this reading.
+    members: Option<Vec<u32>>,
     text: String,
     buffer: Vec<u8>,
 }
@@ -186,6 +192,8 @@ impl Attribution {
             target: group,
             known: HashMap::new(),
             round: 0,
+            reading: 0,
+            members: None,
             text: String::new(),
             buffer: Vec::new(),
         }
@@ -200,6 +208,8 @@ impl Attribution {
             target,
             known: HashMap::new(),
             round: 0,
+            reading: 0,
+            members: None,
             text: String::new(),
             buffer: Vec::new(),
         }
@@ -210,12 +220,19 @@ impl Attribution {
         self.view.refusal()
     }
 
+    /// A reading of the devices begins: a process that is on several of them is looked at once for
+    /// all. Whoever never says so has every list looked at anew.
+    pub fn begin_reading(&mut self) {
+        self.reading += 1;
+        self.members = None;
+    }
+
     /// The processes (pid, bytes) with their names and containers. One that does not exist (any
     /// more) is left out. Costs some ten microseconds for each process that is new, and about as
     /// much again for one that has to be recognised.
     pub fn identify(&mut self, raw: &[(u32, Option<u64>)]) -> Vec<ProcessMemory> {
         self.round += 1;
-        let members = self.members();
+        let members = self.members.take().unwrap_or_else(|| self.members());
         let found = raw
             .iter()
             .filter_map(|&(pid, used_bytes)| {
@@ -233,6 +250,9 @@ impl Attribution {
                 })
             })
             .collect();
+        if self.reading > 0 {
+            self.members = Some(members);
+        }
         let round = self.round;
         // Several GPUs share the memory of this: what was not asked for lately has ended.
         self.known.retain(|_, k| round - k.round < 64);
@@ -249,6 +269,13 @@ impl Attribution {
     }
 
     fn look_at(&mut self, pid: u32) -> Option<Known> {
+        if let Some(known) = self.known.get_mut(&pid)
+            && self.reading > 0
+            && known.reading == self.reading
+        {
+            known.round = self.round;
+            return Some(known.clone());
+        }
         // What is opened stays the directory of this process: when the number goes to another one
         // meanwhile, the files behind it are gone rather than the other's.
         let process = self.open(pid)?;
@@ -257,7 +284,7 @@ impl Attribution {
             && known.started == started
             && started.is_some()
         {
-            known.round = self.round;
+            (known.round, known.reading) = (self.round, self.reading);
             return Some(known.clone());
         }
         let read = self.read(&process, "cgroup");
@@ -274,6 +301,7 @@ impl Attribution {
             containers,
             in_target,
             round: self.round,
+            reading: self.reading,
         };
         self.known.insert(pid, known.clone());
         Some(known)

@@ -135,6 +135,8 @@ impl Machine {
             target: target.map(|(_, id)| (id.to_owned(), None)),
             known: HashMap::new(),
             round: 0,
+            reading: 0,
+            members: None,
             text: String::new(),
             buffer: Vec::new(),
         }
@@ -190,6 +192,38 @@ fn a_number_that_goes_to_another_process_is_noticed() {
         attribution.identify(&[]);
     }
     assert!(attribution.known.is_empty());
+}
+
+#[test]
+fn a_process_on_many_devices_is_looked_at_once_in_each_reading() {
+    let machine = Machine::new("pid:[4026531836]");
+    machine.process(7, 100, "x", &format!("0::/docker/{A}\n"));
+    let mut whose = machine.attribution(None);
+    let container = |whose: &mut Attribution| {
+        let found = whose.identify(&[(7, Some(1))]);
+        found.first().and_then(|p| p.container_id.clone())
+    };
+    whose.begin_reading();
+    assert_eq!(container(&mut whose).as_deref(), Some(A));
+    // The number goes to another process of another container: the next reading notices.
+    machine.process(7, 200, "y", &format!("0::/docker/{B}\n"));
+    assert_eq!(container(&mut whose).as_deref(), Some(A));
+    whose.begin_reading();
+    assert_eq!(container(&mut whose).as_deref(), Some(B));
+}
+
+#[test]
+fn a_restarted_container_is_known_by_its_new_processes_and_whatever_runs_inside() {
+    let machine = Machine::new("pid:[4026531836]");
+    machine.process(7, 100, "python", &format!("0::/system.slice/docker-{A}.scope\n"));
+    let mut whose = machine.attribution(Some((7, A)));
+    assert_eq!(of(&whose.identify(&[(7, Some(1))]), 7), (Some(A), Some(true)));
+    fs::remove_dir_all(machine.0.path().join("7")).unwrap();
+    let inner = format!("0::/system.slice/docker-{A}.scope/system.slice/serve.service\n");
+    machine.process(9001, 300, "python", &inner);
+    let found = whose.identify(&[(7, Some(1)), (9001, Some(2))]);
+    assert_eq!(found.len(), 1, "the old one is gone");
+    assert_eq!(of(&found, 9001), (Some(A), Some(true)));
 }
 
 #[test]

@@ -314,6 +314,7 @@ impl MemoryBackend for NvmlBackend {
         into: &mut Vec<MemorySample>,
     ) -> Result<(), ReadingError> {
         let mut errors = Vec::new();
+        self.whose.begin_reading();
         for gpu in self.gpus.iter_mut().filter(|g| !g.lost) {
             match gpu.sample(clock, wanted.detail, &mut self.costs) {
                 Ok(mut sample) => {

@@ -776,7 +776,7 @@ pub unsafe extern "C" fn nvmlDeviceGetMigMode(
 pub unsafe extern "C" fn nvmlDeviceGetMaxMigDeviceCount(device: Device, out: *mut c_uint) -> Code {
     // SAFETY: the caller's promise.
     on_gpu("nvmlDeviceGetMaxMigDeviceCount", device, |_, _| unsafe {
-        put(7, out)
+        put(16, out)
     })
 }
 

@@ -27,6 +27,11 @@ const PROCESSES_ON_REQUEST_EVERY_NS: i64 = 200_000_000;
 /// They take no more than this share of the time (one fiftieth).
 const PROCESSES_COST_FACTOR: i64 = 50;
 
+/// What no GPU comes near to: a driver that tells more tells nonsense. Milliwatts, °C, MHz.
+const MOST_MILLIWATTS: u32 = 20_000_000;
+const MOST_DEGREES: u32 = 250;
+const MOST_MHZ: u32 = 50_000;
+
 /// A GPU or a slice.
 pub struct Gpu {
     pub device: Device<'static>,
@@ -115,8 +120,16 @@ impl Gpu {
         })
     }
 
-    /// Its memory now.
+    /// Its memory now. More in use than there is, is no reading.
     pub fn memory(&self) -> Result<Memory, NvmlError> {
+        let memory = self.told_memory()?;
+        match self.facts.total_bytes {
+            Some(total) if memory.used > total => Err(NvmlError::Unknown),
+            _ => Ok(memory),
+        }
+    }
+
+    fn told_memory(&self) -> Result<Memory, NvmlError> {
         match self.layout {
             Layout::V2 => memory_v2(&self.device),
             Layout::V1 => library()
@@ -164,17 +177,19 @@ impl Gpu {
 
     fn gauges(&mut self, sample: &mut MemorySample) {
         sample.energy_mj = self.ask(0, |d| d.total_energy_consumption());
-        sample.power_mw = self.ask(1, |d| d.power_usage());
-        sample.temperature_c = self.ask(2, |d| d.temperature(TemperatureSensor::Gpu));
         // Some drivers tell nonsense while a GPU changes its state.
+        let sane = |figure: Option<u32>, most: u32| figure.filter(|f| *f <= most);
+        sample.power_mw = sane(self.ask(1, |d| d.power_usage()), MOST_MILLIWATTS);
+        let temperature = self.ask(2, |d| d.temperature(TemperatureSensor::Gpu));
+        sample.temperature_c = sane(temperature, MOST_DEGREES);
         if let Some(rates) = self.ask(3, |d| d.utilization_rates()) {
             sample.utilization_pct = Some(rates.gpu).filter(|pct| *pct <= 100);
             sample.mem_utilization_pct = Some(rates.memory).filter(|pct| *pct <= 100);
         }
-        sample.clock_gfx_mhz = self.ask(4, |d| d.clock_info(ClockKind::SM));
-        sample.clock_mem_mhz = self.ask(5, |d| d.clock_info(ClockKind::Memory));
+        sample.clock_gfx_mhz = sane(self.ask(4, |d| d.clock_info(ClockKind::SM)), MOST_MHZ);
+        sample.clock_mem_mhz = sane(self.ask(5, |d| d.clock_info(ClockKind::Memory)), MOST_MHZ);
         sample.throttle = self.ask(6, |d| d.current_throttle_reasons().map(|r| r.bits()));
-        sample.memory_temp_c = self.ask(7, memory_temperature);
+        sample.memory_temp_c = sane(self.ask(7, memory_temperature), MOST_DEGREES);
     }
 
     /// Asks for a gauge, and never again for one that the GPU does not have.
