@@ -1,7 +1,6 @@
 //! What `nvidia-smi` recorded of seven GPUs, played through the stand-in NVML: plimsoll says the
 //! same. The recordings are other people's and lie outside the project; without them the test
 //! says so and passes.
-#![expect(clippy::print_stderr, reason = "a skipped test says so")]
 
 use plimsoll::capture::MemorySample;
 use plimsoll::telemetry::MemoryBackend;

@@ -444,7 +444,8 @@ mod tests {
             let columns = Columns::of(samples.clone());
             let rows = columns.rows();
             prop_assert_eq!(rows.iter().collect::<Vec<_>>(), samples.clone());
-            prop_assert_eq!(rows.iter().rev().last(), samples.first().cloned());
+            prop_assert_eq!(rows.last(), samples.last().cloned());
+            prop_assert_eq!(rows.iter().next_back(), samples.last().cloned());
             let lists: Vec<_> = samples.iter().filter_map(|s| s.processes.clone()).collect();
             prop_assert_eq!(rows.lists().collect::<Vec<_>>(), lists);
             let listed = samples.iter().rev().find(|s| s.processes.is_some());
