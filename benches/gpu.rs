@@ -65,7 +65,7 @@ fn eight_gpus() -> String {
         text += &format!(
             "at 0 gpu {gpu} used=70000 power=690000 temp=66 util=100 sm=1755 mem=2619 memtemp=80\n"
         );
-        for pid in ["self", "1", "2", "3"] {
+        for pid in ["self", "parent", "2", "3"] {
             text += &format!("at 0 proc {gpu} {pid} 1000\n");
         }
     }
@@ -103,32 +103,34 @@ fn ticks() {
     let Ok(mut backend) = open_host() else {
         return println!("SKIPPED: the stand-in library cannot be loaded");
     };
-    let clock = Clock::start();
+    // Moved by hand, so that what is read less often is due, or not, at every reading.
+    let clock = Clock::manual(0);
     let mut samples = Vec::new();
     let mut probed = Vec::new();
-    let rounds = 20_000;
+    let rounds = 5_000;
     let mut measure = |name: &str, read: &mut dyn FnMut(&mut dyn MemoryBackend)| {
         let cpu = thread_cpu();
         (0..rounds).for_each(|_| read(backend.as_mut()));
         let each = (thread_cpu() - cpu).as_secs_f64() * 1e6 / f64::from(rounds);
-        println!("{name:<34} {each:>7.1} us");
+        println!("{name:<50} {each:>7.1} us");
     };
-    println!("\neight GPUs, processor time per reading (the stand-in's own included)");
-    // Ticks as they come: gauges every 200 ms and lists every second have their part.
-    measure("full reading, back to back", &mut |b| {
-        samples.clear();
-        let _ = b.sample(&clock, Wanted::default(), &mut samples);
-    });
-    measure("probe", &mut |b| drop(b.probe(&mut probed)));
-    for cost in backend.costs() {
-        println!(
-            "  {:<12} {:>8} calls  mean {:>7.1} us  p99 {:>7.1} us",
-            cost.name,
-            cost.calls,
-            cost.mean_ns as f64 / 1e3,
-            cost.p99_ns as f64 / 1e3
-        );
+    println!("\neight GPUs, processor time per tick (the stand-in's own included)");
+    for (name, step_ms, detail) in [
+        ("memory alone", 0, false),
+        ("memory and gauges: what 200 ms bring", 200, false),
+        ("with lists of processes: what a second brings", 1000, false),
+    ] {
+        measure(name, &mut |b| {
+            clock.advance_to(clock.now() + step_ms * MS);
+            samples.clear();
+            let wanted = Wanted {
+                detail,
+                ..Wanted::default()
+            };
+            let _ = b.sample(&clock, wanted, &mut samples);
+        });
     }
+    measure("probe", &mut |b| drop(b.probe(&mut probed)));
 }
 
 /// The whole sampler, threads and channel included. Returns processor time per tick at 100 ms.
@@ -211,10 +213,14 @@ fn against_spawning(per_sample: Duration) {
     {
         return;
     }
-    let rounds = 500u32;
+    // At the same rate as the sampler: between two samples everything cools down for both.
+    let rounds = 300u32;
     let before = cpu_with_children();
     let mut read = 0;
-    for _ in 0..rounds {
+    let start = Instant::now();
+    for round in 0..rounds {
+        let due = start + Duration::from_millis(100) * round;
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
         let Ok(out) = Command::new(&stub).stdin(Stdio::null()).output() else {
             return println!("SKIPPED: a stub cannot be run here");
         };
@@ -222,7 +228,7 @@ fn against_spawning(per_sample: Duration) {
     }
     let each = (cpu_with_children() - before) / rounds;
     println!(
-        "\na stub nvidia-smi per sample: {:.0} us of processor time ({} lines read); plimsoll at 100 ms: {:.0} us; {:.0} times less",
+        "\na stub nvidia-smi per sample, every 100 ms: {:.0} us of processor time ({} lines read); plimsoll at 100 ms: {:.0} us; {:.0} times less",
         each.as_secs_f64() * 1e6,
         read,
         per_sample.as_secs_f64() * 1e6,

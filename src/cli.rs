@@ -26,9 +26,14 @@ pub struct Cli {
         global = true,
         value_name = "PATH",
         env = "PLIMSOLL_NVML_LIBRARY",
+        // Takes an empty one as well: a variable that is set to nothing names nothing.
+        value_parser = clap::value_parser!(std::ffi::OsString),
         help_heading = "Measuring"
     )]
-    pub nvml_lib: Option<PathBuf>,
+    pub nvml_lib: Option<std::ffi::OsString>,
+    /// For testing: a directory to read instead of /sys, where AMD GPUs are (or PLIMSOLL_SYSFS_ROOT)
+    #[arg(long, global = true, value_name = "DIR", help_heading = "Measuring")]
+    pub sysfs_root: Option<PathBuf>,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,

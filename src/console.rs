@@ -168,6 +168,11 @@ impl Console {
 
     /// Writes data to stdout. A reader that went away (`| head`) is no error.
     pub fn data(&self, bytes: &[u8]) -> Result<(), Failure> {
+        self.stream(bytes).map(drop)
+    }
+
+    /// As [`Console::data`], of which there will be more. False when nobody reads it any more.
+    pub fn stream(&self, bytes: &[u8]) -> Result<bool, Failure> {
         let write = || {
             let mut stdout = io::stdout().lock();
             until_broken_pipe(stdout.write_all(bytes).and_then(|()| stdout.flush()))
@@ -181,22 +186,24 @@ impl Console {
 }
 
 impl Console {
-    /// Shows a page in place of the one before; off a terminal one below the other.
-    pub fn redraw(&self, page: &str) -> Result<(), Failure> {
+    /// Shows a page in place of the one before; off a terminal one below the other. False when
+    /// nobody reads it any more.
+    pub fn redraw(&self, page: &str) -> Result<bool, Failure> {
         if terminal::stdout_can_draw() {
             // Home, each line to its end, then whatever is left below.
             let page = page.replace('\n', "\x1b[K\n");
-            self.data(format!("\x1b[H{page}\x1b[J").as_bytes())
+            self.stream(format!("\x1b[H{page}\x1b[J").as_bytes())
         } else {
-            self.data(format!("{page}\n").as_bytes())
+            self.stream(format!("{page}\n").as_bytes())
         }
     }
 }
 
-fn until_broken_pipe(result: io::Result<()>) -> io::Result<()> {
+/// Whether there is still a reader.
+fn until_broken_pipe(result: io::Result<()>) -> io::Result<bool> {
     match result {
-        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => other,
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        other => other.map(|()| true),
     }
 }
 

@@ -644,3 +644,28 @@ fn the_doctor_sees_the_emulated_machine() {
     let nothing = tempfile::tempdir().unwrap();
     assert_eq!(doctor(nothing.path())["ok"], false);
 }
+
+#[test]
+fn a_directory_named_by_flag_stands_for_the_machine() {
+    let machine = Machine::new();
+    let gpus = |sys: &Path| {
+        let mut command = Command::cargo_bin("plimsoll").unwrap();
+        // The flag is the surer word.
+        command.args(["gpus", "--json", "--sysfs-root"]).arg(sys);
+        command.env(SYSFS_VARIABLE, "/nowhere").output().unwrap()
+    };
+    let here: serde_json::Value =
+        serde_json::from_slice(&gpus(&machine.path("sys")).stdout).unwrap();
+    assert_eq!(here["here"].as_array().unwrap().len(), 3, "{here}");
+    assert_eq!(
+        (&here["backend"]["name"], &here["backend"]["simulated"]),
+        (&"amd".into(), &true.into())
+    );
+    let wrong = gpus(&machine.path("no-such-tree"));
+    assert_eq!(wrong.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&wrong.stderr).into_owned();
+    assert!(
+        said.contains("no directory") && said.contains("--sysfs-root"),
+        "{said}"
+    );
+}

@@ -10,18 +10,15 @@ use plimsoll::telemetry::amd::kfd::{Node, nodes_of};
 use plimsoll::telemetry::amd::smi::documents::documents;
 use plimsoll::telemetry::amd::smi::shapes::{Bare, bytes};
 use plimsoll::telemetry::amd::smi::{GpuReport, ToolProcess, amd_smi, rocm_smi};
-use std::path::{Path, PathBuf};
+use plimsoll::telemetry::attribution::containers;
+use recordings::folder;
 
+#[path = "common/recordings.rs"]
+mod recordings;
 #[path = "common/skip.rs"]
 mod skip;
 
 const MIB: u64 = 1 << 20;
-
-fn folder() -> Option<PathBuf> {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/gpu/fixtures");
-    let named = std::env::var_os("PLIMSOLL_GPU_FIXTURES").map_or(beside, PathBuf::from);
-    named.is_dir().then_some(named)
-}
 
 /// What a recording is expected to say.
 enum Expect {
@@ -456,14 +453,15 @@ fn every_recording_of_amd_says_what_it_says() {
             "no GPU recordings beside the project (PLIMSOLL_GPU_FIXTURES names another place)",
         );
     };
+    // A recording that another test reads, or that is none.
+    let elsewhere = |name: &str| {
+        recordings::NVIDIA.contains(&name)
+            || [recordings::CGROUPS, recordings::SOURCES].contains(&name)
+    };
     let mut names: Vec<String> = std::fs::read_dir(&folder)
         .unwrap()
         .map(|e| e.unwrap().file_name().to_string_lossy().into_owned())
-        .filter(|n| {
-            ["amd", "rocm", "kfd"]
-                .iter()
-                .any(|prefix| n.starts_with(prefix))
-        })
+        .filter(|n| !elsewhere(n))
         .collect();
     names.sort();
     let (mut read, mut unknown, mut wrong) = (0, Vec::new(), Vec::new());
@@ -491,8 +489,30 @@ fn every_recording_of_amd_says_what_it_says() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
     println!("{read} recordings of AMD read");
-    assert!(unknown.is_empty(), "not looked at: {unknown:?}");
+    assert!(unknown.is_empty(), "no test reads: {unknown:?}");
     assert!(read > 50, "{read}");
+}
+
+#[test]
+fn recorded_cgroups_lead_to_their_containers() {
+    let Some(text) = recording(recordings::CGROUPS) else {
+        return;
+    };
+    let cases: Vec<serde_json::Value> = text
+        .lines()
+        .filter(|l| !l.trim().is_empty())
+        .map(|l| serde_json::from_str(l).unwrap())
+        .collect();
+    for case in &cases {
+        let expected: Vec<String> =
+            serde_json::from_value(case["ids_outer_to_inner"].clone()).unwrap();
+        let told: Vec<String> = containers(case["cgroup"].as_str().unwrap())
+            .into_iter()
+            .map(|c| format!("{}:{}", c.runtime, c.id))
+            .collect();
+        assert_eq!(told, expected, "{case}");
+    }
+    assert!(cases.len() >= 30, "{}", cases.len());
 }
 
 fn recording(name: &str) -> Option<String> {

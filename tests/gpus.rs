@@ -119,11 +119,85 @@ fn top_looks_once() {
     let look = host.json(&["top", "--once", "--json"]);
     assert_eq!(look["gpus"].as_array().unwrap().len(), 1);
 
+    // A driver that names nobody: that is said, with the reason.
+    let host = Host::new(&format!("{GPUS}driver 535.54.03\n"));
+    let look = host.json(&["top", "--once", "--json"]);
+    let notes = look["notes"].to_string();
+    assert!(
+        notes.contains("whose memory it is") && notes.contains("are broken"),
+        "{notes}"
+    );
+    assert_eq!(look["gpus"][0]["tenants"], Value::Array(vec![]));
+    assert_eq!(look["gpus"][0]["unattributed_bytes"], Value::Null);
+
     let blind = Host::new("");
     blind
         .run(&["top", "--once"])
         .expect(3)
         .says(&["no GPU", "docker.sock"], "plimsoll doctor");
+}
+
+/// The way to run a command in a pid namespace of its own, where one may be made here.
+fn in_own_pids() -> Option<Vec<&'static str>> {
+    let plain = vec!["unshare", "--pid", "--fork", "--mount-proc"];
+    let rootless = [plain.clone(), vec!["--user", "--map-root-user"]].concat();
+    [plain, rootless].into_iter().find(|way| {
+        let mut command = Command::new(way[0]);
+        command.args(&way[1..]).arg("true");
+        command.output().is_ok_and(|o| o.status.success())
+    })
+}
+
+#[test]
+fn in_a_pid_namespace_of_its_own_it_attributes_nothing_and_says_so() {
+    let Some(way) = in_own_pids() else {
+        return skip::skip(
+            "in_a_pid_namespace_of_its_own_it_attributes_nothing_and_says_so",
+            "no pid namespace may be made here",
+        );
+    };
+    // On a GPU is pid 2, which here is another process than there.
+    let host = Host::new(&format!("{GPUS}at 0 proc 0 2 500\n"));
+    let plain = host.command(&["top", "--once", "--json"]);
+    let mut command = Command::new(way[0]);
+    command
+        .args(&way[1..])
+        .arg(plain.get_program())
+        .args(plain.get_args());
+    for (name, value) in plain.get_envs() {
+        if let Some(value) = value {
+            command.env(name, value);
+        }
+    }
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let look: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        look["gpus"][0]["used_bytes"],
+        70000 * MIB,
+        "memory is read as ever"
+    );
+    assert_eq!(look["gpus"][0]["tenants"], Value::Array(vec![]));
+    assert_eq!(look["gpus"][0]["unattributed_bytes"], Value::Null);
+    assert!(look["notes"].to_string().contains("--pid=host"), "{look}");
+}
+
+#[test]
+fn top_ends_when_nobody_reads_it_any_more() {
+    let host = Host::new(GPUS);
+    for args in [&["top", "--json"][..], &["top"]] {
+        let mut top = host.command(args);
+        let mut child = top
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        // One look, and the reader is gone.
+        let mut first = [0; 16];
+        child.stdout.take().unwrap().read_exact(&mut first).unwrap();
+        let ended = wait_for("its end", || child.try_wait().unwrap());
+        assert_eq!(ended.code(), Some(0), "{args:?}");
+    }
 }
 
 #[test]

@@ -30,7 +30,7 @@ at 0 gpu 1 used=12 power=22000 temp=40 util=0
 
 #[test]
 fn two_gpus_are_read_whole() {
-    let processes = "at 0 proc 0 self 69990 both\nat 0 proc 0 1 na\nat 0 proc 1 1 12 graphics\nat 0 proc 1 2000000 7\n";
+    let processes = "at 0 proc 0 self 69990 both\nat 0 proc 0 parent na\nat 0 proc 1 parent 12 graphics\nat 0 proc 1 2000000 7\n";
     staged(
         "two_gpus_are_read_whole",
         &format!("{TWO_GPUS}{processes}"),
@@ -82,6 +82,7 @@ fn two_gpus_are_read_whole() {
             assert!(h100.host.is_none() && h100.bench_client_bytes.is_none());
 
             let me = std::process::id();
+            let parent = std::os::unix::process::parent_id();
             let of = |s: &MemorySample, pid: u32| {
                 s.processes
                     .as_ref()
@@ -99,11 +100,11 @@ fn two_gpus_are_read_whole() {
             assert_eq!(mine.ours, own_id().map(|_| true));
             assert!(mine.name.is_some());
             assert_eq!(
-                of(h100, 1).unwrap().used_bytes,
+                of(h100, parent).unwrap().used_bytes,
                 None,
                 "what the driver does not tell is unknown"
             );
-            assert_eq!(of(rtx, 1).unwrap().used_bytes, Some(12 * MIB));
+            assert_eq!(of(rtx, parent).unwrap().used_bytes, Some(12 * MIB));
             assert_eq!(of(rtx, 2_000_000), None, "no such process");
 
             // Right afterwards the slow-moving and the dear are left out.
@@ -205,7 +206,7 @@ fn an_old_driver_is_read_through_the_old_call() {
 #[test]
 fn broken_process_lists_are_never_asked_for() {
     let scenario =
-        format!("{TWO_GPUS}driver 535.54.03\nstride32\nat 0 proc 0 self 100\nat 0 proc 0 1 200\n");
+        format!("{TWO_GPUS}driver 535.54.03\nstride32\nat 0 proc 0 self 100\nat 0 proc 0 parent 200\n");
     staged(
         "broken_process_lists_are_never_asked_for",
         &scenario,
@@ -228,7 +229,7 @@ fn broken_process_lists_are_never_asked_for() {
 
 #[test]
 fn nonsense_in_a_process_list_is_noticed() {
-    let scenario = format!("{TWO_GPUS}stride32\nat 0 proc 0 self 100\nat 0 proc 0 1 200\n");
+    let scenario = format!("{TWO_GPUS}stride32\nat 0 proc 0 self 100\nat 0 proc 0 parent 200\n");
     staged(
         "nonsense_in_a_process_list_is_noticed",
         &scenario,

@@ -272,7 +272,7 @@ fn what_is_measured_of_mig_slices_is_said() {
 #[test]
 fn accounting_is_used_where_it_is_on() {
     let list =
-        "at 0 gpu 0 used=500\nat 0 proc 0 self 100\nat 0 proc 0 1 50\nat 0 peak 0 self 777\n";
+        "at 0 gpu 0 used=500\nat 0 proc 0 self 100\nat 0 proc 0 parent 50\nat 0 peak 0 self 777\n";
     staged(
         "accounting_is_used_where_it_is_on",
         &format!("{H100}{list}"),
@@ -299,7 +299,8 @@ fn accounting_is_used_where_it_is_on() {
             let processes = samples[0].processes.as_ref().unwrap();
             let peak = |pid: u32| processes.iter().find(|p| p.pid == pid).unwrap().peak_bytes;
             assert_eq!(peak(std::process::id()), Some(777 * MIB));
-            assert_eq!(peak(1), None, "the driver has no account of it");
+            let parent = std::os::unix::process::parent_id();
+            assert_eq!(peak(parent), None, "the driver has no account of it");
         },
     );
 }
@@ -336,4 +337,159 @@ fn the_whole_host_is_read_without_a_container() {
         },
     );
     let _ = ReadingError::Over;
+}
+
+#[test]
+fn a_driver_that_lies_about_its_processes_is_not_believed() {
+    for (lie, mine) in [(4_000_000_000u32, ""), (u32::MAX, "at 0 proc 0 self 100\n")] {
+        let scenario = format!("{H100}at 0 gpu 0 used=500\n{mine}lie {lie}\n");
+        staged(
+            "a_driver_that_lies_about_its_processes_is_not_believed",
+            &scenario,
+            |stage| {
+                let mut backend = nvml(&target(&["0"]));
+                let (samples, result) = stage.sample(backend.as_mut(), true);
+                assert_eq!(
+                    (samples[0].used_bytes, &samples[0].processes, result),
+                    (500 * MIB, &None, Ok(()))
+                );
+                let reason = backend.facts().reason;
+                assert!(reason.contains("turned out to be nonsense"), "{reason}");
+            },
+        );
+    }
+}
+
+#[test]
+fn figures_that_no_gpu_has_are_unknown() {
+    let sane =
+        "at 0 gpu 0 used=500 power=400000 temp=60 util=50 memutil=5 sm=1755 mem=2619 memtemp=70\n";
+    staged(
+        "figures_that_no_gpu_has_are_unknown",
+        &format!("{H100}{sane}"),
+        |stage| {
+            let mut backend = nvml(&target(&["0"]));
+            stage.play(&format!(
+                "{H100}at 0 gpu 0 used=500 power=4294967295 temp=4294967200 util=255 memutil=101 sm=4294967295 mem=4000000000 memtemp=100000\n"
+            ));
+            let (samples, result) = stage.sample(backend.as_mut(), true);
+            let s = &samples[0];
+            assert_eq!((s.used_bytes, result), (500 * MIB, Ok(())));
+            assert_eq!(
+                (s.power_mw, s.temperature_c, s.memory_temp_c),
+                (None, None, None)
+            );
+            assert_eq!((s.utilization_pct, s.mem_utilization_pct), (None, None));
+            assert_eq!((s.clock_gfx_mhz, s.clock_mem_mhz), (None, None));
+            // More in use than there is: a gap, and the next reading is good again.
+            stage.play(&format!("{H100}at 0 gpu 0 used=81560\n"));
+            let (samples, result) = stage.sample(backend.as_mut(), false);
+            assert!(samples.is_empty() && matches!(result, Err(ReadingError::Failed(_))));
+            let mut probed = Vec::new();
+            assert_eq!(backend.probe(&mut probed), Ok(()));
+            assert_eq!(probed, [0], "0 is no reading");
+            stage.play(&format!("{H100}{sane}"));
+            let (samples, result) = stage.sample(backend.as_mut(), false);
+            assert_eq!((samples.len(), result), (1, Ok(())));
+        },
+    );
+}
+
+#[test]
+fn sixteen_slices_of_one_gpu_are_sixteen_devices() {
+    let slices: String = (0..16)
+        .map(|k| {
+            format!(
+                "mig 0 {k} MIG-{k:02}{k:02}-aa 4864\nat 0 slice 0 {k} used={}\n",
+                100 + k
+            )
+        })
+        .collect();
+    staged(
+        "sixteen_slices_of_one_gpu_are_sixteen_devices",
+        &format!("{H100}at 0 gpu 0 used=2000\n{slices}"),
+        |stage| {
+            let wanted: Vec<String> = (0..16).map(|k| format!("MIG-{k:02}{k:02}-aa")).collect();
+            let wanted: Vec<&str> = wanted.iter().map(String::as_str).collect();
+            let mut backend = nvml(&target(&wanted));
+            assert_eq!(backend.devices().len(), 16);
+            let (samples, result) = stage.sample(backend.as_mut(), true);
+            assert_eq!(result, Ok(()));
+            let used: Vec<u64> = samples.iter().map(|s| s.used_bytes / MIB).collect();
+            assert_eq!(used, (100..116).collect::<Vec<u64>>());
+        },
+    );
+}
+
+/// Ended when dropped.
+struct Sleepers(Vec<std::process::Child>);
+
+impl Sleepers {
+    fn start(count: usize) -> Sleepers {
+        let start = || {
+            std::process::Command::new("sleep")
+                .arg("300")
+                .spawn()
+                .unwrap()
+        };
+        Sleepers((0..count).map(|_| start()).collect())
+    }
+}
+
+impl Drop for Sleepers {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+#[test]
+fn a_list_longer_than_any_before_is_read_whole() {
+    staged(
+        "a_list_longer_than_any_before_is_read_whole",
+        H100,
+        |stage| {
+            let mut backend = nvml(&target(&["0"]));
+            let (samples, _) = stage.sample(backend.as_mut(), true);
+            assert_eq!(samples[0].processes.as_deref(), Some(&[][..]));
+            let sleepers = Sleepers::start(150);
+            let lines: String = sleepers
+                .0
+                .iter()
+                .map(|c| format!("at 0 proc 0 {} 10\n", c.id()))
+                .collect();
+            stage.play(&format!("{H100}at 0 gpu 0 used=2000\n{lines}"));
+            let mut backend = nvml(&target(&["0"]));
+            let (samples, _) = stage.sample(backend.as_mut(), true);
+            let listed = samples[0].processes.as_ref().unwrap();
+            assert_eq!(listed.len(), 150);
+            let tenants = samples[0].tenants().unwrap();
+            assert_eq!(tenants.unattributed_bytes, Some(500 * MIB));
+        },
+    );
+}
+
+#[test]
+fn clients_of_the_multi_process_service_are_tenants() {
+    let scenario =
+        format!("{H100}at 0 gpu 0 used=1000\nat 0 proc 0 parent 30\nat 0 proc 0 self 700 mps\n");
+    staged(
+        "clients_of_the_multi_process_service_are_tenants",
+        &scenario,
+        |stage| {
+            let mut backend = nvml(&target(&["0"]));
+            let (samples, _) = stage.sample(backend.as_mut(), true);
+            let listed = samples[0].processes.as_ref().unwrap();
+            let held = |pid: u32| {
+                listed
+                    .iter()
+                    .find(|p| p.pid == pid)
+                    .and_then(|p| p.used_bytes)
+            };
+            assert_eq!(held(std::process::id()), Some(700 * MIB));
+            assert_eq!(held(std::os::unix::process::parent_id()), Some(30 * MIB));
+        },
+    );
 }

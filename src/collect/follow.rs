@@ -85,6 +85,7 @@ pub async fn events(
         ) {
             stop.because(RunEnd::ContainerLost(why));
         }
+        recorder.container_event();
         events.push(ContainerEvent {
             at_ns: clock.from_wall(event.wall_ns),
             action: event.action,

@@ -12,8 +12,8 @@ use crate::error::Failure;
 use crate::progress::{Progress, Sink};
 use crate::redact::Redactor;
 use crate::store::CaptureWriter;
-use crate::telemetry::SamplerHandle;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use crate::telemetry::{SamplerHandle, Samples};
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -118,10 +118,7 @@ impl Recorder {
     }
 
     /// Writes the samples that come through `samples` until it ends.
-    pub fn drain(
-        self: &Arc<Self>,
-        samples: Receiver<MemorySample>,
-    ) -> std::io::Result<JoinHandle<()>> {
+    pub fn drain(self: &Arc<Self>, samples: Samples) -> std::io::Result<JoinHandle<()>> {
         let recorder = Arc::clone(self);
         std::thread::Builder::new()
             .name("samples".into())
@@ -168,6 +165,13 @@ impl Recorder {
             repeat,
         });
         state.edge();
+    }
+
+    /// Something happened to the container: who holds memory may have changed.
+    pub fn container_event(&self) {
+        if let Some(sampler) = &self.lock().sampler {
+            sampler.sample_now();
+        }
     }
 
     /// News for the console.

@@ -13,15 +13,23 @@ mod top;
 
 use crate::cli::{Cli, ColorWhen, Command, Talk};
 use crate::console::{ColorChoice, Console, ConsoleOptions};
-use crate::error::ExitCode;
+use crate::error::{ExitCode, Failure};
 use crate::telemetry;
 
 /// Runs the command line and tells how it ended. Errors are printed here, once.
 pub fn run(cli: Cli) -> ExitCode {
     let console = Console::new(options(cli.talk));
     console.install_logger();
-    if let Some(path) = cli.nvml_lib.filter(|p| !p.as_os_str().is_empty()) {
-        telemetry::use_library(path);
+    if let Some(path) = cli.nvml_lib.filter(|p| !p.is_empty()) {
+        telemetry::use_library(path.into());
+    }
+    if let Some(path) = cli.sysfs_root {
+        if !path.is_dir() {
+            let failure = Failure::usage(format!("`{}` is no directory", path.display()))
+                .hint("--sysfs-root names a tree that stands for /sys");
+            return console.error(&failure.into());
+        }
+        telemetry::amd::use_sysfs(path);
     }
     let ended = match cli.command {
         Command::Profile(args) => profile::run(&console, *args),

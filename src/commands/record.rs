@@ -1,7 +1,6 @@
 //! `plimsoll record`: a session of device samples, to be replayed.
 
 use super::load::{choice, obey_signals, tokio, unless_stopped};
-use crate::capture::MemorySample;
 use crate::cli::RecordArgs;
 use crate::clock::Clock;
 use crate::collect::Stop;
@@ -10,8 +9,8 @@ use crate::container::Runtime;
 use crate::error::{ExitCode, Failure};
 use crate::progress::{Progress, Stage};
 use crate::store::{RecordingHeader, RecordingWriter};
-use crate::telemetry::{self, MemoryBackend, Options, Sampler, Stopped, Target};
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use crate::telemetry::{self, MemoryBackend, Options, Sampler, Samples, Stopped, Target};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 /// Between two times that everything is handed to the system: what a crash loses at most.
@@ -107,7 +106,7 @@ async fn open(args: &RecordArgs, stop: &Stop) -> Result<Box<dyn MemoryBackend>, 
 /// Writes the samples that come until there are no more; the file, and how many there were.
 fn write(
     mut writer: RecordingWriter,
-    samples: &Receiver<MemorySample>,
+    samples: &Samples,
 ) -> Result<(RecordingWriter, u64), Failure> {
     let (mut count, mut flushed) = (0, Instant::now());
     loop {

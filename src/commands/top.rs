@@ -52,7 +52,11 @@ async fn top(console: &Console, args: &TopArgs, stop: &Stop) -> anyhow::Result<E
                 // The receiver lives as long as the door is served.
                 let _ = pages.send(metrics::text(&look));
             }
-            None => show(console, args, &look)?,
+            None => {
+                if !show(console, args, &look)? {
+                    return Ok(ExitCode::Done);
+                }
+            }
         }
         if args.once {
             return Ok(ExitCode::Done);
@@ -60,7 +64,8 @@ async fn top(console: &Console, args: &TopArgs, stop: &Stop) -> anyhow::Result<E
     }
 }
 
-fn show(console: &Console, args: &TopArgs, look: &Look) -> anyhow::Result<()> {
+/// Shows a look; false when nobody reads it any more.
+fn show(console: &Console, args: &TopArgs, look: &Look) -> anyhow::Result<bool> {
     if args.json {
         // A document a line, so that a stream of them can be read line by line.
         let mut text = if args.once {
@@ -69,11 +74,10 @@ fn show(console: &Console, args: &TopArgs, look: &Look) -> anyhow::Result<()> {
             serde_json::to_vec(look)?
         };
         text.push(b'\n');
-        console.data(&text)?;
+        Ok(console.stream(&text)?)
     } else if args.once {
-        console.data(render::text(look).as_bytes())?;
+        Ok(console.stream(render::text(look).as_bytes())?)
     } else {
-        console.redraw(&render::text(look))?;
+        Ok(console.redraw(&render::text(look))?)
     }
-    Ok(())
 }

@@ -7,6 +7,11 @@ use std::fmt::Write;
 pub fn text(look: &Look) -> String {
     let mut page = Page::default();
     page.family(
+        "plimsoll_look_timestamp_seconds",
+        "When these figures were read, seconds since the Unix epoch.",
+    );
+    page.line(&[], Some(look.timestamp));
+    page.family(
         "plimsoll_gpu_simulated",
         "1 where the GPUs only pretend: their figures say nothing about hardware.",
     );
@@ -161,7 +166,11 @@ impl Page {
             .iter()
             .map(|(key, value)| format!("{key}=\"{}\"", escaped(value)))
             .collect();
-        let _ = writeln!(self.text, "{name}{{{}}} {value}", labels.join(","));
+        let labels = match labels.join(",") {
+            none if none.is_empty() => none,
+            some => format!("{{{some}}}"),
+        };
+        let _ = writeln!(self.text, "{name}{labels} {value}");
     }
 }
 
@@ -218,6 +227,15 @@ mod tests {
                 .count(),
             1
         );
-        assert_eq!(text(&Look::default()), "");
+        let nothing = Look {
+            timestamp: 1_795_273_557.25,
+            ..Look::default()
+        };
+        let page = text(&nothing);
+        assert!(
+            page.ends_with("\nplimsoll_look_timestamp_seconds 1795273557.25\n"),
+            "{page}"
+        );
+        assert_eq!(page.lines().count(), 3, "{page}");
     }
 }

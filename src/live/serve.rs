@@ -80,6 +80,11 @@ async fn ended(pages: &mut watch::Receiver<String>) {
 
 fn answer(request: &Request<Incoming>, pages: &watch::Receiver<String>) -> Response<Full<Bytes>> {
     let (status, kind, body) = match (request.method(), request.uri().path()) {
+        (&Method::GET | &Method::HEAD, "/metrics") if pages.borrow().is_empty() => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "text/plain",
+            "nothing was read yet\n".to_owned(),
+        ),
         (&Method::GET | &Method::HEAD, "/metrics") => (
             StatusCode::OK,
             "text/plain; version=0.0.4; charset=utf-8",

@@ -42,6 +42,8 @@ struct Known {
     serving: bool,
     /// Its cgroup.
     host: Option<Box<dyn MemoryBackend>>,
+    /// Whether this host shows its process 1, by which a restart is noticed.
+    visible: bool,
     /// What its endpoints said when it was first met; they hold the size of the pool.
     first: Vec<Probe>,
 }
@@ -115,6 +117,15 @@ impl Watcher {
             notes.push(e.to_string());
         }
         notes.extend(backend.take_events().into_iter().map(|e| e.message));
+        if !samples.is_empty()
+            && samples.iter().all(|s| s.processes.is_none())
+            && !self.last.iter().any(|l| l.tenants.is_some())
+        {
+            notes.push(format!(
+                "whose memory it is, is not known: {}",
+                backend.facts().reason
+            ));
+        }
         for sample in &samples {
             if let Some(last) = self.last.get_mut(sample.device as usize) {
                 // What this reading left out stands as it was.
@@ -151,7 +162,7 @@ impl Watcher {
             }
         };
         self.known
-            .retain(|id, _| running.iter().any(|c| c.id == *id));
+            .retain(|id, known| running.iter().any(|c| c.id == *id) && !known.was_restarted());
         for container in &running {
             self.meet(&runtime, container).await;
         }
@@ -186,6 +197,7 @@ impl Watcher {
             telemetry::open(BackendChoice::Host, &Target::of(&found.facts)).ok()
         });
         let known = Known {
+            visible: shows(&found.facts),
             engine: recognised.as_ref().map(|(engine, _)| *engine),
             serving: recognised.is_some_and(|(_, r)| r.serving),
             found,
@@ -231,7 +243,18 @@ fn gpu(device: &DeviceFacts, now: Option<&MemorySample>, last: &Last) -> GpuLook
     }
 }
 
+/// Whether this host shows the container's process 1.
+fn shows(facts: &ContainerFacts) -> bool {
+    telemetry::cgroup_directory(&Target::of(facts)).is_some()
+}
+
 impl Known {
+    /// A container keeps its id over a restart; its address, its processes and its engine's pool
+    /// are new.
+    fn was_restarted(&self) -> bool {
+        self.visible && !shows(&self.found.facts)
+    }
+
     async fn look(&mut self, runtime: &Runtime, clock: &Clock) -> ContainerLook {
         let mut host = Vec::new();
         if let Some(backend) = &mut self.host {

@@ -47,12 +47,15 @@ const OTHER_KINDS: &[&str] = &[
     "cross_attention",
 ];
 
-/// 2 (key and value) × layers × KV heads × head size × bytes of the type. `None` where a figure is
-/// unknown or the model's attention is not known to be plain.
+/// 2 (key and value) × layers × KV heads × head size × bytes of the type, over all tensor-parallel
+/// ranks of one engine. Where these are more than there are KV heads, every rank keeps one and some
+/// are kept more than once. `None` where a figure is unknown, the heads cannot be shared out evenly,
+/// or the model's attention is not known to be plain.
 pub fn kv_bytes_per_token(
     files: &BTreeMap<String, String>,
     model: &ModelInfo,
     kv_dtype: Option<&str>,
+    tensor_parallel: u64,
 ) -> Option<u64> {
     let config: Value = serde_json::from_str(files.get("config.json")?).ok()?;
     let text = config.get("text_config");
@@ -67,12 +70,22 @@ pub fn kv_bytes_per_token(
     };
     [
         model.num_layers?,
-        kv_heads?,
+        heads_kept(kv_heads?, tensor_parallel)?,
         model.head_dim?,
         kv_element_bytes(kv_dtype?)?,
     ]
     .into_iter()
     .try_fold(2u64, u64::checked_mul)
+}
+
+/// KV heads that all ranks keep together; `None` where they cannot be shared out evenly.
+fn heads_kept(kv_heads: u64, ranks: u64) -> Option<u64> {
+    match ranks {
+        0 | 1 => Some(kv_heads),
+        _ if kv_heads.is_multiple_of(ranks) => Some(kv_heads),
+        _ if ranks.is_multiple_of(kv_heads) => Some(ranks),
+        _ => None,
+    }
 }
 
 /// Whether no key of a configuration speaks of another kind of cache.
@@ -130,9 +143,35 @@ mod tests {
     }
 
     fn of(config: &str) -> Option<u64> {
+        on_ranks(config, 1)
+    }
+
+    fn on_ranks(config: &str, ranks: u64) -> Option<u64> {
         let files = BTreeMap::from([("config.json".to_owned(), config.to_owned())]);
         let model = ModelInfo::read(&files, None);
-        kv_bytes_per_token(&files, &model, Some("torch.bfloat16"))
+        kv_bytes_per_token(&files, &model, Some("torch.bfloat16"), ranks)
+    }
+
+    #[test]
+    fn every_rank_keeps_a_head_where_there_are_fewer_heads_than_ranks() {
+        let heads = |kv: u64| {
+            format!(
+                r#"{{"num_hidden_layers": 32, "num_attention_heads": 32, "hidden_size": 4096, "num_key_value_heads": {kv}}}"#
+            )
+        };
+        let kept = |n: u64| Some(2 * 32 * n * 128 * 2);
+        for (kv, ranks, expected) in [
+            (8, 1, kept(8)),
+            (8, 4, kept(8)),
+            (8, 8, kept(8)),
+            (8, 16, kept(16)),
+            (2, 8, kept(8)),
+            (1, 8, kept(8)),
+            (6, 4, None),
+            (0, 2, Some(0)),
+        ] {
+            assert_eq!(on_ranks(&heads(kv), ranks), expected, "{kv} on {ranks}");
+        }
     }
 
     #[test]

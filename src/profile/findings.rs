@@ -1,7 +1,7 @@
 //! Sentences to know when reading the numbers, each with a machine-readable code.
 
 use super::observation::{Observation, observes_only};
-use super::placement::Placement;
+use super::placement::{self, Placement};
 use super::ticks;
 use super::{Breakdown, Configuration, Evidence, LatencyStats, torch};
 use crate::capture::{DeviceEvent, ExecEnd, ExecRole, Mode, RunEnd};
@@ -230,8 +230,13 @@ fn not_mapped(o: &Observation<'_>, stray: &[&Evidence], findings: &mut Vec<Findi
     if stray.is_empty() {
         return;
     }
+    let why = if placement::numbers_are_open(o.capture, &o.settings) {
+        "CUDA numbers GPUs of different models by their speed unless CUDA_DEVICE_ORDER=PCI_BUS_ID, so it is not known which of them holds which rank"
+    } else {
+        "neither CUDA_VISIBLE_DEVICES nor the processes on them tell which holds which rank"
+    };
     let message = format!(
-        "the engine runs on {} and {} were measured; neither CUDA_VISIBLE_DEVICES nor the processes on them tell which holds which rank, so what the engine says of a rank is kept as evidence under the rank's number and not used",
+        "the engine runs on {} and {} were measured; {why}. What the engine says of a rank is kept as evidence under the rank's number and not used",
         counted(o.ranks().count(), "rank"),
         counted(o.capture.devices.len() as u64, "device"),
     );
@@ -415,12 +420,7 @@ fn peaks(o: &Observation<'_>, findings: &mut Vec<Finding>) {
 /// Processes of others on our GPUs.
 fn others(o: &Observation<'_>, findings: &mut Vec<Finding>) {
     for device in 0..o.series.device_count() {
-        let lists: Vec<_> = o
-            .series
-            .device(device)
-            .iter()
-            .filter_map(|s| s.processes.as_ref())
-            .collect();
+        let lists: Vec<_> = o.series.device(device).lists().collect();
         let Some(first) = lists.first() else { continue };
         let foreign = |list: &[crate::capture::ProcessMemory]| {
             list.iter()

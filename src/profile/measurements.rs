@@ -96,14 +96,14 @@ impl Point {
     }
 
     /// From each device's sample.
-    pub(super) fn of_samples<'a>(
-        samples: impl IntoIterator<Item = &'a MemorySample>,
+    pub(super) fn of_samples(
+        samples: impl IntoIterator<Item = MemorySample>,
         devices: &[DeviceFacts],
     ) -> Option<Point> {
         Point::of(
             samples
                 .into_iter()
-                .map(|s| (s.used_bytes, PeakSource::Sample, s.clone()))
+                .map(|s| (s.used_bytes, PeakSource::Sample, s))
                 .collect(),
             devices,
         )
@@ -266,9 +266,8 @@ impl DetailedGpuMetrics {
                 // Process lists, power and the like are read less often than memory: the latest
                 // reading up to the peak.
                 let upto = series.window(s.device as usize, AtNs::MIN, s.at_ns);
-                let latest = |pick: fn(&MemorySample) -> Option<u32>| {
-                    upto.iter().rev().find_map(pick).map(f64::from)
-                };
+                let told = upto.latest();
+                let latest = |pick: fn(&MemorySample) -> Option<u32>| pick(&told).map(f64::from);
                 let total = facts.total_bytes.map(|b| b as f64 / MIB);
                 let used = s.used_bytes as f64 / MIB;
                 Some(GpuMetrics {
@@ -286,14 +285,13 @@ impl DetailedGpuMetrics {
                     clock_gfx_mhz: latest(|s| s.clock_gfx_mhz),
                     clock_mem_mhz: latest(|s| s.clock_mem_mhz),
                     unattributed_mb: upto
-                        .iter()
+                        .listed()
                         .rev()
-                        .find_map(unattributed)
+                        .find_map(|s| unattributed(&s))
                         .map(|b| b as f64 / MIB),
                     processes: upto
-                        .iter()
-                        .rev()
-                        .find_map(|s| s.processes.as_ref())
+                        .lists()
+                        .next_back()
                         .into_iter()
                         .flatten()
                         .map(|p| GpuProcess {

@@ -5,6 +5,7 @@
 
 mod attention;
 mod checkpoint;
+mod columns;
 mod configuration;
 mod derive;
 mod findings;

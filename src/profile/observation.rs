@@ -152,7 +152,7 @@ impl<'a> Observation<'a> {
     }
 
     /// The middle reading of the baseline on one device.
-    pub fn baseline(&self, device: usize) -> Option<&MemorySample> {
+    pub fn baseline(&self, device: usize) -> Option<MemorySample> {
         let before = self
             .baseline_window()
             .and_then(|w| self.series.median(device, w.from, w.to));
@@ -198,7 +198,7 @@ impl<'a> Observation<'a> {
     /// The engine's memory once a step was passed: the level held until the next step or phase.
     pub fn level(&self, device: usize, step: EngineStep) -> Option<i64> {
         let (at, next) = self.stretch(step)?;
-        Some(self.engine_bytes(device, self.series.level(device, at, next)?))
+        Some(self.engine_bytes(device, &self.series.level(device, at, next)?))
     }
 
     /// From a step until the next step or phase.
@@ -217,10 +217,10 @@ impl<'a> Observation<'a> {
         let sample = calm.or_else(|| self.series.before(device, at))?;
         let earliest = at.saturating_sub(LONGEST_DELAY_NS);
         let earlier = self.series.window(device, earliest, sample.at_ns);
-        let mut level = self.engine_bytes(device, sample);
+        let mut level = self.engine_bytes(device, &sample);
         // The first of them is the sample itself.
         for before in earlier.iter().rev().skip(1) {
-            let before = self.engine_bytes(device, before);
+            let before = self.engine_bytes(device, &before);
             if level - before <= LEVEL_BYTES {
                 break;
             }

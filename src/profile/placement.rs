@@ -6,6 +6,9 @@ use crate::engine::ServerSettings;
 
 /// The variable by which CUDA chooses among the GPUs that a container has.
 const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
+/// The variable by which CUDA numbers them. Without it the fastest comes first; as the driver
+/// lists them, which is the order of the devices here, they are numbered by `PCI_BUS_ID` only.
+const ORDER: &str = "CUDA_DEVICE_ORDER";
 
 /// The devices in the order of the ranks on them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,26 +28,29 @@ impl Placement {
         series: &Series,
         ranks: u64,
     ) -> Placement {
-        let gpus: Vec<&DeviceFacts> = capture
-            .devices
-            .iter()
-            .filter(|d| d.kind == DeviceKind::Gpu)
-            .collect();
-        let visible = settings
-            .values
-            .get(VISIBLE)
-            .or_else(|| capture.container.env.get(VISIBLE))
-            .filter(|list| !list.trim().is_empty());
+        let gpus = gpus(capture);
+        let open = numbers_are_open(capture, settings);
         let as_many = |devices: &Vec<u32>| devices.len() as u64 == ranks;
+        // Among GPUs of one model CUDA keeps the driver's order; one alone has no order.
+        let ordered = |devices: &Vec<u32>| {
+            let of = |index: &u32| gpus.iter().find(|d| d.index == *index);
+            !open || !differ(devices.iter().filter_map(of))
+        };
         let all = || gpus.iter().map(|d| d.index).collect::<Vec<u32>>();
+        let visible = variable(capture, settings, VISIBLE);
+        // Whatever the numbers mean, rising ones keep the order.
+        let rising = visible.is_none_or(|list| ranks < 2 || !open || rises(list));
         let told = match visible {
+            // Which one a number means is not known then.
+            Some(list) if open && has_numbers(list) => None,
             // The engine takes the first ones.
             Some(list) => visible_devices(list, &gpus)
                 .filter(|devices| devices.len() as u64 >= ranks)
                 .map(|devices| devices.into_iter().take(ranks as usize).collect()),
-            None => Some(all()).filter(as_many),
+            None => Some(all()).filter(as_many).filter(ordered),
         };
-        told.or_else(|| Some(occupied(&gpus, series)).filter(as_many))
+        let occupied = || Some(occupied(&gpus, series)).filter(|_| rising);
+        told.or_else(|| occupied().filter(as_many).filter(ordered))
             .map_or(Placement::Unknown, Placement::Known)
     }
 
@@ -55,6 +61,52 @@ impl Placement {
             Placement::Unknown => Some(device as usize),
         }
     }
+}
+
+/// Whether CUDA may number the GPUs otherwise than the driver lists them: they are of different
+/// models, and nothing says that the order is the driver's.
+pub fn numbers_are_open(capture: &Capture, settings: &ServerSettings) -> bool {
+    let order = variable(capture, settings, ORDER);
+    let pinned = order.is_some_and(|o| o.trim() == "PCI_BUS_ID");
+    // CUDA's GPUs are called so by NVML; others are numbered by their own drivers' rules.
+    let cuda = gpus(capture)
+        .into_iter()
+        .filter(|d| d.id.starts_with("GPU-"));
+    !pinned && differ(cuda.collect::<Vec<_>>().iter())
+}
+
+fn gpus(capture: &Capture) -> Vec<&DeviceFacts> {
+    let gpu = |d: &&DeviceFacts| d.kind == DeviceKind::Gpu;
+    capture.devices.iter().filter(gpu).collect()
+}
+
+fn differ<'a>(mut gpus: impl Iterator<Item = &'a &'a DeviceFacts>) -> bool {
+    let first = gpus.next();
+    first.is_some_and(|first| gpus.any(|d| d.name != first.name))
+}
+
+/// A variable of the engine's environment: its command's, else its container's.
+fn variable<'a>(
+    capture: &'a Capture,
+    settings: &'a ServerSettings,
+    name: &str,
+) -> Option<&'a String> {
+    let asked = settings.values.get(name);
+    asked
+        .or_else(|| capture.container.env.get(name))
+        .filter(|value| !value.trim().is_empty())
+}
+
+/// Whether a list is of numbers that rise.
+fn rises(list: &str) -> bool {
+    let numbers: Option<Vec<u32>> = list.split(',').map(|n| n.trim().parse().ok()).collect();
+    numbers.is_some_and(|n| n.is_sorted())
+}
+
+/// Whether a list names a device by number.
+fn has_numbers(list: &str) -> bool {
+    list.split(',')
+        .any(|name| name.trim().parse::<u32>().is_ok())
 }
 
 /// The devices that a list names, by place or by the beginning of their UUID; `None` where it
@@ -77,8 +129,7 @@ fn occupied(gpus: &[&DeviceFacts], series: &Series) -> Vec<u32> {
         .filter(|index| {
             series
                 .device(*index as usize)
-                .iter()
-                .filter_map(|s| s.processes.as_ref())
+                .lists()
                 .flatten()
                 .any(|p| p.ours == Some(true))
         })
@@ -91,12 +142,23 @@ mod tests {
     use crate::capture::{MemorySample, ProcessMemory};
 
     fn place(visible: Option<&str>, occupied: &[u32], ranks: u64) -> Placement {
+        place_on([""; 4], visible, None, occupied, ranks)
+    }
+
+    fn place_on(
+        models: [&str; 4],
+        visible: Option<&str>,
+        order: Option<&str>,
+        occupied: &[u32],
+        ranks: u64,
+    ) -> Placement {
         let mut capture = Capture {
             devices: (0..4)
                 .map(|index| DeviceFacts {
                     index,
                     kind: DeviceKind::Gpu,
                     id: format!("GPU-{index}{index}-ab"),
+                    name: models[index as usize].into(),
                     ..Default::default()
                 })
                 .collect(),
@@ -104,6 +166,8 @@ mod tests {
         };
         let variable = visible.map(|v| (VISIBLE.to_owned(), v.to_owned()));
         capture.container.env.extend(variable);
+        let order = order.map(|o| (ORDER.to_owned(), o.to_owned()));
+        capture.container.env.extend(order);
         let series = Series::new((0..4).map(|device| MemorySample {
             device,
             processes: Some(vec![ProcessMemory {
@@ -132,6 +196,33 @@ mod tests {
         }
         assert_eq!(place(None, &[0, 1, 2], 2), Placement::Unknown);
         assert_eq!(place(None, &[], 8), Placement::Unknown);
+    }
+
+    #[test]
+    fn a_number_among_different_models_tells_nothing_unless_the_order_is_the_drivers() {
+        let mixed = ["NVIDIA L4", "NVIDIA L4", "NVIDIA H100", "NVIDIA H100"];
+        let known = |devices: &[u32]| Placement::Known(devices.to_vec());
+        let place = |visible, order, occupied: &[u32], ranks| {
+            place_on(mixed, visible, order, occupied, ranks)
+        };
+        // CUDA's 0 may be the H100.
+        assert_eq!(place(Some("0"), None, &[], 1), Placement::Unknown);
+        assert_eq!(
+            place(Some("0,1"), Some("FASTEST_FIRST"), &[], 2),
+            Placement::Unknown
+        );
+        assert_eq!(place(None, None, &[0, 1, 2, 3], 4), Placement::Unknown);
+        // Pinned, by name, or by where the container's processes are.
+        assert_eq!(place(Some("0"), Some("PCI_BUS_ID"), &[], 1), known(&[0]));
+        assert_eq!(
+            place(None, Some("PCI_BUS_ID"), &[], 4),
+            known(&[0, 1, 2, 3])
+        );
+        assert_eq!(place(Some("GPU-22,GPU-00"), None, &[], 2), known(&[2, 0]));
+        assert_eq!(place(Some("0"), None, &[2], 1), known(&[2]));
+        assert_eq!(place(Some("0,1"), None, &[2, 3], 2), known(&[2, 3]));
+        assert_eq!(place(Some("1,0"), None, &[2, 3], 2), Placement::Unknown);
+        assert_eq!(place(Some("0,2"), None, &[1, 2], 2), Placement::Unknown);
     }
 
     #[test]

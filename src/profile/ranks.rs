@@ -6,6 +6,8 @@ use crate::engine::facts::{FactValue, LogReport};
 /// How many ranks an engine runs on, by kind of parallelism. A rank has one device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ranks {
+    /// Ranks that share each layer of one engine: tensor parallel.
+    pub tensor: u64,
     /// Ranks of one engine: tensor times pipeline parallel.
     pub per_engine: u64,
     /// Engines: data parallel.
@@ -20,8 +22,10 @@ impl Ranks {
             let asked = || settings.values.get(key)?.trim().parse().ok();
             logged.or_else(asked).unwrap_or(1).clamp(1, 1 << 16)
         };
+        let tensor = size("tensor_parallel_size");
         Ranks {
-            per_engine: size("tensor_parallel_size") * size("pipeline_parallel_size"),
+            tensor,
+            per_engine: tensor * size("pipeline_parallel_size"),
             engines: size("data_parallel_size"),
         }
     }
@@ -72,6 +76,7 @@ mod tests {
     #[test]
     fn figures_of_ranks_add_up() {
         let four = Ranks {
+            tensor: 2,
             per_engine: 2,
             engines: 2,
         };

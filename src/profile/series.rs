@@ -1,7 +1,9 @@
 //! Memory samples as a series to ask: how much at this moment, how much at most.
 
+use super::columns::{Columns, Rows};
 pub use crate::breakdown::PeakSource;
 use crate::capture::{AtNs, MemorySample};
+use std::sync::LazyLock;
 
 /// More than any device holds, bytes (1 PiB), and than any run takes, nanoseconds (a century). A
 /// damaged capture may say anything; below these every sum and difference fits its type.
@@ -13,7 +15,7 @@ const MOST_DEVICES: usize = 1024;
 /// Samples of all devices, each device's in order of time.
 #[derive(Debug, Clone, Default)]
 pub struct Series {
-    devices: Vec<Vec<MemorySample>>,
+    devices: Vec<Columns>,
     impossible: u64,
 }
 
@@ -32,7 +34,9 @@ impl Series {
     /// Sorts samples into devices. What a driver keeps for itself counts as in use: nobody else
     /// can have it, and used + free = total holds only so.
     pub fn new(samples: impl IntoIterator<Item = MemorySample>) -> Series {
-        let mut devices: Vec<Vec<MemorySample>> = Vec::new();
+        let mut devices: Vec<Columns> = Vec::new();
+        // Out of order, by device: a damaged capture has some.
+        let mut late: Vec<Vec<MemorySample>> = Vec::new();
         let mut impossible = 0;
         for mut sample in samples {
             if !is_possible(&sample) {
@@ -45,12 +49,24 @@ impl Series {
             sample.high_bytes = sample.high_bytes.map(|h| h + reserved);
             let index = sample.device as usize;
             if devices.len() <= index {
-                devices.resize_with(index + 1, Vec::new);
+                devices.resize_with(index + 1, Columns::default);
+                late.resize_with(index + 1, Vec::new);
             }
-            devices[index].push(sample);
+            if devices[index]
+                .last_at()
+                .is_some_and(|last| last > sample.at_ns)
+            {
+                late[index].push(sample);
+            } else {
+                devices[index].push(sample);
+            }
         }
-        for device in &mut devices {
-            device.sort_by_key(|s| s.at_ns);
+        for (columns, late) in devices.iter_mut().zip(late) {
+            if !late.is_empty() {
+                let mut all: Vec<MemorySample> = columns.rows().iter().chain(late).collect();
+                all.sort_by_key(|s| s.at_ns);
+                *columns = Columns::of(all);
+            }
         }
         Series {
             devices,
@@ -69,37 +85,38 @@ impl Series {
     }
 
     /// Samples of one device in time order.
-    pub fn device(&self, device: usize) -> &[MemorySample] {
-        self.devices.get(device).map_or(&[], Vec::as_slice)
+    pub fn device(&self, device: usize) -> Rows<'_> {
+        self.between(device, 0, usize::MAX)
     }
 
     /// Samples of one device between two moments, both inclusive.
-    pub fn window(&self, device: usize, from: AtNs, to: AtNs) -> &[MemorySample] {
-        let samples = self.device(device);
-        let start = samples.partition_point(|s| s.at_ns < from);
-        let end = samples.partition_point(|s| s.at_ns <= to);
-        &samples[start.min(end)..end]
+    pub fn window(&self, device: usize, from: AtNs, to: AtNs) -> Rows<'_> {
+        let count = |at, inclusive| {
+            let columns = self.devices.get(device);
+            columns.map_or(0, |c| c.count(at, inclusive))
+        };
+        self.between(device, count(from, false), count(to, true))
+    }
+
+    fn between(&self, device: usize, from: usize, to: usize) -> Rows<'_> {
+        Rows::between(self.devices.get(device).unwrap_or(&NOTHING), from, to)
     }
 
     /// The first sample at or after a moment, else the last before it.
-    pub fn at(&self, device: usize, at: AtNs) -> Option<&MemorySample> {
-        let samples = self.device(device);
-        let next = samples.partition_point(|s| s.at_ns < at);
-        samples.get(next).or_else(|| samples.last())
+    pub fn at(&self, device: usize, at: AtNs) -> Option<MemorySample> {
+        self.window(device, at, AtNs::MAX)
+            .first()
+            .or_else(|| self.device(device).last())
     }
 
     /// The last sample before a moment.
-    pub fn before(&self, device: usize, at: AtNs) -> Option<&MemorySample> {
-        let samples = self.device(device);
-        samples
-            .partition_point(|s| s.at_ns < at)
-            .checked_sub(1)
-            .map(|i| &samples[i])
+    pub fn before(&self, device: usize, at: AtNs) -> Option<MemorySample> {
+        self.window(device, AtNs::MIN, at.checked_sub(1)?).last()
     }
 
     /// The level reached by a moment and held until `next`: the first sample at or after the
     /// moment when one lies before `next`, else the last one before it.
-    pub fn level(&self, device: usize, at: AtNs, next: AtNs) -> Option<&MemorySample> {
+    pub fn level(&self, device: usize, at: AtNs, next: AtNs) -> Option<MemorySample> {
         self.at(device, at)
             .filter(|s| s.at_ns >= at && s.at_ns < next)
             .or_else(|| self.before(device, next))
@@ -112,7 +129,7 @@ impl Series {
         device: usize,
         from: AtNs,
         to: AtNs,
-    ) -> impl Iterator<Item = (u64, &MemorySample)> {
+    ) -> impl Iterator<Item = (u64, MemorySample)> {
         self.window(device, from, to)
             .iter()
             .enumerate()
@@ -124,50 +141,57 @@ impl Series {
 
     /// The sample with the middle `used_bytes` of a window. Bursts crowd at its edges and would
     /// outweigh the rest.
-    pub fn median(&self, device: usize, from: AtNs, to: AtNs) -> Option<&MemorySample> {
-        let all = self.window(device, from, to);
-        let mut window: Vec<&MemorySample> = all.iter().filter(|s| !s.burst).collect();
-        window.sort_by_key(|s| s.used_bytes);
-        window.get(window.len().checked_sub(1)? / 2).copied()
+    pub fn median(&self, device: usize, from: AtNs, to: AtNs) -> Option<MemorySample> {
+        let window = self.window(device, from, to);
+        let mut places: Vec<usize> = (0..window.len()).filter(|i| !window.is_burst(*i)).collect();
+        places.sort_by_key(|i| window.used()[*i]);
+        window.get(*places.get(places.len().checked_sub(1)? / 2)?)
     }
 
     /// The highest use of a device in a window, by the best witness there is.
     pub fn peak(&self, device: usize, from: AtNs, to: AtNs) -> Option<Peak> {
         let window = self.window(device, from, to);
-        let sampled = window.iter().max_by_key(|s| s.used_bytes)?;
+        let places = 0..window.len();
+        let sampled = window.get(places.clone().max_by_key(|i| window.used()[*i])?)?;
         let mut peak = Peak {
             bytes: sampled.used_bytes,
-            nearest: sampled.clone(),
+            nearest: sampled,
             source: PeakSource::Sample,
         };
         // A probe's high belongs to the stretch before its sample, which must lie in the window.
-        if let Some(probed) = window.iter().skip(1).max_by_key(|s| s.high_bytes)
-            && let Some(high) = probed.high_bytes
+        if let Some(probed) = places.clone().skip(1).max_by_key(|i| window.high(*i))
+            && let Some(high) = window.high(probed)
             && high > peak.bytes
         {
             peak = Peak {
                 bytes: high,
-                nearest: probed.clone(),
+                nearest: window.get(probed)?,
                 source: PeakSource::Probe,
             };
         }
         // The kernel's mark counts since the container began: it is this window's only when it
         // rose within it.
-        if let (Some(first), Some(last)) = (window.first(), window.last())
-            && let (Some(before), Some(after)) = (first.kernel_peak_bytes, last.kernel_peak_bytes)
-            && after > before
+        if let (Some(before), Some(after)) = (
+            window.kernel_peak(0),
+            window.kernel_peak(window.len().saturating_sub(1)),
+        ) && after > before
             && after >= peak.bytes
-            && let Some(reached) = window.iter().find(|s| s.kernel_peak_bytes == Some(after))
+            && let Some(reached) = places
+                .into_iter()
+                .find(|i| window.kernel_peak(*i) == Some(after))
         {
             peak = Peak {
                 bytes: after,
-                nearest: reached.clone(),
+                nearest: window.get(reached)?,
                 source: PeakSource::KernelPeak,
             };
         }
         Some(peak)
     }
 }
+
+/// A device that was never sampled.
+static NOTHING: LazyLock<Columns> = LazyLock::new(Columns::default);
 
 fn is_possible(s: &MemorySample) -> bool {
     let host = s.host.unwrap_or_default();
@@ -250,6 +274,6 @@ mod tests {
             far(0, 0, 7),
         ]);
         assert_eq!((series.device_count(), series.impossible()), (1, 3));
-        assert_eq!(series.device(0)[0].used_bytes, 7);
+        assert_eq!(series.device(0).used()[0], 7);
     }
 }

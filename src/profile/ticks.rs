@@ -1,7 +1,7 @@
 //! Moments of all devices together: which readings belong to one tick, and which devices are in it.
 
 use super::series::Series;
-use crate::capture::{AtNs, MemorySample};
+use crate::capture::AtNs;
 
 /// Reading all devices once takes no longer than this, or than the interval between readings.
 const READING_NS: AtNs = 50_000_000;
@@ -12,42 +12,46 @@ const LOST_AFTER_INTERVALS: AtNs = 5;
 
 /// One reading of the devices. Each is read at its own moment, one after the other.
 #[derive(Debug)]
-pub struct Tick<'a> {
+pub struct Tick {
     /// When the first was read.
     pub at_ns: AtNs,
-    /// A sample of each device that was still read.
-    pub samples: Vec<&'a MemorySample>,
+    /// A sample of each device that was still read: the device, and the sample's place among the
+    /// device's.
+    pub samples: Vec<(u32, u32)>,
     /// Whether every device is in it, so that a sum over it is the whole memory.
     pub whole: bool,
 }
 
 /// The ticks of a series in order of time. A tick that misses a device is left out, unless that
 /// device was lost before it.
-pub fn ticks(series: &Series, interval_ns: u64) -> Vec<Tick<'_>> {
+pub fn ticks(series: &Series, interval_ns: u64) -> Vec<Tick> {
     let interval = AtNs::try_from(interval_ns).unwrap_or(AtNs::MAX);
     let longest = interval.max(READING_NS);
     let read = (0..series.device_count())
         .filter(|d| !series.device(*d).is_empty())
         .count();
     let lost = lost(series, interval_ns);
-    let mut samples: Vec<&MemorySample> = (0..series.device_count())
-        .flat_map(|d| series.device(d))
-        // Bursts crowd at the edges of phases: means over time would lean towards those.
-        .filter(|s| !s.burst)
+    let mut samples: Vec<(AtNs, u32, u32)> = (0..series.device_count())
+        .flat_map(|d| {
+            let rows = series.device(d);
+            // Bursts crowd at the edges of phases: means over time would lean towards those.
+            let places = (0..rows.len()).filter(move |i| !rows.is_burst(*i));
+            places.map(move |i| (rows.times()[i], d as u32, i as u32))
+        })
         .collect();
-    samples.sort_by_key(|s| (s.at_ns, s.device));
+    samples.sort();
 
-    let mut ticks: Vec<Tick<'_>> = Vec::new();
-    for sample in samples {
+    let mut ticks: Vec<Tick> = Vec::new();
+    for (at_ns, device, place) in samples {
         // Devices are read in their order.
         match ticks.last_mut().filter(|t| {
-            t.samples.last().is_some_and(|s| s.device < sample.device)
-                && sample.at_ns.saturating_sub(t.at_ns) < longest
+            t.samples.last().is_some_and(|s| s.0 < device)
+                && at_ns.saturating_sub(t.at_ns) < longest
         }) {
-            Some(tick) => tick.samples.push(sample),
+            Some(tick) => tick.samples.push((device, place)),
             None => ticks.push(Tick {
-                at_ns: sample.at_ns,
-                samples: vec![sample],
+                at_ns,
+                samples: vec![(device, place)],
                 whole: false,
             }),
         }
@@ -76,6 +80,8 @@ pub fn lost(series: &Series, interval_ns: u64) -> Vec<(u32, AtNs)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use crate::capture::MemorySample;
 
     const MS: AtNs = 1_000_000;
     const INTERVAL: u64 = 100_000_000;
@@ -112,7 +118,10 @@ mod tests {
         let ticks = ticks(&series, INTERVAL);
         assert_eq!(ticks.len(), 10);
         for tick in ticks {
-            assert_eq!(tick.samples[1].at_ns - tick.samples[0].at_ns, MS);
+            let at = |(device, place): (u32, u32)| {
+                series.device(device as usize).times()[place as usize]
+            };
+            assert_eq!(at(tick.samples[1]) - at(tick.samples[0]), MS);
         }
     }
 

@@ -1,10 +1,11 @@
 //! Memory and power over time, summed over the devices.
 
+use super::columns::Rows;
 use super::series::Series;
 use super::stats::{mean, quantile};
-use super::ticks::ticks;
+use super::ticks::{Tick, ticks};
 use super::under_load::UnderLoad;
-use crate::capture::{AtNs, Capture, MemorySample};
+use crate::capture::{AtNs, Capture};
 use crate::units::gib;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -147,9 +148,11 @@ pub(super) struct Moment {
 
 /// The devices' samples summed up tick by tick.
 pub(super) fn summed(series: &Series, capture: &Capture) -> Vec<Moment> {
-    type Pick = fn(&MemorySample) -> Option<u64>;
-    let sum = |samples: &[&MemorySample], pick: Pick| -> Option<u64> {
-        let figures = samples.iter().filter_map(|s| pick(s));
+    let sum = |tick: &Tick, pick: &dyn Fn(Rows<'_>, usize) -> Option<u64>| -> Option<u64> {
+        let figures = tick
+            .samples
+            .iter()
+            .filter_map(|(device, place)| pick(series.device(*device as usize), *place as usize));
         figures.reduce(u64::saturating_add)
     };
     // Power is read less often than memory, and not of every device at the same tick.
@@ -157,26 +160,23 @@ pub(super) fn summed(series: &Series, capture: &Capture) -> Vec<Moment> {
     ticks(series, capture.sampling.interval_ns)
         .into_iter()
         .map(|tick| {
-            let mut read = false;
-            for s in &tick.samples {
-                if let (Some(mw), Some(last)) = (s.power_mw, power.get_mut(s.device as usize)) {
+            let (mut read, mut hottest) = (false, None);
+            for (device, place) in &tick.samples {
+                let gauges = series.device(*device as usize).gauges(*place as usize);
+                if let (Some(mw), Some(last)) = (gauges.0, power.get_mut(*device as usize)) {
                     (*last, read) = (Some(mw.into()), true);
                 }
+                hottest = hottest.max(gauges.1);
             }
             let all_power = power.iter().copied().sum::<Option<u64>>().filter(|_| read);
             let point = TimelinePoint {
                 timestamp: seconds(capture, tick.at_ns),
-                memory_gb: sum(&tick.samples, |s| Some(s.used_bytes)).map_or(0.0, gib),
-                high_gb: sum(&tick.samples, |s| s.high_bytes.max(Some(s.used_bytes)))
+                memory_gb: sum(&tick, &|rows, i| Some(rows.used()[i])).map_or(0.0, gib),
+                high_gb: sum(&tick, &|rows, i| rows.high(i).max(Some(rows.used()[i])))
                     .map_or(0.0, gib),
-                file_gb: sum(&tick.samples, |s| s.host.and_then(|h| h.file_bytes)).map(gib),
+                file_gb: sum(&tick, &|rows, i| rows.file_bytes(i)).map(gib),
                 power_w: all_power.map(|mw| mw as f64 / 1e3),
-                temp_c: tick
-                    .samples
-                    .iter()
-                    .filter_map(|s| s.temperature_c)
-                    .max()
-                    .map(f64::from),
+                temp_c: hottest.map(f64::from),
             };
             Moment {
                 at_ns: tick.at_ns,
@@ -215,14 +215,14 @@ fn thin(points: Vec<TimelinePoint>, most: usize) -> Vec<TimelinePoint> {
 /// power are themselves means over some window and sampled, the counter misses nothing.
 fn power_by_energy(series: &Series) -> Option<f64> {
     let mean = |device: usize| {
-        let mut told = series
-            .device(device)
-            .iter()
-            .filter_map(|s| Some((s.at_ns, s.energy_mj?)));
+        let mut told = series.device(device).energy();
         let (from, first) = told.next()?;
-        let (to, last) = told.next_back()?;
-        // A driver that was loaded anew counts from zero. The counter moves every 100 ms or so.
-        let used = last.checked_sub(first)?;
+        // A driver that was loaded anew counts from zero, and where it stood is not known.
+        let (to, last) = told.try_fold((from, first), |before, next| {
+            (next.1 >= before.1).then_some(next)
+        })?;
+        // The counter moves every 100 ms or so.
+        let used = last - first;
         (to - from >= ENOUGH_FOR_ENERGY_NS).then(|| used as f64 / 1e3 / ((to - from) as f64 / 1e9))
     };
     (0..series.device_count()).map(mean).sum()
@@ -234,6 +234,7 @@ const ENOUGH_FOR_ENERGY_NS: AtNs = 2_000_000_000;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::capture::MemorySample;
 
     fn at(ms: i64, device: u32, used_bytes: u64) -> MemorySample {
         MemorySample {

@@ -141,7 +141,7 @@ impl Witnesses<'_, '_> {
             (Mode::Idle | Mode::Started, Some(s)) => {
                 // What the driver keeps, and a container's page cache, are lines of their own.
                 let bytes =
-                    s.used_bytes as i64 - s.reserved_bytes.unwrap_or(0) as i64 - file_bytes(s);
+                    s.used_bytes as i64 - s.reserved_bytes.unwrap_or(0) as i64 - file_bytes(&s);
                 self.add(
                     Component::Baseline,
                     bytes,
@@ -150,7 +150,7 @@ impl Witnesses<'_, '_> {
                 );
             }
             (Mode::Serving, Some(s)) => {
-                if let Some(others) = self.other_tenants(s) {
+                if let Some(others) = self.other_tenants(&s) {
                     self.add(
                         Component::Baseline,
                         others,
@@ -167,10 +167,9 @@ impl Witnesses<'_, '_> {
     fn other_tenants(&self, s: &MemorySample) -> Option<i64> {
         let upto = self.o.series.window(self.device, i64::MIN, s.at_ns);
         let processes = upto
-            .iter()
-            .rev()
-            .chain(self.o.series.device(self.device))
-            .find_map(|s| s.processes.as_ref())?;
+            .lists()
+            .next_back()
+            .or_else(|| self.o.series.device(self.device).lists().next())?;
         let ours = processes
             .iter()
             .filter(|p| p.ours != Some(false))
@@ -187,7 +186,7 @@ impl Witnesses<'_, '_> {
             _ => self
                 .o
                 .baseline(self.device)
-                .map(|s| self.o.engine_bytes(self.device, s)),
+                .map(|s| self.o.engine_bytes(self.device, &s)),
         }
     }
 
@@ -261,7 +260,8 @@ impl Witnesses<'_, '_> {
         if let (Some(blocks), Some(size), Some(token)) = (
             probes.num_gpu_blocks,
             probes.block_size,
-            kv_bytes_per_token(&self.o.capture.model_files, model, kv_dtype).filter(|_| here > 0),
+            kv_bytes_per_token(&self.o.capture.model_files, model, kv_dtype, ranks.tensor)
+                .filter(|_| here > 0),
         ) {
             let quote = format!(
                 "/metrics: {blocks} blocks of {size} tokens; {token} bytes per token by config.json"
@@ -319,7 +319,7 @@ impl Witnesses<'_, '_> {
     fn serving_baseline(&self) -> Option<i64> {
         self.o
             .baseline(self.device)
-            .map(|s| self.o.engine_bytes(self.device, s))
+            .map(|s| self.o.engine_bytes(self.device, &s))
     }
 
     /// What load does to a host's memory: page cache, our client, what comes and goes, what stays.
@@ -364,7 +364,7 @@ impl Witnesses<'_, '_> {
             .series
             .lows(self.device, bench_at, self.o.rest_until(top))
             .map(|(low, s)| {
-                self.o.engine_bytes(self.device, s) - (s.used_bytes as i64 - low as i64)
+                self.o.engine_bytes(self.device, &s) - (s.used_bytes as i64 - low as i64)
             })
             .filter(|b| loaded.is_none_or(|l| *b >= l - TOLERANCE_BYTES))
             .min();

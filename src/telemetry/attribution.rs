@@ -4,8 +4,9 @@
 use super::cgroup;
 use super::process::pids_below;
 use crate::capture::ProcessMemory;
+use rustix::fs::{Mode, OFlags};
 use std::collections::HashMap;
-use std::io::Read;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 /// Inode of the host's pid namespace: a constant of the kernel (`PROC_PID_INIT_INO`).
@@ -156,6 +157,8 @@ struct Known {
     /// Whether it is in the container of interest, whatever form that one's id has.
     in_target: bool,
     round: u64,
+    /// The reading of the devices in which it was recognised last.
+    reading: u64,
 }
 
 /// Tells whose processes are, remembering what it found out.
@@ -167,7 +170,12 @@ pub struct Attribution {
     target: Option<(String, Option<PathBuf>)>,
     known: HashMap<u32, Known>,
     round: u64,
+    /// Counts the readings of the devices; 0 where nobody says when one begins.
+    reading: u64,
+    /// Pids in the container of interest, as they were at this reading.
+    members: Option<Vec<u32>>,
     text: String,
+    buffer: Vec<u8>,
 }
 
 impl Attribution {
@@ -184,7 +192,10 @@ impl Attribution {
             target: group,
             known: HashMap::new(),
             round: 0,
+            reading: 0,
+            members: None,
             text: String::new(),
+            buffer: Vec::new(),
         }
     }
 
@@ -197,7 +208,10 @@ impl Attribution {
             target,
             known: HashMap::new(),
             round: 0,
+            reading: 0,
+            members: None,
             text: String::new(),
+            buffer: Vec::new(),
         }
     }
 
@@ -206,12 +220,19 @@ impl Attribution {
         self.view.refusal()
     }
 
+    /// A reading of the devices begins: a process that is on several of them is looked at once for
+    /// all. Whoever never says so has every list looked at anew.
+    pub fn begin_reading(&mut self) {
+        self.reading += 1;
+        self.members = None;
+    }
+
     /// The processes (pid, bytes) with their names and containers. One that does not exist (any
     /// more) is left out. Costs some ten microseconds for each process that is new, and about as
     /// much again for one that has to be recognised.
     pub fn identify(&mut self, raw: &[(u32, Option<u64>)]) -> Vec<ProcessMemory> {
         self.round += 1;
-        let members = self.members();
+        let members = self.members.take().unwrap_or_else(|| self.members());
         let found = raw
             .iter()
             .filter_map(|&(pid, used_bytes)| {
@@ -229,6 +250,9 @@ impl Attribution {
                 })
             })
             .collect();
+        if self.reading > 0 {
+            self.members = Some(members);
+        }
         let round = self.round;
         // Several GPUs share the memory of this: what was not asked for lately has ended.
         self.known.retain(|_, k| round - k.round < 64);
@@ -245,15 +269,25 @@ impl Attribution {
     }
 
     fn look_at(&mut self, pid: u32) -> Option<Known> {
-        let (started, name) = self.stat(pid)?;
         if let Some(known) = self.known.get_mut(&pid)
-            && known.started == started
-            && started.is_some()
+            && self.reading > 0
+            && known.reading == self.reading
         {
             known.round = self.round;
             return Some(known.clone());
         }
-        let read = self.read(pid, "cgroup");
+        // What is opened stays the directory of this process: when the number goes to another one
+        // meanwhile, the files behind it are gone rather than the other's.
+        let process = self.open(pid)?;
+        let (started, name) = self.stat(&process)?;
+        if let Some(known) = self.known.get_mut(&pid)
+            && known.started == started
+            && started.is_some()
+        {
+            (known.round, known.reading) = (self.round, self.reading);
+            return Some(known.clone());
+        }
+        let read = self.read(&process, "cgroup");
         // Empty where the process has just become a zombie.
         let containers = (read && !self.text.is_empty()).then(|| containers(&self.text));
         let in_target = read
@@ -261,25 +295,21 @@ impl Attribution {
                 .target
                 .as_ref()
                 .is_some_and(|(id, _)| cgroup::names_container(&self.text, id));
-        // Between the two readings the number may have gone to another process.
-        let (again, _) = self.stat(pid)?;
-        if again != started {
-            return None;
-        }
         let known = Known {
             started,
             name,
             containers,
             in_target,
             round: self.round,
+            reading: self.reading,
         };
         self.known.insert(pid, known.clone());
         Some(known)
     }
 
     /// Start time and name of a process.
-    fn stat(&mut self, pid: u32) -> Option<(Option<u64>, Option<String>)> {
-        if !self.read(pid, "stat") {
+    fn stat(&mut self, process: &OwnedFd) -> Option<(Option<u64>, Option<String>)> {
+        if !self.read(process, "stat") {
             return None;
         }
         let (from, to) = (self.text.find('(')?, self.text.rfind(')')?);
@@ -294,11 +324,34 @@ impl Attribution {
         Some((started, name))
     }
 
-    /// Reads a file of a process into `text`.
-    fn read(&mut self, pid: u32, file: &str) -> bool {
+    /// The directory of a process.
+    fn open(&self, pid: u32) -> Option<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::open(self.proc.join(pid.to_string()), flags, Mode::empty()).ok()
+    }
+
+    /// Reads a file of a process into `text`. A process may bear any bytes as its name.
+    fn read(&mut self, process: &OwnedFd, file: &str) -> bool {
         self.text.clear();
-        let path = self.proc.join(pid.to_string()).join(file);
-        std::fs::File::open(path).is_ok_and(|mut f| f.read_to_string(&mut self.text).is_ok())
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let Ok(file) = rustix::fs::openat(process, file, flags, Mode::empty()) else {
+            return false;
+        };
+        let mut filled = 0;
+        loop {
+            if filled == self.buffer.len() {
+                self.buffer.resize(filled * 2 + 4096, 0);
+            }
+            match rustix::io::read(&file, &mut self.buffer[filled..]) {
+                Ok(0) => break,
+                Ok(n) => filled += n,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => return false,
+            }
+        }
+        self.text
+            .push_str(&String::from_utf8_lossy(&self.buffer[..filled]));
+        true
     }
 }
 

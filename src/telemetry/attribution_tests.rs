@@ -101,28 +101,6 @@ fn every_runtime_names_its_containers_in_its_way() {
     }
 }
 
-/// The recorded cases that are handed around with the project's notes, where they are at hand.
-#[test]
-#[expect(clippy::print_stderr, reason = "a skipped test says so")]
-fn recorded_cgroups_are_understood() {
-    let folder = std::env::var_os("PLIMSOLL_GPU_FIXTURES").map(PathBuf::from);
-    let folder = folder
-        .unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/gpu/fixtures"));
-    let Ok(text) = fs::read_to_string(folder.join("cgroup-cases.jsonl")) else {
-        eprintln!("SKIPPED: recorded_cgroups_are_understood: no recorded cases here");
-        return;
-    };
-    let mut cases = 0;
-    for line in text.lines().filter(|l| !l.trim().is_empty()) {
-        let case: serde_json::Value = serde_json::from_str(line).unwrap();
-        let expected: Vec<String> =
-            serde_json::from_value(case["ids_outer_to_inner"].clone()).unwrap();
-        assert_eq!(told(case["cgroup"].as_str().unwrap()), expected, "{case}");
-        cases += 1;
-    }
-    assert!(cases >= 30, "{cases}");
-}
-
 proptest! {
     #[test]
     fn no_text_makes_it_panic(text in "\\PC*", lines in "([0-9:/a-f.-]|docker|libpod|lxc.payload.|ecs/|\n)*") {
@@ -157,7 +135,10 @@ impl Machine {
             target: target.map(|(_, id)| (id.to_owned(), None)),
             known: HashMap::new(),
             round: 0,
+            reading: 0,
+            members: None,
             text: String::new(),
+            buffer: Vec::new(),
         }
     }
 }
@@ -211,6 +192,51 @@ fn a_number_that_goes_to_another_process_is_noticed() {
         attribution.identify(&[]);
     }
     assert!(attribution.known.is_empty());
+}
+
+#[test]
+fn a_process_on_many_devices_is_looked_at_once_in_each_reading() {
+    let machine = Machine::new("pid:[4026531836]");
+    machine.process(7, 100, "x", &format!("0::/docker/{A}\n"));
+    let mut whose = machine.attribution(None);
+    let container = |whose: &mut Attribution| {
+        let found = whose.identify(&[(7, Some(1))]);
+        found.first().and_then(|p| p.container_id.clone())
+    };
+    whose.begin_reading();
+    assert_eq!(container(&mut whose).as_deref(), Some(A));
+    // The number goes to another process of another container: the next reading notices.
+    machine.process(7, 200, "y", &format!("0::/docker/{B}\n"));
+    assert_eq!(container(&mut whose).as_deref(), Some(A));
+    whose.begin_reading();
+    assert_eq!(container(&mut whose).as_deref(), Some(B));
+}
+
+#[test]
+fn a_restarted_container_is_known_by_its_new_processes_and_whatever_runs_inside() {
+    let machine = Machine::new("pid:[4026531836]");
+    machine.process(7, 100, "python", &format!("0::/system.slice/docker-{A}.scope\n"));
+    let mut whose = machine.attribution(Some((7, A)));
+    assert_eq!(of(&whose.identify(&[(7, Some(1))]), 7), (Some(A), Some(true)));
+    fs::remove_dir_all(machine.0.path().join("7")).unwrap();
+    let inner = format!("0::/system.slice/docker-{A}.scope/system.slice/serve.service\n");
+    machine.process(9001, 300, "python", &inner);
+    let found = whose.identify(&[(7, Some(1)), (9001, Some(2))]);
+    assert_eq!(found.len(), 1, "the old one is gone");
+    assert_eq!(of(&found, 9001), (Some(A), Some(true)));
+}
+
+#[test]
+fn a_name_of_any_bytes_hides_no_process() {
+    let machine = Machine::new("pid:[4026531836]");
+    machine.process(7, 100, "x", &format!("0::/docker/{A}\n"));
+    let stat = machine.0.path().join("7/stat");
+    let text = fs::read(&stat).unwrap();
+    let at = text.iter().position(|b| *b == b'x').unwrap();
+    let name = b"\xff\xfe) S (\n";
+    fs::write(&stat, [&text[..at], name, &text[at + 1..]].concat()).unwrap();
+    let found = machine.attribution(None).identify(&[(7, Some(1))]);
+    assert_eq!(of(&found, 7).0, Some(A));
 }
 
 #[test]

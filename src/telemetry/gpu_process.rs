@@ -28,7 +28,8 @@ pub fn has_broken_lists(driver: &str) -> bool {
 pub fn merge(lists: &[Vec<Raw>], total_bytes: u64) -> Option<Vec<Raw>> {
     let mut merged: Vec<Raw> = Vec::new();
     for &(pid, bytes) in lists.iter().flatten() {
-        if pid == 0 || i32::try_from(pid).is_err() || bytes.is_some_and(|b| b > total_bytes) {
+        // The idle task and the host's first process are on no GPU.
+        if pid <= 1 || i32::try_from(pid).is_err() || bytes.is_some_and(|b| b > total_bytes) {
             return None;
         }
         // A process that holds a context holds memory: 0 is how some drivers say "not told".
@@ -92,6 +93,7 @@ mod tests {
     fn nonsense_spoils_the_whole_list() {
         for bad in [
             (0, Some(1002)),
+            (1, Some(10)),
             (u32::MAX, Some(0)),
             (77, Some(1001)),
             (0x8000_0000, None),
@@ -102,7 +104,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn merging_keeps_every_process_once(list in proptest::collection::vec((1u32..50, proptest::option::of(1u64..100)), 0..40)) {
+        fn merging_keeps_every_process_once(list in proptest::collection::vec((2u32..50, proptest::option::of(1u64..100)), 0..40)) {
             let merged = merge(std::slice::from_ref(&list), 1000).unwrap();
             let mut pids: Vec<u32> = list.iter().map(|r| r.0).collect();
             pids.sort_unstable();

@@ -17,11 +17,13 @@ mod probing;
 mod process;
 mod replay;
 mod sampler;
+mod samples;
 mod survey;
 
 pub use nvml::{LIBRARY_VARIABLE, use_library};
 pub use replay::{Replay, Upset};
 pub use sampler::{Options, Sampler, SamplerHandle, Stopped};
+pub use samples::Samples;
 pub use survey::{Survey, survey};
 
 use crate::capture::{

@@ -5,6 +5,7 @@ mod calls;
 mod events;
 mod gpu;
 mod library;
+mod lists;
 
 pub use calls::Unusable;
 pub use library::{LIBRARY_VARIABLE, use_library};
@@ -16,11 +17,12 @@ use super::gpus::{self, Item, Listed, Request};
 use super::{MemoryBackend, ReadingError, Target, Wanted};
 use crate::capture::{BackendFacts, CallCost, DeviceEvent, DeviceFacts, MemorySample};
 use crate::clock::{Clock, nanos};
-use calls::{Found, devices, list_call, lists};
+use calls::{Found, devices};
 use events::Watch;
 use gpu::{Gpu, Layout, Nonsense};
 use library::library;
-use nvml_wrapper::Device;
+use lists::ProcessLists;
+use nvml_wrapper::{Device, Nvml};
 use std::time::Duration;
 
 /// The drivers' version texts begin so in our stand-in library, and in no other.
@@ -72,7 +74,7 @@ impl NvmlBackend {
                 let chosen = if broken_lists(driver.as_deref()) {
                     Vec::new()
                 } else {
-                    in_use(target, &devices)
+                    in_use(nvml, target, &devices)
                 };
                 if chosen.is_empty() {
                     return Err(Unusable::new(
@@ -116,12 +118,13 @@ impl NvmlBackend {
     ) -> Result<NvmlBackend, Unusable> {
         let nvml = library()?;
         let driver = nvml.sys_driver_version().ok();
+        let ask_lists = whose.refusal().is_none() && !broken_lists(driver.as_deref());
         let mut gpus = Vec::new();
         for (device, listed) in devices
             .into_iter()
             .filter(|(_, l)| chosen.contains(&l.index))
         {
-            match Gpu::open(nvml, device, &listed, gpus.len() as u32) {
+            match Gpu::open(nvml, device, &listed, gpus.len() as u32, ask_lists) {
                 Ok(gpu) => gpus.push(gpu),
                 Err(why) => notes.push(why),
             }
@@ -211,7 +214,7 @@ fn describe(
         notes.push("memory per process is left out, because the process lists of this driver version are broken".into());
         return Lists::Useless;
     }
-    if gpus.iter().all(|g| g.list_call.is_none()) {
+    if gpus.iter().all(|g| g.lists.is_none()) {
         notes.push("this driver lists no processes".into());
         return Lists::Useless;
     }
@@ -235,7 +238,7 @@ fn asked_for(
 }
 
 /// The GPUs on which the container has a process.
-fn in_use(target: &Target, devices: &[(Device<'static>, Listed)]) -> Vec<u32> {
+fn in_use(nvml: &Nvml, target: &Target, devices: &[(Device<'static>, Listed)]) -> Vec<u32> {
     let Some(init) = target.init_pid.filter(|_| !target.container_id.is_empty()) else {
         return Vec::new();
     };
@@ -245,8 +248,8 @@ fn in_use(target: &Target, devices: &[(Device<'static>, Listed)]) -> Vec<u32> {
     }
     let used = devices.iter().filter(|(device, listed)| {
         listed.slice.is_none()
-            && list_call(device)
-                .and_then(|call| lists(device, call, u64::MAX).ok())
+            && ProcessLists::of(nvml, device)
+                .and_then(|mut lists| lists.read(nvml, device, u64::MAX).ok())
                 .is_some_and(|raw| whose.identify(&raw).iter().any(|p| p.ours == Some(true)))
     });
     used.map(|(_, listed)| listed.index).collect()
@@ -311,6 +314,7 @@ impl MemoryBackend for NvmlBackend {
         into: &mut Vec<MemorySample>,
     ) -> Result<(), ReadingError> {
         let mut errors = Vec::new();
+        self.whose.begin_reading();
         for gpu in self.gpus.iter_mut().filter(|g| !g.lost) {
             match gpu.sample(clock, wanted.detail, &mut self.costs) {
                 Ok(mut sample) => {
@@ -352,8 +356,9 @@ impl MemoryBackend for NvmlBackend {
     }
 
     fn probe_floor(&self) -> Option<Duration> {
-        // The memory call itself takes some ten microseconds, but under a lock of the driver.
-        Some(Duration::from_millis(20))
+        // The memory call itself takes some ten microseconds, but under a lock of the driver: no
+        // more often than full readings may be asked for.
+        Some(super::Options::SHORTEST)
     }
 
     fn probe(&mut self, into: &mut Vec<u64>) -> Result<(), ReadingError> {

@@ -29,12 +29,26 @@ pub struct Probing {
     values: Vec<u64>,
 }
 
+/// A tick in equal parts, none longer than `longest` where parts of at least `floor` allow it:
+/// the length of a part, with a probe at each end but the last. `None` where there is no room for
+/// one. Parts of a fixed length would leave a longer gap before the full reading.
+fn share(tick_ns: i64, longest: i64, floor: i64) -> Option<i64> {
+    let wanted = tick_ns.saturating_add(longest - 1) / longest;
+    let parts = wanted.min(tick_ns / floor);
+    (parts >= 2).then(|| tick_ns / parts)
+}
+
 impl Probing {
     /// For a backend that may be probed every `floor`.
     pub fn new(floor: Option<Duration>, options: Options, devices: usize) -> Probing {
         let tick_ns = nanos(options.interval);
-        let base = floor.map(|floor| nanos(floor.max(options.probe_interval)));
-        let base_ns = base.filter(|base| *base > 0 && base * 2 <= tick_ns);
+        let base_ns = floor.and_then(|floor| {
+            share(
+                tick_ns,
+                nanos(options.probe_interval).max(1),
+                nanos(floor).max(1),
+            )
+        });
         Probing {
             base_ns,
             tick_ns,

@@ -5,17 +5,21 @@ use super::costs::Ledger;
 use super::jitter::Histogram;
 use super::pace::Pace;
 use super::probing::Probing;
+use super::samples::{Samples, channel};
 use super::{MemoryBackend, ReadingError, Wanted};
-use crate::capture::{AtNs, BackendFacts, DeviceFacts, MemorySample, SamplingFacts};
+use crate::capture::{AtNs, BackendFacts, DeviceEvent, DeviceFacts, MemorySample, SamplingFacts};
 use crate::clock::{Clock, nanos};
 use crate::error::{ExitCode, Failure};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{SyncSender, TrySendError};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Samples that may wait for their reader: about a minute of eight GPUs at the default interval.
-const WAITING_SAMPLES: usize = 4096;
+/// Readings that may wait for their reader: almost two minutes at the default interval.
+const WAITING_READINGS: usize = 1024;
+/// Events kept of a run, beyond the first of each kind and device. A GPU in trouble repeats itself
+/// for hours.
+const MOST_EVENTS: usize = 200;
 /// Of the sampling thread, which needs few but punctual moments.
 const NICENESS: i32 = -10;
 
@@ -171,7 +175,7 @@ impl Sampler {
         backend: Box<dyn MemoryBackend>,
         clock: &Clock,
         options: Options,
-    ) -> Result<(Sampler, Receiver<MemorySample>), Failure> {
+    ) -> Result<(Sampler, Samples), Failure> {
         if options.interval < Options::SHORTEST {
             return Err(Failure::usage(format!(
                 "a sample interval of {:?} is too short",
@@ -180,7 +184,7 @@ impl Sampler {
             .hint(format!("the shortest is {:?}", Options::SHORTEST)));
         }
         let handle = SamplerHandle::default();
-        let (samples, reader) = sync_channel(WAITING_SAMPLES);
+        let (samples, reader) = channel(WAITING_READINGS);
         let clock = clock.clone();
         let shared = Arc::clone(&handle.shared);
         let thread = std::thread::Builder::new()
@@ -262,7 +266,7 @@ struct Run {
     clock: Clock,
     options: Options,
     shared: Arc<Shared>,
-    reader: SyncSender<MemorySample>,
+    reader: SyncSender<Vec<MemorySample>>,
     facts: SamplingFacts,
     lateness: Histogram,
     probing: Probing,
@@ -279,7 +283,7 @@ impl Run {
         clock: Clock,
         options: Options,
         shared: Arc<Shared>,
-        reader: SyncSender<MemorySample>,
+        reader: SyncSender<Vec<MemorySample>>,
     ) -> Run {
         let devices = backend.devices();
         let probing = Probing::new(backend.probe_floor(), options, devices.len());
@@ -410,7 +414,7 @@ impl Run {
                 self.facts.last_error = Some(e.to_string());
             }
         }
-        self.facts.events.extend(self.backend.take_events());
+        self.note_events();
         if let (Some(first), Some(last)) = (self.batch.first(), self.batch.last()) {
             let (first, last) = (first.at_ns, last.at_ns);
             if let Some(before) = self.last_sample_at {
@@ -418,17 +422,24 @@ impl Run {
             }
             self.last_sample_at = Some(last);
         }
-        for mut sample in std::mem::take(&mut self.batch) {
-            if sample.device as usize >= self.devices.len() {
-                continue;
-            }
-            self.probing.note_range(&mut sample);
+        let mut samples = std::mem::take(&mut self.batch);
+        samples.retain(|s| (s.device as usize) < self.devices.len());
+        for sample in &mut samples {
+            self.probing.note_range(sample);
             sample.burst = reason == Reason::Burst;
-            if !self.hand_on(sample) {
-                return false;
+        }
+        self.batch.reserve(samples.len());
+        samples.is_empty() || self.hand_on(samples)
+    }
+
+    /// Keeps what happened to the devices, in bounded memory.
+    fn note_events(&mut self) {
+        for event in self.backend.take_events() {
+            let same = |e: &DeviceEvent| e.device == event.device && e.code == event.code;
+            if self.facts.events.len() < MOST_EVENTS || !self.facts.events.iter().any(same) {
+                self.facts.events.push(event);
             }
         }
-        true
     }
 
     fn note_gap(&mut self, from: AtNs, to: AtNs) {
@@ -438,12 +449,12 @@ impl Run {
             .max((to - from).max(0).unsigned_abs());
     }
 
-    /// Hands a sample to the reader. False when there is no reader any more.
-    fn hand_on(&mut self, mut sample: MemorySample) -> bool {
+    /// Hands a reading to the reader. False when there is no reader any more.
+    fn hand_on(&mut self, mut samples: Vec<MemorySample>) -> bool {
         loop {
-            match self.reader.try_send(sample) {
+            match self.reader.try_send(samples) {
                 Ok(()) => return true,
-                Err(TrySendError::Full(back)) if self.shared.wait_for_reader() => sample = back,
+                Err(TrySendError::Full(back)) if self.shared.wait_for_reader() => samples = back,
                 Err(TrySendError::Full(_)) => {
                     self.facts.failed_readings += 1;
                     self.facts.last_error =

@@ -235,12 +235,12 @@ fn a_reader_that_stands_still_cannot_hang_the_end() {
     );
     let (sampler, samples) = Sampler::start(Box::new(replay), &clock, every(10)).unwrap();
     // Nothing is read: the channel is full with the tick before this moment.
-    while clock.now() < WAITING_SAMPLES as i64 * 10 * MS {
+    while clock.now() < WAITING_READINGS as i64 * 10 * MS {
         std::thread::yield_now();
     }
     let facts = sampler.stop().sampling;
-    assert_eq!(samples.iter().count(), WAITING_SAMPLES);
-    assert_eq!(facts.ticks, WAITING_SAMPLES as u64 + 1);
+    assert_eq!(samples.iter().count(), WAITING_READINGS);
+    assert_eq!(facts.ticks, WAITING_READINGS as u64 + 1);
     assert!(
         facts
             .last_error
@@ -301,6 +301,60 @@ fn dear_probes_are_made_less_often() {
     }
 }
 
+/// The longest stretch without a look at the memory, probes included, ms.
+fn longest_blind_ms(interval: u64, options: impl Fn(u64) -> Options) -> i64 {
+    /// Notes when it is asked.
+    struct Noting(Replay, Clock, Arc<Mutex<Vec<AtNs>>>);
+    impl MemoryBackend for Noting {
+        fn facts(&self) -> BackendFacts {
+            self.0.facts()
+        }
+        fn devices(&self) -> Vec<DeviceFacts> {
+            self.0.devices()
+        }
+        fn sample(
+            &mut self,
+            clock: &Clock,
+            wanted: Wanted,
+            into: &mut Vec<MemorySample>,
+        ) -> Result<(), ReadingError> {
+            self.2.lock().unwrap().push(self.1.now());
+            self.0.sample(clock, wanted, into)
+        }
+        fn probe_floor(&self) -> Option<Duration> {
+            self.0.probe_floor()
+        }
+        fn probe(&mut self, into: &mut Vec<u64>) -> Result<(), ReadingError> {
+            self.2.lock().unwrap().push(self.1.now());
+            self.0.probe(into)
+        }
+    }
+    let clock = Clock::manual(0);
+    let looks = Arc::new(Mutex::new(Vec::new()));
+    let replay = Replay::new(&clock, vec![device(0)], vec![at(0, 0, 1), at(5000, 0, 1)]);
+    let replay = replay.probed_every(Some(Duration::from_millis(10)));
+    let backend = Noting(replay, clock.clone(), Arc::clone(&looks));
+    let (sampler, samples) = Sampler::start(Box::new(backend), &clock, options(interval)).unwrap();
+    let _ = samples.iter().count();
+    drop(sampler);
+    let looks = looks.lock().unwrap();
+    looks.windows(2).map(|w| (w[1] - w[0]) / MS).max().unwrap()
+}
+
+#[test]
+fn no_stretch_without_a_look_is_longer_than_the_probes_interval() {
+    let with_default_probes = |ms| Options {
+        interval: Duration::from_millis(ms),
+        ..Options::default()
+    };
+    for interval in [
+        10, 20, 25, 26, 30, 36, 37, 40, 49, 50, 60, 90, 100, 110, 130, 1000,
+    ] {
+        let blind = longest_blind_ms(interval, with_default_probes);
+        assert!(blind <= 25, "{blind} ms between looks, every {interval} ms");
+    }
+}
+
 proptest! {
     #[test]
     fn every_tick_is_taken_or_missed(interval in 1i64..1000, taken in 0i64..100_000) {
@@ -323,9 +377,9 @@ fn an_edge_is_followed_by_a_burst() {
         clock.clone(),
         every(100),
         Arc::default(),
-        sync_channel(4096).0,
+        channel(4096).0,
     );
-    let (sender, samples) = sync_channel(4096);
+    let (sender, samples) = channel(4096);
     run.reader = sender;
     run.shared.change(|w| {
         w.sample_now = true;
@@ -379,5 +433,51 @@ fn slow_readings_are_spaced_out_and_that_is_told() {
     assert_eq!(
         facts.cpu_ns, None,
         "a clock that is moved by hand tells nothing of it"
+    );
+}
+
+#[test]
+fn a_gpu_that_repeats_itself_for_hours_fills_no_memory() {
+    /// Tells of an Xid at every reading, and of a lost GPU late.
+    struct Troubled(Replay, u32);
+    impl MemoryBackend for Troubled {
+        fn facts(&self) -> BackendFacts {
+            self.0.facts()
+        }
+        fn devices(&self) -> Vec<DeviceFacts> {
+            self.0.devices()
+        }
+        fn sample(
+            &mut self,
+            clock: &Clock,
+            wanted: Wanted,
+            into: &mut Vec<MemorySample>,
+        ) -> Result<(), ReadingError> {
+            self.1 += 1;
+            self.0.sample(clock, wanted, into)
+        }
+        fn take_events(&mut self) -> Vec<DeviceEvent> {
+            let code = if self.1 == 900 { "gpu_lost" } else { "gpu_xid" };
+            vec![DeviceEvent {
+                code: code.into(),
+                ..DeviceEvent::default()
+            }]
+        }
+    }
+    let clock = Clock::manual(0);
+    let replay = Replay::new(
+        &clock,
+        vec![device(0)],
+        vec![at(0, 0, 1), at(100_000, 0, 1)],
+    );
+    let backend = Troubled(replay, 0);
+    let (sampler, samples) = Sampler::start(Box::new(backend), &clock, every(100)).unwrap();
+    assert_eq!(samples.iter().count(), 1001);
+    let events = sampler.stop().sampling.events;
+    assert_eq!(events.len(), MOST_EVENTS + 1);
+    assert_eq!(
+        events.last().unwrap().code,
+        "gpu_lost",
+        "what is new is kept"
     );
 }

@@ -12,7 +12,9 @@
 //! at MS peak I PID MIB                            a process' highest use, in that account
 //! at MS xid I CODE                                a critical event, told once
 //! at MS ecc I                                     likewise, an uncorrectable memory error
-//! at MS proc I PID MIB|na [compute|graphics|both] PID may be `self`: the process that loads this
+//! at MS proc I PID MIB|na [compute|graphics|both|mps]
+//!                                                 PID may be `self`, the process that loads this, or `parent`
+//! at MS lie COUNT                                 lists of computing processes claim to be so long
 //! at MS exit I PID
 //! at MS fail FUNCTION CODE [I]                    FUNCTION returns CODE (of one GPU); 0 ends that
 //! at MS slow FUNCTION MILLISECONDS                FUNCTION takes that long
@@ -63,6 +65,8 @@ static TOLD: AtomicUsize = AtomicUsize::new(0);
 struct Scenario {
     driver: String,
     stride32: bool,
+    /// What lists claim to hold.
+    lie: Option<c_uint>,
     accounting: bool,
     gpus: Vec<Gpu>,
     /// GPU, kind, Xid.
@@ -106,6 +110,7 @@ struct Process {
     bytes: Option<u64>,
     compute: bool,
     graphics: bool,
+    mps: bool,
 }
 
 impl Gpu {
@@ -182,8 +187,9 @@ impl Scenario {
                 let kind = kind.first().copied().unwrap_or("compute");
                 let process = Process {
                     bytes,
-                    compute: kind != "graphics",
-                    graphics: kind != "compute",
+                    compute: matches!(kind, "compute" | "both"),
+                    graphics: matches!(kind, "graphics" | "both"),
+                    mps: kind == "mps",
                 };
                 self.gpu(index).processes.insert(process_id(pid), process);
             }
@@ -202,6 +208,7 @@ impl Scenario {
                     bytes: Some(number(mib) * MIB),
                     compute: true,
                     graphics: false,
+                    mps: false,
                 };
                 let slice = self.gpu(index).slices.get_mut(&(number(place) as usize));
                 let slice = slice.expect("the slice was made before");
@@ -215,6 +222,7 @@ impl Scenario {
                     .values
                     .extend(values.map(|(name, value)| (name.to_owned(), number(value))));
             }
+            ["lie", count] => self.lie = Some(number(count) as c_uint),
             ["accounting", "on"] => self.accounting = true,
             ["peak", index, pid, mib] => {
                 let bytes = number(mib) * MIB;
@@ -254,10 +262,10 @@ fn number(word: &str) -> u64 {
 }
 
 fn process_id(word: &str) -> u32 {
-    if word == "self" {
-        std::process::id()
-    } else {
-        number(word) as u32
+    match word {
+        "self" => std::process::id(),
+        "parent" => std::os::unix::process::parent_id(),
+        number_of_it => number(number_of_it) as u32,
     }
 }
 
@@ -554,7 +562,11 @@ pub unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
     let name = "nvmlDeviceGetComputeRunningProcesses_v3";
     // SAFETY: the caller's promise.
     on_gpu(name, device, |s, gpu| unsafe {
-        put_processes(s, gpu, |p| p.compute, count, out)
+        let told = put_processes(s, gpu, |p| p.compute, count, out);
+        if let Some(lie) = s.lie {
+            count.write(lie);
+        }
+        told
     })
 }
 
@@ -570,6 +582,21 @@ pub unsafe extern "C" fn nvmlDeviceGetGraphicsRunningProcesses_v3(
     // SAFETY: the caller's promise.
     on_gpu(name, device, |s, gpu| unsafe {
         put_processes(s, gpu, |p| p.graphics, count, out)
+    })
+}
+
+/// # Safety
+/// As NVML's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvmlDeviceGetMPSComputeRunningProcesses_v3(
+    device: Device,
+    count: *mut c_uint,
+    out: *mut ProcessInfo,
+) -> Code {
+    let name = "nvmlDeviceGetMPSComputeRunningProcesses_v3";
+    // SAFETY: the caller's promise.
+    on_gpu(name, device, |s, gpu| unsafe {
+        put_processes(s, gpu, |p| p.mps, count, out)
     })
 }
 
@@ -749,7 +776,7 @@ pub unsafe extern "C" fn nvmlDeviceGetMigMode(
 pub unsafe extern "C" fn nvmlDeviceGetMaxMigDeviceCount(device: Device, out: *mut c_uint) -> Code {
     // SAFETY: the caller's promise.
     on_gpu("nvmlDeviceGetMaxMigDeviceCount", device, |_, _| unsafe {
-        put(7, out)
+        put(16, out)
     })
 }
 

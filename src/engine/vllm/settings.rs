@@ -25,6 +25,7 @@ const HUMAN: &[&str] = &[
 /// Variables that are not vLLM's and yet change what memory it takes.
 const FOREIGN_ENV: &[&str] = &[
     "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_ORDER",
     "HIP_VISIBLE_DEVICES",
     "ROCR_VISIBLE_DEVICES",
     "NVIDIA_VISIBLE_DEVICES",

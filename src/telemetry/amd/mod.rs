@@ -13,7 +13,7 @@ pub mod smi;
 pub mod sysfs;
 
 pub use choose::asks;
-pub use roots::{PROCFS_VARIABLE, Roots, SYSFS_VARIABLE};
+pub use roots::{PROCFS_VARIABLE, Roots, SYSFS_VARIABLE, use_sysfs};
 
 use super::nvml::Unusable;
 use super::{MemoryBackend, ReadingError, Target, Wanted};

@@ -1,10 +1,7 @@
-//! The calls to NVML that need care: listing GPUs and their slices, memory, process lists.
+//! The calls to NVML that need care: listing GPUs and their slices, memory.
 
-use crate::telemetry::gpu_process::{self, Raw};
 use crate::telemetry::gpus::Listed;
-use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
-use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 use nvml_wrapper::{Device, Nvml};
 
 /// `NVML_DEVICE_MIG_ENABLE`.
@@ -66,68 +63,6 @@ pub fn memory_v1(nvml: &Nvml, device: &Device) -> Result<Memory, NvmlError> {
         used: info.used,
         reserved: None,
     })
-}
-
-/// Why there is no process list.
-pub enum ListError {
-    /// It cannot be true.
-    Nonsense,
-    /// The driver gives none.
-    Driver,
-}
-
-/// Which of the calls for process lists a driver has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ListCall {
-    /// Since 510.
-    V3,
-    /// Before.
-    V2,
-}
-
-/// The processes on a GPU. Computing and drawing ones are two lists; many boards have no second.
-pub fn lists(device: &Device, call: ListCall, total_bytes: u64) -> Result<Vec<Raw>, ListError> {
-    let raw = |list: Vec<ProcessInfo>| -> Vec<Raw> {
-        let bytes = |memory| match memory {
-            UsedGpuMemory::Used(bytes) => Some(bytes),
-            UsedGpuMemory::Unavailable => None,
-        };
-        list.into_iter()
-            .map(|p| (p.pid, bytes(p.used_gpu_memory)))
-            .collect()
-    };
-    let (compute, graphics) = match call {
-        ListCall::V3 => (
-            device.running_compute_processes(),
-            device.running_graphics_processes(),
-        ),
-        ListCall::V2 => (
-            device.running_compute_processes_v2(),
-            device.running_graphics_processes_v2(),
-        ),
-    };
-    let compute = raw(compute.map_err(|_| ListError::Driver)?);
-    let graphics = graphics.map(raw).unwrap_or_default();
-    gpu_process::merge(&[compute, graphics], total_bytes).ok_or(ListError::Nonsense)
-}
-
-/// The call by which the driver lists processes of this GPU; `None` when it lists none.
-pub fn list_call(device: &Device) -> Option<ListCall> {
-    let absent = |e: &NvmlError| {
-        matches!(
-            e,
-            NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound
-        )
-    };
-    let unsupported = |e: &NvmlError| absent(e) || matches!(e, NvmlError::NotSupported);
-    match device.running_compute_processes() {
-        Err(e) if absent(&e) => match device.running_compute_processes_v2() {
-            Err(e) if unsupported(&e) => None,
-            _ => Some(ListCall::V2),
-        },
-        Err(e) if unsupported(&e) => None,
-        _ => Some(ListCall::V3),
-    }
 }
 
 /// The GPUs of the host.

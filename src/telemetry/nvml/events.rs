@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 
 /// How long one wait takes at most: so long the thread may outlive its backend.
 const PATIENCE_MS: u32 = 500;
+/// After each event: a storm of them shall keep neither a core busy nor the driver.
+const BREATH: Duration = Duration::from_millis(10);
 /// Events kept for somebody who does not fetch them. A GPU in trouble repeats itself.
 const MOST_WAITING: usize = 64;
 
@@ -99,6 +101,7 @@ fn wait(set: &EventSet<'static>, sender: &SyncSender<Event>, end: &AtomicBool) {
             Ok(data) => {
                 // A full queue means that nobody listens, or that the GPU only repeats itself.
                 let _ = sender.try_send(told(&data));
+                std::thread::sleep(BREATH);
             }
             Err(NvmlError::Timeout) => troubles = 0,
             // A driver that keeps saying no (a GPU off the bus) is not asked for ever.

@@ -1,9 +1,8 @@
 //! One GPU, or one slice of it, and when each kind of reading of it is due.
 
-use super::calls::{
-    ListCall, ListError, Memory, is_sliced, list_call, lists, memory_v1, memory_v2,
-};
+use super::calls::{Memory, is_sliced, memory_v1, memory_v2};
 use super::library::library;
+use super::lists::{ListError, ProcessLists};
 use crate::capture::{AtNs, DeviceFacts, DeviceKind, MemorySample, ProcessMemory};
 use crate::clock::Clock;
 use crate::telemetry::attribution::Attribution;
@@ -28,6 +27,11 @@ const PROCESSES_ON_REQUEST_EVERY_NS: i64 = 200_000_000;
 /// They take no more than this share of the time (one fiftieth).
 const PROCESSES_COST_FACTOR: i64 = 50;
 
+/// What no GPU comes near to: a driver that tells more tells nonsense. Milliwatts, °C, MHz.
+const MOST_MILLIWATTS: u32 = 20_000_000;
+const MOST_DEGREES: u32 = 250;
+const MOST_MHZ: u32 = 50_000;
+
 /// A GPU or a slice.
 pub struct Gpu {
     pub device: Device<'static>,
@@ -41,7 +45,7 @@ pub struct Gpu {
     /// switched that on; plimsoll never does.
     pub accounting: bool,
     /// How its processes are listed; `None` when they are not.
-    pub list_call: Option<ListCall>,
+    pub lists: Option<ProcessLists>,
     /// It is not read any more.
     pub lost: bool,
     /// Gauges that it does not have, a bit each.
@@ -64,12 +68,14 @@ pub enum Layout {
 pub struct Nonsense;
 
 impl Gpu {
-    /// Opens a GPU; `index` is its place in the samples. An error is a sentence.
+    /// Opens a GPU; `index` is its place in the samples; its process lists are looked at only where
+    /// `ask_lists` allows it. An error is a sentence.
     pub fn open(
         nvml: &'static Nvml,
         device: Device<'static>,
         listed: &Listed,
         index: u32,
+        ask_lists: bool,
     ) -> Result<Gpu, String> {
         let name = device.name().unwrap_or_else(|_| "NVIDIA GPU".to_owned());
         let about = |what: String| format!("GPU {} ({name}): {what}", listed.index);
@@ -103,7 +109,7 @@ impl Gpu {
             slice,
             sliced: !slice && is_sliced(&device),
             accounting: device.is_accounting_enabled().unwrap_or(false),
-            list_call: list_call(&device),
+            lists: ask_lists.then(|| ProcessLists::of(nvml, &device)).flatten(),
             lost: false,
             absent: 0,
             gauges_at: None,
@@ -114,8 +120,16 @@ impl Gpu {
         })
     }
 
-    /// Its memory now.
+    /// Its memory now. More in use than there is, is no reading.
     pub fn memory(&self) -> Result<Memory, NvmlError> {
+        let memory = self.told_memory()?;
+        match self.facts.total_bytes {
+            Some(total) if memory.used > total => Err(NvmlError::Unknown),
+            _ => Ok(memory),
+        }
+    }
+
+    fn told_memory(&self) -> Result<Memory, NvmlError> {
         match self.layout {
             Layout::V2 => memory_v2(&self.device),
             Layout::V1 => library()
@@ -163,17 +177,19 @@ impl Gpu {
 
     fn gauges(&mut self, sample: &mut MemorySample) {
         sample.energy_mj = self.ask(0, |d| d.total_energy_consumption());
-        sample.power_mw = self.ask(1, |d| d.power_usage());
-        sample.temperature_c = self.ask(2, |d| d.temperature(TemperatureSensor::Gpu));
         // Some drivers tell nonsense while a GPU changes its state.
+        let sane = |figure: Option<u32>, most: u32| figure.filter(|f| *f <= most);
+        sample.power_mw = sane(self.ask(1, |d| d.power_usage()), MOST_MILLIWATTS);
+        let temperature = self.ask(2, |d| d.temperature(TemperatureSensor::Gpu));
+        sample.temperature_c = sane(temperature, MOST_DEGREES);
         if let Some(rates) = self.ask(3, |d| d.utilization_rates()) {
             sample.utilization_pct = Some(rates.gpu).filter(|pct| *pct <= 100);
             sample.mem_utilization_pct = Some(rates.memory).filter(|pct| *pct <= 100);
         }
-        sample.clock_gfx_mhz = self.ask(4, |d| d.clock_info(ClockKind::SM));
-        sample.clock_mem_mhz = self.ask(5, |d| d.clock_info(ClockKind::Memory));
+        sample.clock_gfx_mhz = sane(self.ask(4, |d| d.clock_info(ClockKind::SM)), MOST_MHZ);
+        sample.clock_mem_mhz = sane(self.ask(5, |d| d.clock_info(ClockKind::Memory)), MOST_MHZ);
         sample.throttle = self.ask(6, |d| d.current_throttle_reasons().map(|r| r.bits()));
-        sample.memory_temp_c = self.ask(7, memory_temperature);
+        sample.memory_temp_c = sane(self.ask(7, memory_temperature), MOST_DEGREES);
     }
 
     /// Asks for a gauge, and never again for one that the GPU does not have.
@@ -205,7 +221,7 @@ impl Gpu {
             PROCESSES_EVERY_NS
         };
         let every = every.max(self.processes_cost_ns.saturating_mul(PROCESSES_COST_FACTOR));
-        self.list_call.is_some() && self.processes_at.is_none_or(|at| now - at >= every)
+        self.lists.is_some() && self.processes_at.is_none_or(|at| now - at >= every)
     }
 
     /// Its processes with their containers; `None` when the driver did not tell this time.
@@ -215,16 +231,13 @@ impl Gpu {
         whose: &mut Attribution,
         costs: &mut Ledger,
     ) -> Result<Option<Vec<ProcessMemory>>, Nonsense> {
-        let Some(call) = self.list_call else {
+        let (Some(lists), Ok(nvml)) = (&mut self.lists, library()) else {
             return Ok(None);
         };
         let start = clock.now();
         self.processes_at = Some(start);
-        let raw = lists(
-            &self.device,
-            call,
-            self.facts.total_bytes.unwrap_or(u64::MAX),
-        );
+        let total = self.facts.total_bytes.unwrap_or(u64::MAX);
+        let raw = lists.read(nvml, &self.device, total);
         let listed = clock.now();
         self.processes_cost_ns = listed - start;
         costs.note("processes", self.processes_cost_ns);

@@ -1,0 +1,223 @@
+//! The driver's process lists, asked for with room of our own: the count that a driver tells is
+//! neither trusted to be true nor to be small.
+
+use crate::telemetry::gpu_process::{self, Raw};
+use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
+use nvml_wrapper::{Device, Nvml};
+use std::ffi::c_uint;
+
+/// Processes for which there is room at first; hardly any GPU has more.
+const FIRST_ROOM: usize = 64;
+/// More than any GPU runs. A driver that tells of more is not believed.
+const MOST: usize = 16_384;
+/// Processes come while they are listed: so much more room than were counted.
+const HEADROOM: usize = 16;
+/// Lists that a device can be asked for.
+const KINDS: [Kind; 3] = [Kind::Compute, Kind::Graphics, Kind::Mps];
+
+/// Why there is no process list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ListError {
+    /// It cannot be true.
+    Nonsense,
+    /// The driver gives none.
+    Driver,
+}
+
+/// Which of the calls for process lists a driver has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ListCall {
+    /// Since 510.
+    V3,
+    /// Before.
+    V2,
+}
+
+/// What processes do on a GPU. Each is a list of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Compute,
+    Graphics,
+    /// Clients of NVIDIA's multi-process service: in no other list, only their server is.
+    Mps,
+}
+
+/// `nvmlProcessInfo_v2_t`, by which the lists of both versions are made up.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Record {
+    pid: c_uint,
+    used: u64,
+    gpu_instance: c_uint,
+    compute_instance: c_uint,
+}
+
+/// Room for one process. Some drivers write records of 32 bytes where 24 were agreed on; they are
+/// not asked knowingly, but a version can be wrong or missing, and then nothing may be overwritten.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+struct Slot([u64; 4]);
+
+/// Reads the lists of one device.
+pub struct ProcessLists {
+    call: ListCall,
+    /// Lists that the device has.
+    kinds: Vec<Kind>,
+    room: Vec<Slot>,
+}
+
+impl ProcessLists {
+    /// The lists of a device; `None` when the driver has none for it.
+    pub fn of(nvml: &Nvml, device: &Device) -> Option<ProcessLists> {
+        let absent = |e: &NvmlError| {
+            matches!(
+                e,
+                NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound
+            )
+        };
+        let mut lists = ProcessLists {
+            call: ListCall::V3,
+            kinds: KINDS.to_vec(),
+            room: vec![Slot::default(); FIRST_ROOM],
+        };
+        match lists.ask(nvml, device, Kind::Compute) {
+            Err(Trouble::Driver(e)) if absent(&e) => {
+                lists.call = ListCall::V2;
+                match lists.ask(nvml, device, Kind::Compute) {
+                    Err(Trouble::Driver(e)) if absent(&e) => None,
+                    Err(Trouble::Driver(NvmlError::NotSupported)) => None,
+                    _ => Some(lists),
+                }
+            }
+            Err(Trouble::Driver(NvmlError::NotSupported)) => None,
+            _ => Some(lists),
+        }
+    }
+
+    /// The processes on the device, each once. `total_bytes` is its memory.
+    pub fn read(
+        &mut self,
+        nvml: &Nvml,
+        device: &Device,
+        total_bytes: u64,
+    ) -> Result<Vec<Raw>, ListError> {
+        let mut lists = Vec::with_capacity(self.kinds.len());
+        for kind in self.kinds.clone() {
+            match self.ask(nvml, device, kind) {
+                Ok(list) => lists.push(list),
+                Err(Trouble::Nonsense) => return Err(ListError::Nonsense),
+                Err(Trouble::Driver(_)) if kind == Kind::Compute => return Err(ListError::Driver),
+                // Many boards draw nothing, and the service is rarely there.
+                Err(Trouble::Driver(
+                    NvmlError::NotSupported
+                    | NvmlError::FunctionNotFound
+                    | NvmlError::FailedToLoadSymbol(_),
+                )) => self.kinds.retain(|k| *k != kind),
+                Err(Trouble::Driver(_)) => {}
+            }
+        }
+        gpu_process::merge(&lists, total_bytes).ok_or(ListError::Nonsense)
+    }
+
+    /// One list. Asked once where there is room for all, which halves what it costs the driver.
+    fn ask(&mut self, nvml: &Nvml, device: &Device, kind: Kind) -> Result<Vec<Raw>, Trouble> {
+        for _ in 0..4 {
+            match self.fill(nvml, device, kind) {
+                (Ok(()), count) if count <= self.room.len() => return Ok(self.records(count)),
+                (Err(NvmlError::InsufficientSize(_)), count) if count <= MOST => {
+                    // A driver that wants more room than it says gets twice as much.
+                    let wanted = (count + HEADROOM).max(self.room.len() * 2);
+                    self.room
+                        .resize(wanted.min(MOST + HEADROOM), Slot::default());
+                }
+                (Ok(()) | Err(NvmlError::InsufficientSize(_)), _) => return Err(Trouble::Nonsense),
+                (Err(e), _) => return Err(Trouble::Driver(e)),
+            }
+        }
+        Err(Trouble::Driver(NvmlError::InsufficientSize(None)))
+    }
+
+    /// Lets the driver write into the room; how many it says there are.
+    #[expect(
+        unsafe_code,
+        reason = "nvml-wrapper trusts the driver's count, and asks twice for each list"
+    )]
+    fn fill(&mut self, nvml: &Nvml, device: &Device, kind: Kind) -> (Result<(), NvmlError>, usize) {
+        /// Calls a function whose types nvml-wrapper keeps to itself.
+        ///
+        /// # Safety
+        /// `call` fills records of type `T` into an array and knows how many fit by the count;
+        /// `handle` is a live device of the same library.
+        unsafe fn call<H, T>(
+            call: Result<&unsafe extern "C" fn(H, *mut c_uint, *mut T) -> c_uint, NvmlError>,
+            handle: H,
+            room: &mut [Slot],
+        ) -> (Result<(), NvmlError>, usize) {
+            const { assert!(size_of::<T>() == size_of::<Record>()) };
+            const { assert!(align_of::<Slot>() >= align_of::<T>()) };
+            let call = match call {
+                Ok(call) => call,
+                Err(e) => return (Err(e), 0),
+            };
+            let mut count = room.len() as c_uint;
+            // SAFETY: the caller's promise; the room holds `count` records, and any bytes in it
+            // are valid, being integers.
+            let code = unsafe { call(handle, &raw mut count, room.as_mut_ptr().cast()) };
+            (nvml_try(code), count as usize)
+        }
+        let lib = nvml.lib();
+        // SAFETY: each function was found under the name that its type in nvml-wrapper-sys is
+        // written for, and all of them are of the kind that `call` wants; the handle is used
+        // within the life of its device.
+        unsafe {
+            let (handle, room) = (device.handle(), &mut self.room[..]);
+            match (self.call, kind) {
+                (ListCall::V3, Kind::Compute) => {
+                    let f = nvml_sym(lib.nvmlDeviceGetComputeRunningProcesses_v3.as_ref());
+                    call(f, handle, room)
+                }
+                (ListCall::V3, Kind::Graphics) => {
+                    let f = nvml_sym(lib.nvmlDeviceGetGraphicsRunningProcesses_v3.as_ref());
+                    call(f, handle, room)
+                }
+                (ListCall::V3, Kind::Mps) => {
+                    let f = nvml_sym(lib.nvmlDeviceGetMPSComputeRunningProcesses_v3.as_ref());
+                    call(f, handle, room)
+                }
+                (ListCall::V2, Kind::Compute) => {
+                    let f = nvml_sym(lib.nvmlDeviceGetComputeRunningProcesses_v2.as_ref());
+                    call(f, handle, room)
+                }
+                (ListCall::V2, Kind::Graphics) => {
+                    let f = nvml_sym(lib.nvmlDeviceGetGraphicsRunningProcesses_v2.as_ref());
+                    call(f, handle, room)
+                }
+                (ListCall::V2, Kind::Mps) => {
+                    let f = nvml_sym(lib.nvmlDeviceGetMPSComputeRunningProcesses_v2.as_ref());
+                    call(f, handle, room)
+                }
+            }
+        }
+    }
+
+    /// The first records in the room: they lie one after the other, without the slots' slack.
+    #[expect(
+        unsafe_code,
+        reason = "the slots are read as what was written into them"
+    )]
+    fn records(&self, count: usize) -> Vec<Raw> {
+        let count = count.min(self.room.len());
+        // SAFETY: `count` records take no more bytes than `count` slots; slots are aligned as
+        // records are, and any bytes are a record, being integers and unread padding.
+        let records: &[Record] =
+            unsafe { std::slice::from_raw_parts(self.room.as_ptr().cast(), count) };
+        let told = |used: u64| (used != u64::MAX).then_some(used);
+        records.iter().map(|r| (r.pid, told(r.used))).collect()
+    }
+}
+
+/// Why one list was not read.
+enum Trouble {
+    Nonsense,
+    Driver(NvmlError),
+}
