@@ -43,6 +43,30 @@ impl Engine for Vllm {
         endpoints::read(probes, &endpoints::VLLM)
     }
 
+    fn log_marks(&self) -> &'static [&'static str] {
+        &[
+            "EngineCore",
+            "APIServer pid=",
+            "(Worker",
+            "VllmWorker",
+            "vllm",
+            "vLLM",
+            "LLM engine (",
+            "GPU blocks: ",
+            "Available KV cache memory",
+            "GPU KV cache size",
+            "GPU KV cache usage",
+            "model_runner.py:",
+            "gpu_worker.py:",
+            "Graph capturing finished",
+            "Maximum concurrency for ",
+            "Loading model weights took",
+            "Model loading took",
+            "loading weights took",
+            "Memory profiling takes",
+        ]
+    }
+
     fn log_parser(&self) -> Box<dyn LogParser> {
         Box::<VllmLogParser>::default()
     }

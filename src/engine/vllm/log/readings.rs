@@ -1,8 +1,8 @@
 //! Figures as they were read, one per line that printed them.
 
 use super::origin::Origin;
-use super::text::quote;
 use crate::capture::AtNs;
+use crate::engine::log::text::quote;
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -164,5 +164,6 @@ impl Readings {
 
 /// `[repeated 6x across cluster]` stands for six processes.
 fn folded(text: &str) -> u32 {
-    super::figures::number_after(text, "[repeated ").map_or(1, |n| n.value.clamp(1.0, 1e6) as u32)
+    crate::engine::log::figures::number_after(text, "[repeated ")
+        .map_or(1, |n| n.value.clamp(1.0, 1e6) as u32)
 }

@@ -1,14 +1,14 @@
 //! One start of the engine: everything that its lines said.
 
-use super::figures::{after, number, number_after};
 use super::identity::Identity;
 use super::milestones::Milestones;
 use super::readings::{Line, Readings};
 use super::settings::Settings;
-use super::text::{Level, bare, record};
 use super::trouble::Trouble;
 use super::{facts, findings, graphs, memory, pool};
 use crate::engine::facts::{EngineStep, Fact, FactValue, LogReport};
+use crate::engine::log::figures::{after, number, number_after};
+use crate::engine::log::text::{Level, bare, record};
 use std::collections::BTreeSet;
 
 /// Lines that a message broken over lines may go on for.
@@ -163,7 +163,7 @@ impl Run {
         {
             let fact = Fact {
                 value: FactValue::Float(n.value),
-                quote: line.quote(needle),
+                quote: vec![line.quote(needle)],
                 at_ns: line.at,
             };
             self.peak_usage = Some((n.value, fact));
@@ -191,7 +191,7 @@ impl Run {
         {
             let fact = Fact {
                 value: FactValue::Float(used.value),
-                quote: line.quote(""),
+                quote: vec![line.quote("")],
                 at_ns: line.at,
             };
             self.smi.push((used.value, fact));
