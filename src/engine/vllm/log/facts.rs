@@ -22,6 +22,9 @@ const PER_RANK: &[&str] = &[
     "cuda_graph_gib_in_summary_line",
 ];
 
+/// Lines quoted for one list: the ranks of eight nodes.
+const MOST_QUOTES: usize = 64;
+
 /// Readings that only stand in for a figure that was not printed by itself.
 const STAND_INS: &[(&str, &str)] = &[
     ("weights_gib_in_summary_line", "weights_gib"),
@@ -125,7 +128,11 @@ fn fact(value: FactValue, reading: &Reading) -> Fact {
 fn listed(readings: &[&Reading]) -> Fact {
     Fact {
         value: FactValue::List(readings.iter().map(|r| r.value).collect()),
-        quote: readings.iter().map(|r| r.quote.clone()).collect(),
+        quote: readings
+            .iter()
+            .take(MOST_QUOTES)
+            .map(|r| r.quote.clone())
+            .collect(),
         at_ns: readings.first().and_then(|r| r.at),
     }
 }
