@@ -166,7 +166,9 @@ pub enum Severity {
 /// Settings: `model`, `dtype`, `quantization`, `kv_cache_dtype`, `max_model_len`,
 /// `tensor_parallel_size`, `pipeline_parallel_size`, `data_parallel_size`,
 /// `gpu_memory_utilization`, `enforce_eager`, `attention_backend`, `engine_generation`, `device`, ….
-/// Trouble: `oom` (always there), `failure` (its kind), `preemptions_cumulative`.
+/// Trouble: `oom` (vLLM: always there; others: once a line shows it), `oom_phase`,
+/// `oom_requested_gib`, `cuda_free_gib`, `device_total_gib`, `torch_allocated_gib`,
+/// `process_used_gib`, `failure` (its kind), `preemptions_cumulative`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LogReport {
     /// `vllm`, ….

@@ -131,6 +131,11 @@ impl Sheet {
         self.facts.get(key)
     }
 
+    /// All facts.
+    pub fn facts(&self) -> impl Iterator<Item = (&String, &Fact)> {
+        self.facts.iter()
+    }
+
     /// A figure or count.
     pub fn number(&self, key: &str) -> Option<f64> {
         self.facts.get(key)?.value.number()
@@ -246,16 +251,7 @@ impl Sheet {
 
     /// What the engine was doing last, in one word.
     pub fn phase(&self) -> &'static str {
-        match self.steps.iter().map(|m| m.step).max() {
-            None | Some(EngineStep::Started) => "start",
-            Some(EngineStep::LoadingWeights) => "loading_weights",
-            Some(EngineStep::WeightsLoaded) => "profiling",
-            Some(EngineStep::Profiled) => "kv_cache_allocation",
-            Some(EngineStep::KvCacheAllocated) => "graph_capture",
-            Some(EngineStep::GraphsCaptured) => "start_of_server",
-            Some(EngineStep::Ready) => "serving",
-            Some(EngineStep::Stopping) => "stopping",
-        }
+        phase_after(&self.steps)
     }
 
     /// The engine starts anew in the same log: what came before is over.
@@ -317,6 +313,20 @@ impl Sheet {
             *fact = fresh();
         }
         fact
+    }
+}
+
+/// What an engine does that has passed these milestones, in one word.
+pub fn phase_after(steps: &[StepMark]) -> &'static str {
+    match steps.iter().map(|m| m.step).max() {
+        None | Some(EngineStep::Started) => "start",
+        Some(EngineStep::LoadingWeights) => "loading_weights",
+        Some(EngineStep::WeightsLoaded) => "profiling",
+        Some(EngineStep::Profiled) => "kv_cache_allocation",
+        Some(EngineStep::KvCacheAllocated) => "graph_capture",
+        Some(EngineStep::GraphsCaptured) => "start_of_server",
+        Some(EngineStep::Ready) => "serving",
+        Some(EngineStep::Stopping) => "stopping",
     }
 }
 

@@ -47,9 +47,9 @@ pub fn read(line: &Line<'_>, sheet: &mut Sheet) -> bool {
     true
 }
 
-/// The figures of a message. A debug string holds its newlines as `\n`; a message that an excerpt
+/// The figures of a lack of memory, and nothing else. A debug string holds its newlines as `\n`; a message that an excerpt
 /// cuts off gives what is left of it.
-fn figures(line: &Line<'_>, sheet: &mut Sheet) {
+pub fn figures(line: &Line<'_>, sheet: &mut Sheet) {
     let text = line.text;
     for (key, signs) in [
         (

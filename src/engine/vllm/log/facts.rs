@@ -190,6 +190,17 @@ fn trouble(run: &Run, facts: &mut BTreeMap<String, Fact>) {
         at_ns: lack.and_then(|w| w.at),
     };
     facts.insert("oom".to_owned(), oom);
+    if let (Some((sizes, phase)), Some(witness)) = (&run.lack, lack) {
+        for (key, fact) in sizes.facts() {
+            facts.entry(key.clone()).or_insert_with(|| fact.clone());
+        }
+        let fact = Fact {
+            value: FactValue::Text((*phase).to_owned()),
+            quote: vec![witness.quote.clone()],
+            at_ns: witness.at,
+        };
+        facts.insert("oom_phase".to_owned(), fact);
+    }
     if let Some((failure, witness)) = run.trouble.failure() {
         let fact = Fact {
             value: FactValue::Text(failure),

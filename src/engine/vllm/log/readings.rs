@@ -29,6 +29,15 @@ impl Line<'_> {
     }
 }
 
+impl<'a> From<&Line<'a>> for crate::engine::log::Line<'a> {
+    fn from(line: &Line<'a>) -> crate::engine::log::Line<'a> {
+        crate::engine::log::Line {
+            text: line.text,
+            at: line.at,
+        }
+    }
+}
+
 /// A figure from one line.
 #[derive(Debug, Clone)]
 pub struct Reading {
