@@ -395,8 +395,8 @@ pub struct DeriveArgs {
 /// `plimsoll parse`
 #[derive(Debug, Args)]
 pub struct ParseArgs {
-    /// Engine whose log it is
-    #[arg(long, value_name = "NAME", default_value = "vllm")]
+    /// Engine whose log it is; auto: told from its lines
+    #[arg(long, value_name = "NAME", default_value = "auto")]
     pub engine: String,
     /// Log file, or - for standard input
     pub log: PathBuf,

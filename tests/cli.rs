@@ -148,13 +148,13 @@ fn parse_tells_value_and_quote() {
     for (key, fact) in facts {
         let fact = fact.as_object().expect(key);
         assert!(
-            fact.contains_key("value") && fact["quote"].is_string(),
+            fact.contains_key("value") && fact["quote"].is_array(),
             "{key}: {fact:?}"
         );
     }
     assert_eq!(facts["kv_cache_gib"]["value"], 0.25);
     assert!(
-        facts["kv_cache_gib"]["quote"]
+        facts["kv_cache_gib"]["quote"][0]
             .as_str()
             .expect("quote")
             .contains("(0.25/4.0) GiB for KV cache")

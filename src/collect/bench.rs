@@ -105,6 +105,7 @@ impl Bench<'_> {
 
         let (pids, mut started) = watch::channel(Vec::new());
         let mut env: std::collections::BTreeMap<String, String> = planned.env.into_iter().collect();
+        env.retain(|name, _| !plan.found.facts.env.contains_key(name));
         if let Some(key) = &self.door.key {
             env.insert("OPENAI_API_KEY".into(), key.clone());
         }

@@ -58,7 +58,7 @@ impl Recorder {
         let state = State {
             writer: Some(writer),
             marks: Vec::new(),
-            live: engine.log_parser(),
+            live: crate::engine::parser_of(engine),
             steps: 0,
             sampler: None,
         };
@@ -192,7 +192,7 @@ impl Recorder {
     /// Starts over with the engine's words: a new engine process speaks from now on.
     pub fn new_engine(&self, engine: &dyn Engine) {
         let mut state = self.lock();
-        state.live = engine.log_parser();
+        state.live = crate::engine::parser_of(engine);
         state.steps = 0;
     }
 

@@ -4,6 +4,9 @@ use super::load::engine_named;
 use crate::cli::ParseArgs;
 use crate::console::Console;
 use crate::engine::lines::parse_reader;
+use crate::engine::log::auto::AutoParser;
+use crate::engine::log::unwrap::Unwrapped;
+use crate::engine::{self, LogParser};
 use crate::error::{ExitCode, Failure};
 use crate::report;
 use std::fs::File;
@@ -13,7 +16,11 @@ use std::io::{BufReader, Read};
 const BUFFER_BYTES: usize = 256 * 1024;
 
 pub fn run(console: &Console, args: &ParseArgs) -> anyhow::Result<ExitCode> {
-    let engine = engine_named(&args.engine)?;
+    let mut parser: Box<dyn LogParser> = if args.engine == "auto" {
+        Box::new(Unwrapped::new(Box::new(AutoParser::new())))
+    } else {
+        engine::parser_of(engine_named(&args.engine)?)
+    };
     let name = args.log.display().to_string();
     let unreadable =
         |e: std::io::Error| Failure::usage(format!("cannot read log `{name}`")).caused_by(e);
@@ -22,7 +29,6 @@ pub fn run(console: &Console, args: &ParseArgs) -> anyhow::Result<ExitCode> {
     } else {
         Box::new(File::open(&args.log).map_err(unreadable)?)
     };
-    let mut parser = engine.log_parser();
     let report = parse_reader(
         parser.as_mut(),
         BufReader::with_capacity(BUFFER_BYTES, reader),
@@ -38,9 +44,12 @@ pub fn run(console: &Console, args: &ParseArgs) -> anyhow::Result<ExitCode> {
     // What no line says ("no out-of-memory") is no sign that it is such a log.
     let silent = report.facts.values().all(|f| f.quote.is_empty());
     if silent && report.steps.is_empty() && parser.root_cause().is_none() {
+        let of = match report.engine.as_str() {
+            "unknown" => "an engine (--engine names one)",
+            engine => engine,
+        };
         console.warning(&format!(
-            "`{name}` says nothing about memory: is it a log of {}?",
-            engine.name()
+            "`{name}` says nothing about memory: is it a log of {of}?"
         ));
     }
     Ok(ExitCode::Done)

@@ -19,6 +19,55 @@ pub enum FactValue {
     Text(String),
     /// One figure per rank or engine, where they were printed one by one.
     List(Vec<f64>),
+    /// One value per rank, device or buffer, where the log names them: `{"CUDA0": 5.3}`.
+    Record(BTreeMap<String, FactValue>),
+    /// A table.
+    Rows(Vec<BTreeMap<String, FactValue>>),
+}
+
+impl FactValue {
+    /// A figure or count; `None` for everything else.
+    pub fn number(&self) -> Option<f64> {
+        match self {
+            FactValue::Int(v) => Some(*v as f64),
+            FactValue::Float(v) => Some(*v),
+            _ => None,
+        }
+    }
+
+    /// The figures of a list, or of the entries of a record, or the one figure.
+    pub fn numbers(&self) -> Vec<f64> {
+        match self {
+            FactValue::List(v) => v.clone(),
+            FactValue::Record(r) => r.values().filter_map(FactValue::number).collect(),
+            other => other.number().into_iter().collect(),
+        }
+    }
+}
+
+impl std::fmt::Display for FactValue {
+    /// As a person reads it: `1, 2` for a list, `CUDA0 5.3, CPU 1` for a record.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let record = |entries: &BTreeMap<String, FactValue>| {
+            let pairs: Vec<String> = entries.iter().map(|(k, v)| format!("{k} {v}")).collect();
+            pairs.join(", ")
+        };
+        match self {
+            FactValue::Bool(v) => write!(f, "{v}"),
+            FactValue::Int(v) => write!(f, "{v}"),
+            FactValue::Float(v) => write!(f, "{v}"),
+            FactValue::Text(v) => f.write_str(v),
+            FactValue::List(v) => {
+                let all: Vec<String> = v.iter().map(f64::to_string).collect();
+                f.write_str(&all.join(", "))
+            }
+            FactValue::Record(entries) => f.write_str(&record(entries)),
+            FactValue::Rows(rows) => {
+                let all: Vec<String> = rows.iter().map(record).collect();
+                f.write_str(&all.join("; "))
+            }
+        }
+    }
 }
 
 /// A value with its witness.
@@ -26,9 +75,10 @@ pub enum FactValue {
 pub struct Fact {
     /// The value.
     pub value: FactValue,
-    /// The line that says so, without colour and trimmed.
-    pub quote: String,
-    /// When that line was written, on the capture's clock; `None` when read from a file.
+    /// The lines that say so, without colour and trimmed; one for each rank that printed its own.
+    /// Empty where nothing says so (`oom` is false).
+    pub quote: Vec<String>,
+    /// When the first of them was written, on the capture's clock; `None` when read from a file.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub at_ns: Option<AtNs>,
 }
@@ -116,7 +166,9 @@ pub enum Severity {
 /// Settings: `model`, `dtype`, `quantization`, `kv_cache_dtype`, `max_model_len`,
 /// `tensor_parallel_size`, `pipeline_parallel_size`, `data_parallel_size`,
 /// `gpu_memory_utilization`, `enforce_eager`, `attention_backend`, `engine_generation`, `device`, ….
-/// Trouble: `oom` (always there), `failure` (its kind), `preemptions_cumulative`.
+/// Trouble: `oom` (vLLM: always there; others: once a line shows it), `oom_phase`,
+/// `oom_requested_gib`, `cuda_free_gib`, `device_total_gib`, `torch_allocated_gib`,
+/// `process_used_gib`, `failure` (its kind), `preemptions_cumulative`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LogReport {
     /// `vllm`, ….
@@ -135,11 +187,7 @@ pub struct LogReport {
 impl LogReport {
     /// A figure in its own unit, when it is one figure.
     pub fn number(&self, key: &str) -> Option<f64> {
-        match self.facts.get(key)?.value {
-            FactValue::Int(v) => Some(v as f64),
-            FactValue::Float(v) => Some(v),
-            _ => None,
-        }
+        self.facts.get(key)?.value.number()
     }
 
     /// A text value.

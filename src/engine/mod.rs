@@ -8,6 +8,7 @@ pub mod command;
 pub mod defaults;
 pub mod facts;
 pub mod lines;
+pub mod log;
 pub mod prometheus;
 pub mod reference;
 pub mod torch_probe;
@@ -29,9 +30,18 @@ pub static ALL: &[&dyn Engine] = &[
     &transformers::Transformers,
 ];
 
-/// The engine called `name`, as in `--engine`.
+/// The engine called `name`, as in `--engine`: its own name or one that people use for it.
 pub fn by_name(name: &str) -> Option<&'static dyn Engine> {
-    ALL.iter().copied().find(|e| e.name() == name)
+    let plain = |n: &str| n.to_ascii_lowercase().replace(['-', '.', '_', ' '], "");
+    let wanted = plain(name);
+    ALL.iter()
+        .copied()
+        .find(|e| plain(e.name()) == wanted || e.aliases().iter().any(|a| plain(a) == wanted))
+}
+
+/// A fresh parser for `engine`'s log, in whatever carrier's lines it comes.
+pub fn parser_of(engine: &dyn Engine) -> Box<dyn LogParser> {
+    Box::new(log::unwrap::Unwrapped::new(engine.log_parser()))
 }
 
 /// The first engine that recognises the container.
@@ -43,6 +53,11 @@ pub fn recognise(facts: &ContainerFacts) -> Option<(&'static dyn Engine, Recogni
 pub trait Engine: Sync {
     /// The name in flags and documents: `vllm`.
     fn name(&self) -> &'static str;
+
+    /// Other names that people give it in `--engine`.
+    fn aliases(&self) -> &'static [&'static str] {
+        &[]
+    }
 
     /// True for an engine that only pretends (the reference engine). Shown wherever it shows.
     fn simulated(&self) -> bool {
@@ -66,7 +81,11 @@ pub trait Engine: Sync {
     /// What the endpoints' replies say.
     fn read_probes(&self, probes: &[Probe]) -> ProbeFacts;
 
-    /// A fresh parser for this engine's log.
+    /// Words that the lines of this engine's log hold and those of others do not, four bytes and
+    /// up, at most 64: how a log of unknown origin is told ([`log::auto`]).
+    fn log_marks(&self) -> &'static [&'static str];
+
+    /// A fresh parser for this engine's log, without its carrier: see [`parser_of`].
     fn log_parser(&self) -> Box<dyn LogParser>;
 
     /// What puts the load on when nobody says. An engine whose own bench is not fit to be used

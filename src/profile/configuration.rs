@@ -344,11 +344,8 @@ fn same(asked: &str, got: &str) -> bool {
 
 fn plain(value: &FactValue) -> String {
     match value {
-        FactValue::Bool(v) => v.to_string(),
-        FactValue::Int(v) => v.to_string(),
-        FactValue::Float(v) => v.to_string(),
-        FactValue::Text(v) => v.clone(),
         FactValue::List(v) => v.iter().map(f64::to_string).collect::<Vec<_>>().join(","),
+        other => other.to_string(),
     }
 }
 

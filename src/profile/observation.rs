@@ -344,7 +344,7 @@ impl<'a> LineReader<'a> {
         LineReader {
             capture,
             engine,
-            container: engine.map(|e| e.log_parser()),
+            container: engine.map(crate::engine::parser_of),
             execs: BTreeMap::new(),
             engine_excerpt: Excerpt::default(),
             bench_excerpt: Excerpt::default(),
@@ -375,7 +375,7 @@ impl<'a> LineReader<'a> {
                 {
                     self.execs
                         .entry(index)
-                        .or_insert_with(|| engine.log_parser())
+                        .or_insert_with(|| crate::engine::parser_of(engine))
                         .line(line.text.as_bytes(), Some(line.at_ns));
                 }
             }

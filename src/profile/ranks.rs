@@ -2,6 +2,7 @@
 
 use crate::engine::ServerSettings;
 use crate::engine::facts::{FactValue, LogReport};
+use std::collections::BTreeMap;
 
 /// How many ranks an engine runs on, by kind of parallelism. A rank has one device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +49,21 @@ impl Ranks {
                 let like_them = (ranks / list.len() as f64).max(1.0);
                 Some(sum * like_them)
             }
-            FactValue::Bool(_) | FactValue::Text(_) => None,
+            FactValue::Record(entries) => {
+                let of_ranks: Vec<f64> = numbered(entries).map(|(_, v)| v).collect();
+                let sum: f64 = of_ranks.iter().sum();
+                let like_them = match of_ranks.len() {
+                    0 => 1.0,
+                    n => (ranks / n as f64).max(1.0),
+                };
+                let unnumbered: f64 = entries
+                    .iter()
+                    .filter(|(label, _)| number_of(label).is_none())
+                    .filter_map(|(_, v)| v.number())
+                    .sum();
+                (!entries.is_empty()).then_some(sum * like_them + unnumbered)
+            }
+            FactValue::Bool(_) | FactValue::Text(_) | FactValue::Rows(_) => None,
         }
     }
 
@@ -64,9 +79,32 @@ impl Ranks {
                 .get(rank)
                 .or_else(|| list.last().filter(|_| (list.len() as u64) < self.count()))
                 .copied(),
-            FactValue::Bool(_) | FactValue::Text(_) => None,
+            // What lies on a device, in however many buffers (`CUDA0`, `CUDA0_Split`).
+            FactValue::Record(entries) => {
+                let here = || numbered(entries).filter(|(n, _)| *n == rank as u64);
+                here().next()?;
+                Some(here().map(|(_, v)| v).sum())
+            }
+            FactValue::Bool(_) | FactValue::Text(_) | FactValue::Rows(_) => None,
         }
     }
+}
+
+/// The figures of a record whose labels name a rank or device, with its number.
+fn numbered(entries: &BTreeMap<String, FactValue>) -> impl Iterator<Item = (u64, f64)> + '_ {
+    entries
+        .iter()
+        .filter_map(|(label, v)| Some((number_of(label)?, v.number()?)))
+}
+
+/// `TP3`, `CUDA3`, `ROCm3`: 3. `CPU`, `Host`: none.
+fn number_of(label: &str) -> Option<u64> {
+    let digits = label.trim_start_matches(|c: char| c.is_ascii_alphabetic());
+    digits
+        .split(|c: char| !c.is_ascii_digit())
+        .next()?
+        .parse()
+        .ok()
 }
 
 #[cfg(test)]
@@ -88,6 +126,23 @@ mod tests {
         assert_eq!(four.total(&folded), Some(6.0));
         assert_eq!(four.one(&folded, 3), Some(2.0));
         assert_eq!(four.total(&FactValue::List(vec![])), None);
+        let record = |entries: &[(&str, f64)]| {
+            let pairs = entries
+                .iter()
+                .map(|(k, v)| ((*k).to_owned(), FactValue::Float(*v)));
+            FactValue::Record(pairs.collect())
+        };
+        let devices = record(&[("CUDA0", 1.0), ("CUDA3", 2.0), ("CPU", 5.0)]);
+        assert_eq!(four.one(&devices, 3), Some(2.0));
+        assert_eq!(four.one(&devices, 1), None);
+        assert_eq!(
+            four.total(&record(&[("CPU", 5.0), ("CPU_Mapped", 1.0)])),
+            Some(6.0)
+        );
+        assert_eq!(
+            four.total(&record(&[("TP0", 1.0), ("TP1", 1.0)])),
+            Some(4.0)
+        );
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::series::{MOST_BYTES, Peak};
 use super::{DtypeMetadata, checkpoint, torch};
 use crate::breakdown::{Component, Evidence, EvidenceSource};
 use crate::capture::{MemorySample, Mode};
-use crate::engine::facts::EngineStep;
+use crate::engine::facts::{EngineStep, FactValue};
 use crate::units::signed;
 
 /// The kernel charges memory in batches per processor: a level is known to about this, bytes.
@@ -94,7 +94,16 @@ impl Witnesses<'_, '_> {
             let rank = self.placement.rank_on(self.device as u32)?;
             self.ranks.one(&fact.value, rank)?
         };
-        Some((gib, fact.quote.clone()))
+        // Where each rank printed a line of its own, that one.
+        let own = match &fact.value {
+            FactValue::List(list) if list.len() == fact.quote.len() => self
+                .placement
+                .rank_on(self.device as u32)
+                .and_then(|rank| fact.quote.get(rank)),
+            _ => None,
+        };
+        let quote = own.or(fact.quote.first()).cloned().unwrap_or_default();
+        Some((gib, quote))
     }
 
     /// How many ranks' share of a pool lies on this device.

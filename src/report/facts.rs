@@ -1,8 +1,12 @@
 //! What a log said, as a list for people.
 
-use crate::engine::facts::{FactValue, LogReport};
+use crate::engine::facts::LogReport;
+use std::collections::BTreeSet;
 
-/// One line a fact: key, value, and the line that says so.
+/// Characters of a quoted line that are shown; `--json` has all of it.
+const SHOWN: usize = 160;
+
+/// One line a fact: key and value, and below it the line that says so.
 pub fn render(report: &LogReport, root_cause: Option<&str>) -> String {
     let version = report
         .engine_version
@@ -10,10 +14,12 @@ pub fn render(report: &LogReport, root_cause: Option<&str>) -> String {
         .unwrap_or("of unknown version");
     let mut text = format!("{} {version}\n", report.engine);
     let width = report.facts.keys().map(String::len).max().unwrap_or(0);
+    // One line of a log may say ten things; it is shown once, with the first.
+    let mut shown = BTreeSet::new();
     for (key, fact) in &report.facts {
-        text.push_str(&format!("  {key:width$}  {}\n", value(&fact.value)));
-        if !fact.quote.is_empty() {
-            text.push_str(&format!("  {:width$}  | {}\n", "", fact.quote));
+        text.push_str(&format!("  {key:width$}  {}\n", fact.value));
+        for quote in fact.quote.iter().filter(|q| shown.insert(q.as_str())) {
+            text.push_str(&format!("  {:width$}  | {}\n", "", short(quote)));
         }
     }
     for finding in &report.findings {
@@ -30,12 +36,11 @@ pub fn render(report: &LogReport, root_cause: Option<&str>) -> String {
     text
 }
 
-fn value(value: &FactValue) -> String {
-    match value {
-        FactValue::Bool(v) => v.to_string(),
-        FactValue::Int(v) => v.to_string(),
-        FactValue::Float(v) => v.to_string(),
-        FactValue::Text(v) => v.clone(),
-        FactValue::List(v) => v.iter().map(f64::to_string).collect::<Vec<_>>().join(", "),
+fn short(quote: &str) -> String {
+    if quote.chars().count() <= SHOWN {
+        return quote.to_owned();
     }
+    let mut text: String = quote.chars().take(SHOWN - 2).collect();
+    text.push_str(" …");
+    text
 }

@@ -93,6 +93,10 @@ impl Engine for Reference {
         read_endpoints(probes, &NAMES)
     }
 
+    fn log_marks(&self) -> &'static [&'static str] {
+        &["reference-engine "]
+    }
+
     fn log_parser(&self) -> Box<dyn LogParser> {
         Box::<ReferenceLogParser>::default()
     }

@@ -345,7 +345,11 @@ impl Line {
         }
         Ok(BenchPlan {
             argv: self.argv,
-            env: Vec::new(),
+            // The server that `serve` talks to is somebody's own.
+            env: match kind {
+                BenchKind::Serve => Vec::new(),
+                _ => super::debug_log(),
+            },
             result_path,
             notes: self.notes,
             files: Vec::new(),

@@ -103,7 +103,7 @@ fn latency_of_the_newest_release() {
         ["the latency bench has no number of prompts; it was ignored"]
     );
     assert_eq!(plan.result_path, "/tmp/run/latency-2.json");
-    assert!(plan.env.is_empty());
+    assert_eq!(plan.env[0].0, "VLLM_LOGGING_LEVEL");
 }
 
 #[test]

@@ -152,7 +152,9 @@ pub fn serve(job: &ServeJob<'_>) -> ServePlan {
     cmd.extend(job.extra_engine_args.iter().cloned());
     ServePlan {
         cmd,
-        env: Vec::new(),
+        // From 0.11 to 0.25 the parts of the memory are told at this level only. What a preset or
+        // --env says wins.
+        env: super::debug_log(),
         health_path: "/health",
     }
 }

@@ -22,6 +22,9 @@ const PER_RANK: &[&str] = &[
     "cuda_graph_gib_in_summary_line",
 ];
 
+/// Lines quoted for one list: the ranks of eight nodes.
+const MOST_QUOTES: usize = 64;
+
 /// Readings that only stand in for a figure that was not printed by itself.
 const STAND_INS: &[(&str, &str)] = &[
     ("weights_gib_in_summary_line", "weights_gib"),
@@ -73,14 +76,12 @@ pub fn of(run: &Run) -> BTreeMap<String, Fact> {
         facts.insert("kv_cache_usage_peak_pct".to_owned(), fact.clone());
     }
     if let Some((_, first)) = run.smi.first() {
-        let used = run.smi.iter().map(|(used, _)| *used).collect();
-        facts.insert(
-            "nvidia_smi_used_mib_per_gpu".to_owned(),
-            Fact {
-                value: FactValue::List(used),
-                ..first.clone()
-            },
-        );
+        let fact = Fact {
+            value: FactValue::List(run.smi.iter().map(|(used, _)| *used).collect()),
+            quote: run.smi.iter().flat_map(|(_, f)| f.quote.clone()).collect(),
+            at_ns: first.at_ns,
+        };
+        facts.insert("nvidia_smi_used_mib_per_gpu".to_owned(), fact);
     }
     facts
 }
@@ -91,12 +92,11 @@ fn add(facts: &mut BTreeMap<String, Fact>, key: &str, readings: &[&Reading]) {
     };
     let values: Vec<f64> = readings.iter().map(|r| r.value).collect();
     let agree = values.iter().all(|v| v == &first.value);
-    let value = if values.len() > 1 && (PER_RANK.contains(&key) || !agree) {
-        FactValue::List(values.clone())
+    if values.len() > 1 && (PER_RANK.contains(&key) || !agree) {
+        facts.insert(key.to_owned(), listed(readings));
     } else {
-        single(first)
-    };
-    facts.insert(key.to_owned(), fact(value, first));
+        facts.insert(key.to_owned(), fact(single(first), first));
+    }
     // One figure for the run, and who printed it: both are asked for.
     if values.len() > 1
         && matches!(
@@ -104,10 +104,7 @@ fn add(facts: &mut BTreeMap<String, Fact>, key: &str, readings: &[&Reading]) {
             "cuda_graph_estimated_gib" | "cuda_graph_pool_actual_gib"
         )
     {
-        facts.insert(
-            format!("{key}_per_rank"),
-            fact(FactValue::List(values), first),
-        );
+        facts.insert(format!("{key}_per_rank"), listed(readings));
     }
 }
 
@@ -122,8 +119,21 @@ fn single(reading: &Reading) -> FactValue {
 fn fact(value: FactValue, reading: &Reading) -> Fact {
     Fact {
         value,
-        quote: reading.quote.clone(),
+        quote: vec![reading.quote.clone()],
         at_ns: reading.at,
+    }
+}
+
+/// All of them, each with its line.
+fn listed(readings: &[&Reading]) -> Fact {
+    Fact {
+        value: FactValue::List(readings.iter().map(|r| r.value).collect()),
+        quote: readings
+            .iter()
+            .take(MOST_QUOTES)
+            .map(|r| r.quote.clone())
+            .collect(),
+        at_ns: readings.first().and_then(|r| r.at),
     }
 }
 
@@ -146,12 +156,13 @@ fn pools(run: &Run, facts: &mut BTreeMap<String, Fact>) {
         let Some(first) = smallest.values().next() else {
             continue;
         };
-        let value = if smallest.len() > 1 {
-            FactValue::List(smallest.values().map(|r| r.value).collect())
+        let fact = if smallest.len() > 1 {
+            let readings: Vec<&Reading> = smallest.values().copied().collect();
+            listed(&readings)
         } else {
-            single(first)
+            fact(single(first), first)
         };
-        facts.insert(to.to_owned(), fact(value, first));
+        facts.insert(to.to_owned(), fact);
     }
 }
 
@@ -175,14 +186,25 @@ fn trouble(run: &Run, facts: &mut BTreeMap<String, Fact>) {
     let oom = Fact {
         value: FactValue::Bool(lack.is_some()),
         // Nothing was lacking: no line says so.
-        quote: lack.map(|w| w.quote.clone()).unwrap_or_default(),
+        quote: lack.iter().map(|w| w.quote.clone()).collect(),
         at_ns: lack.and_then(|w| w.at),
     };
     facts.insert("oom".to_owned(), oom);
+    if let (Some((sizes, phase)), Some(witness)) = (&run.lack, lack) {
+        for (key, fact) in sizes.facts() {
+            facts.entry(key.clone()).or_insert_with(|| fact.clone());
+        }
+        let fact = Fact {
+            value: FactValue::Text((*phase).to_owned()),
+            quote: vec![witness.quote.clone()],
+            at_ns: witness.at,
+        };
+        facts.insert("oom_phase".to_owned(), fact);
+    }
     if let Some((failure, witness)) = run.trouble.failure() {
         let fact = Fact {
             value: FactValue::Text(failure),
-            quote: witness.quote.clone(),
+            quote: vec![witness.quote.clone()],
             at_ns: witness.at,
         };
         facts.insert("failure".to_owned(), fact);
@@ -191,7 +213,7 @@ fn trouble(run: &Run, facts: &mut BTreeMap<String, Fact>) {
         let value = FactValue::Int(i64::try_from(*count).unwrap_or(i64::MAX));
         let fact = Fact {
             value,
-            quote: witness.quote.clone(),
+            quote: vec![witness.quote.clone()],
             at_ns: witness.at,
         };
         facts.insert("preemptions_cumulative".to_owned(), fact);

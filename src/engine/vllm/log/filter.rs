@@ -1,6 +1,6 @@
 //! Which lines may carry something: one pass over the bytes, before anything is parsed.
 
-use aho_corasick::{AhoCorasick, MatchKind, packed};
+use crate::engine::log::words::Words;
 use std::sync::LazyLock;
 
 /// What a line may hold.
@@ -88,47 +88,24 @@ const WORDS: &[&str] = &[
 
 /// A search for [`WORDS`].
 pub struct Filter {
-    search: Search,
+    words: Words,
 }
 
-enum Search {
-    Packed(packed::Searcher),
-    // On processors without the vector instructions that `packed` needs.
-    Automaton(AhoCorasick),
-}
-
-static FILTER: LazyLock<Option<Filter>> = LazyLock::new(Filter::new);
+static FILTER: LazyLock<Filter> = LazyLock::new(|| Filter {
+    words: Words::new(WORDS),
+});
 
 impl Filter {
-    /// The filter, made once. `None` only if the words were not searchable: then every line counts
-    /// as a message, which is slow and right.
-    pub fn shared() -> Option<&'static Filter> {
-        FILTER.as_ref()
-    }
-
-    fn new() -> Option<Filter> {
-        let packed = packed::Config::new()
-            .match_kind(packed::MatchKind::LeftmostFirst)
-            .builder()
-            .extend(WORDS)
-            .build();
-        let search = match packed {
-            Some(searcher) => Search::Packed(searcher),
-            None => Search::Automaton(
-                AhoCorasick::builder()
-                    .match_kind(MatchKind::LeftmostFirst)
-                    .build(WORDS)
-                    .ok()?,
-            ),
-        };
-        Some(Filter { search })
+    /// The filter, made once.
+    pub fn shared() -> &'static Filter {
+        &FILTER
     }
 
     /// What `line` may hold.
     pub fn candidate(&self, line: &[u8]) -> Candidate {
         let mut statistics = false;
         let mut from = 0;
-        while let Some((word, end)) = self.find(&line[from..]) {
+        while let Some((word, end)) = self.words.find(&line[from..]) {
             if word != 0 {
                 return Candidate::Message;
             }
@@ -141,13 +118,6 @@ impl Filter {
             Candidate::Nothing
         }
     }
-
-    fn find(&self, text: &[u8]) -> Option<(usize, usize)> {
-        match &self.search {
-            Search::Packed(s) => s.find(text).map(|m| (m.pattern().as_usize(), m.end())),
-            Search::Automaton(s) => s.find(text).map(|m| (m.pattern().as_usize(), m.end())),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -156,7 +126,7 @@ mod tests {
 
     #[test]
     fn busy_lines_are_passed_over() {
-        let filter = Filter::shared().unwrap();
+        let filter = Filter::shared();
         for line in [
             r#"INFO:     127.0.0.1:34574 - "POST /v1/completions HTTP/1.1" 200 OK"#,
             "Processed prompts:  80%|████████  | 32/40 [00:00<00:00, 312.47it/s, est. speed input: 505.70 toks/s]",
@@ -183,5 +153,7 @@ mod tests {
         // A 65th word would silently fall back to the slow search.
         assert!(WORDS.len() <= 64, "{}", WORDS.len());
         assert!(WORDS.iter().all(|w| w.len() >= 4));
+        #[cfg(target_arch = "x86_64")]
+        assert!(Filter::shared().words.vectorised());
     }
 }

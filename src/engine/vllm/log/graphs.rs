@@ -1,7 +1,7 @@
 //! Messages about CUDA graphs.
 
-use super::figures::{after, gib, gib_after, holds};
 use super::readings::{Line, Readings};
+use crate::engine::log::figures::{after, gib, gib_after, holds};
 
 /// Reads the graph memory of `line`.
 pub fn read(line: &Line<'_>, readings: &mut Readings) {

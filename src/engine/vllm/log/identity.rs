@@ -1,10 +1,10 @@
 //! Who wrote this log: version, generation of the engine, attention backend, ranks.
 
-use super::figures::{after, holds, number_after};
 use super::origin::Role;
 use super::readings::Line;
 use super::settings::{Settings, Trust};
 use crate::engine::facts::FactValue;
+use crate::engine::log::figures::{after, holds, number_after};
 
 /// What was seen of the engine's make-up.
 #[derive(Debug, Clone, Default)]

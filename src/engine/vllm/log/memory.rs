@@ -1,9 +1,11 @@
 //! Messages about weights and the memory profile, of every backend.
 
-use super::figures::{after, fraction, gib, gib_after, holds, number, number_after, number_before};
 use super::readings::{Line, Readings};
 use super::settings::{Settings, Trust};
 use crate::engine::facts::FactValue;
+use crate::engine::log::figures::{
+    after, fraction, gib, gib_after, holds, number, number_after, number_before,
+};
 
 /// Reads the weights and memory figures of `line`.
 pub fn read(line: &Line<'_>, readings: &mut Readings, settings: &mut Settings) {

@@ -5,7 +5,6 @@
 //! docker compose, journald, Ray and others before the engine's own.
 
 mod facts;
-mod figures;
 mod filter;
 mod findings;
 mod graphs;
@@ -17,12 +16,12 @@ mod pool;
 mod readings;
 mod run;
 mod settings;
-mod text;
 mod trouble;
 
 use crate::capture::AtNs;
 use crate::engine::LogParser;
 use crate::engine::facts::LogReport;
+use crate::engine::log::text;
 use filter::{Candidate, Filter};
 use origin::Origin;
 use readings::Line;
@@ -76,8 +75,7 @@ impl LogParser for VllmLogParser {
     fn line(&mut self, raw: &[u8], at: Option<AtNs>) {
         self.no += 1;
         let raw = &raw[..raw.len().min(LONGEST_LINE)];
-        let candidate = Filter::shared().map_or(Candidate::Message, |f| f.candidate(raw));
-        match candidate {
+        match Filter::shared().candidate(raw) {
             Candidate::Nothing if !self.run.awaits_more() => {}
             Candidate::Statistics if !self.run.awaits_more() => {
                 if self.run.statistics_are_news(raw) {

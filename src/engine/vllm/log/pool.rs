@@ -1,9 +1,9 @@
 //! Messages about the KV pool: tokens, blocks, block size, concurrency.
 
-use super::figures::{after, gib_after, holds, number, number_after, number_before};
 use super::readings::{Line, Readings};
 use super::settings::{Settings, Trust};
 use crate::engine::facts::FactValue;
+use crate::engine::log::figures::{after, gib_after, holds, number, number_after, number_before};
 
 /// Reads the KV pool's figures of `line`.
 pub fn read(line: &Line<'_>, readings: &mut Readings, settings: &mut Settings) {

@@ -1,8 +1,8 @@
 //! Figures as they were read, one per line that printed them.
 
 use super::origin::Origin;
-use super::text::quote;
 use crate::capture::AtNs;
+use crate::engine::log::text::quote;
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -26,6 +26,15 @@ impl Line<'_> {
     /// The line as a fact quotes it; the part around `needle` stays visible.
     pub fn quote(&self, needle: &str) -> String {
         quote(self.text, self.text.find(needle).unwrap_or(0))
+    }
+}
+
+impl<'a> From<&Line<'a>> for crate::engine::log::Line<'a> {
+    fn from(line: &Line<'a>) -> crate::engine::log::Line<'a> {
+        crate::engine::log::Line {
+            text: line.text,
+            at: line.at,
+        }
     }
 }
 
@@ -164,5 +173,6 @@ impl Readings {
 
 /// `[repeated 6x across cluster]` stands for six processes.
 fn folded(text: &str) -> u32 {
-    super::figures::number_after(text, "[repeated ").map_or(1, |n| n.value.clamp(1.0, 1e6) as u32)
+    crate::engine::log::figures::number_after(text, "[repeated ")
+        .map_or(1, |n| n.value.clamp(1.0, 1e6) as u32)
 }

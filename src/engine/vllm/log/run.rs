@@ -1,14 +1,16 @@
 //! One start of the engine: everything that its lines said.
 
-use super::figures::{after, number, number_after};
 use super::identity::Identity;
 use super::milestones::Milestones;
 use super::readings::{Line, Readings};
 use super::settings::Settings;
-use super::text::{Level, bare, record};
 use super::trouble::Trouble;
 use super::{facts, findings, graphs, memory, pool};
 use crate::engine::facts::{EngineStep, Fact, FactValue, LogReport};
+use crate::engine::log::figures::{after, number, number_after};
+use crate::engine::log::sheet::{Sheet, phase_after};
+use crate::engine::log::text::{Level, bare, record};
+use crate::engine::log::{self, torch};
 use std::collections::BTreeSet;
 
 /// Lines that a message broken over lines may go on for.
@@ -30,6 +32,8 @@ pub struct Run {
     /// `nvidia-smi` rows that somebody put below the log: GPU index, MiB, line.
     pub(super) smi: Vec<(f64, Fact)>,
     pub(super) unscaled_fp8: Option<String>,
+    /// What the first lack of memory said of sizes, and what the engine was doing then.
+    pub(super) lack: Option<(Sheet, &'static str)>,
     /// Engines whose banner was seen: data-parallel engines each have one.
     banners: BTreeSet<(u32, &'static str)>,
     /// A message whose end stands on the next line.
@@ -88,6 +92,11 @@ impl Run {
         graphs::read(line, &mut self.readings);
         self.trouble
             .read(line, self.is_ready(), self.settings.speculative);
+        if self.lack.is_none() && self.trouble.out_of_memory.is_some() {
+            let mut sizes = Sheet::default();
+            torch::figures(&log::Line::from(line), &mut sizes);
+            self.lack = Some((sizes, phase_after(&self.milestones.marks())));
+        }
         self.statistics(line);
         self.smi_row(line);
         if line
@@ -163,7 +172,7 @@ impl Run {
         {
             let fact = Fact {
                 value: FactValue::Float(n.value),
-                quote: line.quote(needle),
+                quote: vec![line.quote(needle)],
                 at_ns: line.at,
             };
             self.peak_usage = Some((n.value, fact));
@@ -191,7 +200,7 @@ impl Run {
         {
             let fact = Fact {
                 value: FactValue::Float(used.value),
-                quote: line.quote(""),
+                quote: vec![line.quote("")],
                 at_ns: line.at,
             };
             self.smi.push((used.value, fact));

@@ -1,8 +1,8 @@
 //! Configuration that the log names: from the engine's banner, the argument line, the command line.
 
-use super::figures::number;
 use super::readings::Line;
 use crate::engine::facts::{Fact, FactValue};
+use crate::engine::log::figures::number;
 use std::collections::BTreeMap;
 
 /// How well a line knows a setting; of two lines the higher one is believed.
@@ -102,7 +102,7 @@ impl Settings {
             _ => {
                 let fact = Fact {
                     value,
-                    quote: line.quote(needle),
+                    quote: vec![line.quote(needle)],
                     at_ns: line.at,
                 };
                 self.by_key.insert(key, (trust, fact));

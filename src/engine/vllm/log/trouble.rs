@@ -1,24 +1,10 @@
 //! What went wrong: the root cause of a failed start or a death, out of memory, preemption.
 
-use super::figures::{after, number_after};
 use super::readings::Line;
-use super::text::{Level, record};
 use crate::capture::AtNs;
-
-/// How well a line explains a failure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Weight {
-    /// Warns of what probably happened.
-    Hint,
-    /// Follows from the failure of another process.
-    Consequence,
-    /// A process is gone, nobody knows why.
-    Death,
-    /// An error of its own.
-    Cause,
-    /// An error that names the memory it lacked.
-    Memory,
-}
+use crate::engine::log::cause::{Weight, is_exception};
+use crate::engine::log::figures::{after, number_after};
+use crate::engine::log::text::{Level, record};
 
 /// A line that explains a failure.
 #[derive(Debug, Clone)]
@@ -312,21 +298,6 @@ fn weigh(message: &str) -> Option<Weight> {
     error.then_some(Weight::Cause)
 }
 
-/// `module.SomeError: text` or `SomeError`, the last line of a Python traceback.
-fn is_exception(message: &str) -> bool {
-    let class = message.split(':').next().unwrap_or_default();
-    let name = class.rsplit('.').next().unwrap_or_default();
-    class.len() < 120
-        && !class.contains(' ')
-        && class
-            .chars()
-            .all(|c| c.is_alphanumeric() || matches!(c, '.' | '_'))
-        && name.starts_with(|c: char| c.is_ascii_uppercase())
-        && ["Error", "Exception", "Interrupt", "Terminated", "Exit"]
-            .iter()
-            .any(|end| name.ends_with(end))
-}
-
 /// `vllm: error: unrecognized arguments: --x`.
 fn is_usage_error(message: &str) -> bool {
     message.split_once(": error: ").is_some_and(|(program, _)| {
@@ -415,29 +386,6 @@ fn known_failure(message: &str, drafting: bool) -> Option<(Weight, &'static str)
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn exceptions_are_told_from_prose() {
-        for message in [
-            "ValueError: x",
-            "torch.OutOfMemoryError: CUDA out of memory.",
-            "AssertionError",
-            "OSError: y",
-        ] {
-            assert!(is_exception(message), "{message}");
-        }
-        for message in [
-            "raise ValueError(",
-            "x.py:138: FutureWarning: y",
-            "Error in memory",
-            "Exception: Call to f failed, see: ValueError: x"
-                .split_at(11)
-                .1,
-            "UserWarning: Both",
-        ] {
-            assert!(!is_exception(message), "{message}");
-        }
-    }
 
     #[test]
     fn advice_about_memory_is_no_failure() {

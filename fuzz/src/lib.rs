@@ -1,0 +1,45 @@
+//! What the fuzz targets share: any bytes are a log, a reply, a result.
+
+use plimsoll::capture::Probe;
+use plimsoll::engine::lines::parse_reader;
+use plimsoll::engine::log::auto::AutoParser;
+use plimsoll::engine::log::unwrap::Unwrapped;
+use plimsoll::engine::{BenchKind, LogParser, by_name, parser_of};
+
+/// Reads `bytes` as `engine`'s log (`auto`: as anybody's): no panic, and a report of bounded size.
+/// That time grows no faster than the log is for libFuzzer's `-timeout` to find.
+pub fn log(engine: &str, bytes: &[u8]) {
+    let mut parser: Box<dyn LogParser> = match by_name(engine) {
+        Some(engine) => parser_of(engine),
+        None => Box::new(Unwrapped::new(Box::new(AutoParser::new()))),
+    };
+    let report = parse_reader(parser.as_mut(), bytes).expect("reading memory does not fail");
+    let _ = (parser.root_cause(), parser.ready(), parser.steps_seen());
+    let quotes = report.facts.values().flat_map(|fact| &fact.quote);
+    let size: usize = quotes.map(String::len).sum();
+    assert!(size < 2_000_000, "{size} bytes of quotes");
+    serde_json::to_vec(&report).expect("a report is JSON");
+}
+
+/// Reads `bytes` as the reply of each of `engine`'s endpoints, and as a bench's result and output.
+pub fn replies(engine: &str, bytes: &[u8]) {
+    let engine = by_name(engine).expect("an engine of the list");
+    let text = String::from_utf8_lossy(bytes);
+    let probes: Vec<Probe> = engine
+        .endpoints()
+        .iter()
+        .map(|path| Probe {
+            path: (*path).to_owned(),
+            status: Some(200),
+            body: text.clone().into_owned(),
+            ..Probe::default()
+        })
+        .collect();
+    let _ = engine.read_probes(&probes);
+    for kind in [BenchKind::Latency, BenchKind::Throughput, BenchKind::Serve] {
+        let _ = engine.read_bench(kind, &text);
+        for line in text.lines() {
+            let _ = engine.bench_progress(kind, line);
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! What every engine's log parser is made of: lines without their wrapping, words to look for,
+//! figures, and the sheet that facts are written on.
+//!
+//! A parser of an engine names the words that its messages hold ([`words::Words`]), and gets each
+//! line that holds one, cleaned ([`Line`]), to write on a [`sheet::Sheet`] what it says.
+
+pub mod auto;
+pub mod cause;
+pub mod figures;
+pub mod sheet;
+pub mod text;
+pub mod torch;
+pub mod unwrap;
+pub mod words;
+
+use super::LogParser;
+use super::facts::LogReport;
+use super::lines::LONGEST_LINE;
+use crate::capture::AtNs;
+use sheet::Sheet;
+use words::Words;
+
+/// One line, as the readers of messages see it.
+#[derive(Debug, Clone, Copy)]
+pub struct Line<'a> {
+    /// The text without colour and control bytes, trimmed.
+    pub text: &'a str,
+    /// When it was written; `None` when read from a file.
+    pub at: Option<AtNs>,
+}
+
+impl Line<'_> {
+    /// The line as a fact quotes it; the part around `needle` stays visible.
+    pub fn quote(&self, needle: &str) -> String {
+        text::quote(self.text, self.text.find(needle).unwrap_or(0))
+    }
+}
+
+/// What one engine's log can say: the part of a parser that differs from engine to engine.
+pub trait Messages: Default + Send {
+    /// The engine's name, as in `--engine`.
+    const ENGINE: &'static str;
+
+    /// Words of which every line of interest holds one, and busy lines none if possible.
+    fn words() -> &'static Words;
+
+    /// Whether lines without any of the words may go on with a message.
+    fn awaits_more(&self) -> bool {
+        false
+    }
+
+    /// Reads one line.
+    fn read(&mut self, line: &Line<'_>, sheet: &mut Sheet);
+
+    /// Adds what only all lines together say. Called on a copy of the sheet for every report.
+    fn conclude(&self, _sheet: &mut Sheet) {}
+}
+
+/// A parser made of [`Messages`] and a [`Sheet`].
+#[derive(Default)]
+pub struct SheetParser<M> {
+    messages: M,
+    sheet: Sheet,
+    buffer: String,
+}
+
+impl<M: Messages> LogParser for SheetParser<M> {
+    fn line(&mut self, raw: &[u8], at: Option<AtNs>) {
+        let raw = &raw[..raw.len().min(LONGEST_LINE)];
+        if !M::words().hold(raw) && !self.messages.awaits_more() {
+            return;
+        }
+        let mut buffer = std::mem::take(&mut self.buffer);
+        text::clean(raw, &mut buffer);
+        // A progress bar and a message may share a line.
+        for piece in buffer.split('\r').map(str::trim).filter(|p| !p.is_empty()) {
+            let line = Line { text: piece, at };
+            self.messages.read(&line, &mut self.sheet);
+        }
+        self.buffer = buffer;
+    }
+
+    fn steps_seen(&self) -> usize {
+        self.sheet.steps_seen()
+    }
+
+    fn report(&self) -> LogReport {
+        let mut sheet = self.sheet.clone();
+        self.messages.conclude(&mut sheet);
+        sheet.report(M::ENGINE)
+    }
+
+    fn root_cause(&self) -> Option<String> {
+        self.sheet.root_cause()
+    }
+
+    fn ready(&self) -> bool {
+        self.sheet.ready()
+    }
+}

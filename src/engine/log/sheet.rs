@@ -1,0 +1,410 @@
+//! The sheet that an engine's parser writes on: facts with their lines, milestones, trouble.
+
+use super::Line;
+use super::cause::{Cause, Weight};
+use crate::capture::AtNs;
+use crate::engine::facts::{EngineStep, Fact, FactValue, Finding, LogReport, Severity, StepMark};
+use std::collections::BTreeMap;
+
+/// Milestones kept: a container that restarts forever must not fill memory.
+const MOST_STEPS: usize = 256;
+/// Findings kept.
+const MOST_FINDINGS: usize = 64;
+/// Ranks, devices or rows of one fact.
+const MOST_ENTRIES: usize = 1024;
+/// Lines quoted for one fact.
+const MOST_QUOTES: usize = 64;
+
+/// What the lines so far said.
+#[derive(Debug, Clone, Default)]
+pub struct Sheet {
+    facts: BTreeMap<String, Fact>,
+    version: Option<String>,
+    steps: Vec<StepMark>,
+    ready: bool,
+    findings: Vec<Finding>,
+    cause: Option<Cause>,
+    earlier_runs: u32,
+    earlier_cause: Option<String>,
+}
+
+impl Sheet {
+    /// Sets a fact; an engine that repeats itself corrects itself. `needle` is the part of the
+    /// line that must stay visible in a quote that is cut.
+    pub fn set(&mut self, key: &str, value: FactValue, line: &Line<'_>, needle: &str) {
+        self.facts.insert(
+            key.to_owned(),
+            Fact {
+                value,
+                quote: vec![line.quote(needle)],
+                at_ns: line.at,
+            },
+        );
+    }
+
+    /// Sets a fact unless it is known.
+    pub fn set_first(&mut self, key: &str, value: FactValue, line: &Line<'_>, needle: &str) {
+        if !self.facts.contains_key(key) {
+            self.set(key, value, line, needle);
+        }
+    }
+
+    /// Sets a figure in the unit that its key names; not a number is no figure.
+    pub fn figure(&mut self, key: &str, value: f64, line: &Line<'_>, needle: &str) {
+        if value.is_finite() {
+            self.set(key, FactValue::Float(value), line, needle);
+        }
+    }
+
+    /// Sets a count.
+    pub fn count(&mut self, key: &str, value: u64, line: &Line<'_>, needle: &str) {
+        if let Ok(value) = i64::try_from(value) {
+            self.set(key, FactValue::Int(value), line, needle);
+        }
+    }
+
+    /// Sets a name.
+    pub fn text(&mut self, key: &str, value: &str, line: &Line<'_>, needle: &str) {
+        self.set(key, FactValue::Text(value.to_owned()), line, needle);
+    }
+
+    /// Sets a flag.
+    pub fn flag(&mut self, key: &str, value: bool, line: &Line<'_>, needle: &str) {
+        self.set(key, FactValue::Bool(value), line, needle);
+    }
+
+    /// Sets the figure of one rank, device or buffer, in a fact that has one for each.
+    pub fn entry(&mut self, key: &str, label: &str, value: FactValue, line: &Line<'_>) {
+        let fact = self.open(key, line, || FactValue::Record(BTreeMap::new()));
+        if let FactValue::Record(entries) = &mut fact.value
+            && (entries.len() < MOST_ENTRIES || entries.contains_key(label))
+        {
+            entries.insert(label.to_owned(), value);
+            quote_also(fact, line, label);
+        }
+    }
+
+    /// Adds to the figure of one device or buffer: pieces of one whole are printed one by one.
+    pub fn entry_more(&mut self, key: &str, label: &str, more: f64, line: &Line<'_>) {
+        let before = match self.facts.get(key).map(|f| &f.value) {
+            Some(FactValue::Record(entries)) => match entries.get(label) {
+                Some(FactValue::Float(v)) => *v,
+                _ => 0.0,
+            },
+            _ => 0.0,
+        };
+        self.entry(key, label, FactValue::Float(before + more), line);
+    }
+
+    /// Adds one figure to a list.
+    pub fn item(&mut self, key: &str, value: f64, line: &Line<'_>) {
+        if !value.is_finite() {
+            return;
+        }
+        let fact = self.open(key, line, || FactValue::List(Vec::new()));
+        if let FactValue::List(items) = &mut fact.value
+            && items.len() < MOST_ENTRIES
+        {
+            items.push(value);
+            quote_also(fact, line, "");
+        }
+    }
+
+    /// Adds a row to a fact that is a table.
+    pub fn row(&mut self, key: &str, row: BTreeMap<String, FactValue>, line: &Line<'_>) {
+        let fact = self.open(key, line, || FactValue::Rows(Vec::new()));
+        if let FactValue::Rows(rows) = &mut fact.value
+            && rows.len() < MOST_ENTRIES
+        {
+            rows.push(row);
+            quote_also(fact, line, "");
+        }
+    }
+
+    /// Puts a fact that was concluded from others; its quotes are theirs.
+    pub fn conclude(&mut self, key: &str, fact: Fact) {
+        self.facts.insert(key.to_owned(), fact);
+    }
+
+    /// A fact.
+    pub fn get(&self, key: &str) -> Option<&Fact> {
+        self.facts.get(key)
+    }
+
+    /// All facts.
+    pub fn facts(&self) -> impl Iterator<Item = (&String, &Fact)> {
+        self.facts.iter()
+    }
+
+    /// A figure or count.
+    pub fn number(&self, key: &str) -> Option<f64> {
+        self.facts.get(key)?.value.number()
+    }
+
+    /// Forgets a fact, and returns it: a later line replaced it, or it was something else.
+    pub fn take(&mut self, key: &str) -> Option<Fact> {
+        self.facts.remove(key)
+    }
+
+    /// The engine's version, as the log announces it. The first one counts.
+    pub fn version(&mut self, version: &str) {
+        if self.version.is_none() && !version.is_empty() {
+            self.version = Some(version.chars().take(64).collect());
+        }
+    }
+
+    /// Whether the log announced a version.
+    pub fn has_version(&self) -> bool {
+        self.version.is_some()
+    }
+
+    /// Notes a milestone. One that every rank passes counts when the first passes it.
+    pub fn step(&mut self, step: EngineStep, line: &Line<'_>, needle: &str) {
+        match step {
+            EngineStep::Ready => self.ready = true,
+            EngineStep::Stopping => self.ready = false,
+            _ => {}
+        }
+        let known = self.steps.iter().any(|m| m.step == step);
+        if !known && self.steps.len() < MOST_STEPS {
+            self.steps.push(StepMark {
+                step,
+                at_ns: line.at,
+                quote: line.quote(needle),
+            });
+        }
+    }
+
+    /// Whether a milestone was passed.
+    pub fn passed(&self, step: EngineStep) -> bool {
+        self.steps.iter().any(|m| m.step == step)
+    }
+
+    /// How many milestones were passed.
+    pub fn steps_seen(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// Whether the engine said that it is ready to serve.
+    pub fn ready(&self) -> bool {
+        self.ready
+    }
+
+    /// Adds something worth telling, once for each code.
+    pub fn finding(
+        &mut self,
+        code: &str,
+        severity: Severity,
+        message: impl Into<String>,
+        line: &Line<'_>,
+        needle: &str,
+    ) {
+        if self.findings.len() < MOST_FINDINGS && !self.findings.iter().any(|f| f.code == code) {
+            self.findings.push(Finding {
+                code: code.to_owned(),
+                severity,
+                message: message.into(),
+                quote: Some(line.quote(needle)),
+            });
+        }
+    }
+
+    /// Notes a line that explains a failure: the first of those that explain it best is the root
+    /// cause.
+    pub fn cause(&mut self, weight: Weight, line: &Line<'_>, needle: &str) {
+        if self.cause.as_ref().is_none_or(|c| weight > c.weight) {
+            self.cause = Some(Cause {
+                weight,
+                quote: line.quote(needle),
+            });
+        }
+    }
+
+    /// Notes a lack of memory: fact `oom`, the root cause, and the phase that it happened in
+    /// (`oom_phase`, from the milestones passed).
+    pub fn out_of_memory(&mut self, line: &Line<'_>, needle: &str) {
+        self.cause(Weight::Memory, line, needle);
+        if !matches!(
+            self.facts.get("oom").map(|f| &f.value),
+            Some(FactValue::Bool(true))
+        ) {
+            self.flag("oom", true, line, needle);
+            let phase = self.phase();
+            self.text("oom_phase", phase, line, needle);
+            self.finding(
+                "out_of_memory",
+                Severity::Error,
+                format!("the engine ran out of memory {}", spoken(phase)),
+                line,
+                needle,
+            );
+        }
+    }
+
+    /// Notes that all memory was taken without lack: fact `oom` is false, by this line, unless a
+    /// lack was said.
+    pub fn enough_memory(&mut self, line: &Line<'_>, needle: &str) {
+        if !self.facts.contains_key("oom") {
+            self.flag("oom", false, line, needle);
+        }
+    }
+
+    /// What the engine was doing last, in one word.
+    pub fn phase(&self) -> &'static str {
+        phase_after(&self.steps)
+    }
+
+    /// The engine starts anew in the same log: what came before is over.
+    pub fn restart(&mut self) {
+        let cause = self.root_cause();
+        let earlier_runs = self.earlier_runs.saturating_add(1);
+        *self = Sheet {
+            earlier_runs,
+            earlier_cause: cause,
+            ..Sheet::default()
+        };
+    }
+
+    /// Whether anything was written.
+    pub fn is_empty(&self) -> bool {
+        self.facts.is_empty() && self.steps.is_empty() && self.cause.is_none()
+    }
+
+    /// The line that explains why the engine failed; `None` while a server of it goes on serving
+    /// after errors of single requests.
+    pub fn root_cause(&self) -> Option<String> {
+        self.cause
+            .as_ref()
+            .filter(|c| c.weight > Weight::Hint || !self.ready)
+            .map(|c| c.quote.clone())
+            .or_else(|| self.earlier_cause.clone().filter(|_| !self.ready))
+    }
+
+    /// All of it.
+    pub fn report(mut self, engine: &str) -> LogReport {
+        if self.earlier_runs > 0 {
+            self.findings.push(Finding {
+                code: "engine_restarted".to_owned(),
+                severity: Severity::Warning,
+                message: format!(
+                    "the engine started {} times in this log; the last start is told",
+                    self.earlier_runs.saturating_add(1)
+                ),
+                quote: None,
+            });
+        }
+        LogReport {
+            engine: engine.to_owned(),
+            engine_version: self.version,
+            facts: self.facts,
+            steps: self.steps,
+            findings: self.findings,
+        }
+    }
+
+    fn open(&mut self, key: &str, line: &Line<'_>, empty: impl Fn() -> FactValue) -> &mut Fact {
+        let fresh = || Fact {
+            value: empty(),
+            quote: Vec::new(),
+            at_ns: line.at,
+        };
+        let fact = self.facts.entry(key.to_owned()).or_insert_with(fresh);
+        if std::mem::discriminant(&fact.value) != std::mem::discriminant(&empty()) {
+            *fact = fresh();
+        }
+        fact
+    }
+}
+
+/// What an engine does that has passed these milestones, in one word.
+pub fn phase_after(steps: &[StepMark]) -> &'static str {
+    match steps.iter().map(|m| m.step).max() {
+        None | Some(EngineStep::Started) => "start",
+        Some(EngineStep::LoadingWeights) => "loading_weights",
+        Some(EngineStep::WeightsLoaded) => "profiling",
+        Some(EngineStep::Profiled) => "kv_cache_allocation",
+        Some(EngineStep::KvCacheAllocated) => "graph_capture",
+        Some(EngineStep::GraphsCaptured) => "start_of_server",
+        Some(EngineStep::Ready) => "serving",
+        Some(EngineStep::Stopping) => "stopping",
+    }
+}
+
+/// A phase in words.
+fn spoken(phase: &str) -> &'static str {
+    match phase {
+        "loading_weights" => "while it loaded the weights",
+        "profiling" => "after the weights were loaded, before the KV pool was taken",
+        "kv_cache_allocation" => "when it took the KV pool",
+        "graph_capture" => "after the KV pool was taken, before it was ready",
+        "start_of_server" => "after the graphs were captured",
+        "serving" => "while it served",
+        _ => "when it started",
+    }
+}
+
+fn quote_also(fact: &mut Fact, line: &Line<'_>, needle: &str) {
+    let quote = line.quote(needle);
+    if fact.quote.len() < MOST_QUOTES && fact.quote.last() != Some(&quote) {
+        fact.quote.push(quote);
+    }
+}
+
+/// When a fact was said last, for facts concluded from it.
+pub fn latest(facts: &[&Fact]) -> Option<AtNs> {
+    facts.iter().filter_map(|f| f.at_ns).max()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(text: &str) -> Line<'_> {
+        Line { text, at: None }
+    }
+
+    #[test]
+    fn entries_are_by_label_and_the_last_one_counts() {
+        let mut sheet = Sheet::default();
+        sheet.entry("weights_gib", "TP0", FactValue::Float(1.0), &line("a 1"));
+        sheet.entry("weights_gib", "TP1", FactValue::Float(2.0), &line("b 2"));
+        sheet.entry("weights_gib", "TP0", FactValue::Float(3.0), &line("c 3"));
+        let fact = sheet.get("weights_gib").unwrap();
+        assert_eq!(fact.quote, ["a 1", "b 2", "c 3"]);
+        let FactValue::Record(entries) = &fact.value else {
+            panic!("{fact:?}")
+        };
+        assert_eq!(entries["TP0"], FactValue::Float(3.0));
+        sheet.entry_more("kv", "CUDA0", 1.5, &line("x"));
+        sheet.entry_more("kv", "CUDA0", 0.5, &line("y"));
+        assert!(matches!(&sheet.get("kv").unwrap().value,
+            FactValue::Record(r) if r["CUDA0"] == FactValue::Float(2.0)));
+    }
+
+    #[test]
+    fn the_root_cause_is_the_first_of_the_weightiest() {
+        let mut sheet = Sheet::default();
+        sheet.cause(Weight::Cause, &line("ValueError: a"), "");
+        sheet.step(EngineStep::LoadingWeights, &line("loading"), "");
+        sheet.out_of_memory(&line("CUDA out of memory. one"), "");
+        sheet.out_of_memory(&line("CUDA out of memory. two"), "");
+        sheet.cause(Weight::Consequence, &line("RPC failed"), "");
+        assert_eq!(
+            sheet.root_cause().as_deref(),
+            Some("CUDA out of memory. one")
+        );
+        let report = sheet.clone().report("x");
+        assert_eq!(report.text("oom_phase"), Some("loading_weights"));
+        assert_eq!(report.findings.len(), 1);
+        sheet.enough_memory(&line("ready"), "");
+        assert_eq!(sheet.get("oom").unwrap().value, FactValue::Bool(true));
+        sheet.restart();
+        assert!(sheet.is_empty());
+        assert_eq!(
+            sheet.root_cause().as_deref(),
+            Some("CUDA out of memory. one")
+        );
+        sheet.step(EngineStep::Ready, &line("ready"), "");
+        assert_eq!(sheet.root_cause(), None);
+    }
+}

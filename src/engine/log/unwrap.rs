@@ -1,0 +1,297 @@
+//! A log line without what carried it: Docker's json-file, Kubernetes' CRI, JSON records.
+//!
+//! | carrier | line |
+//! |---|---|
+//! | Docker `json-file` | `{"log":"text\n","stream":"stderr","time":"…"}`, a line over 16 KiB in pieces without `\n` |
+//! | CRI | `2026-01-01T00:00:00.000000000Z stderr F text`, `P` for a piece that goes on |
+//! | an engine's or collector's JSON | `{"level":"INFO","fields":{"message":"text","rank":0},"target":"t"}`, `{"message":"text"}` |
+//!
+//! Prefixes of text before a message need no unwrapping: messages are searched, not anchored.
+
+use crate::capture::AtNs;
+use crate::engine::LogParser;
+use crate::engine::facts::LogReport;
+use crate::engine::lines::LONGEST_LINE;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use std::borrow::Cow;
+
+/// A parser behind the unwrapping.
+pub struct Unwrapped {
+    parser: Box<dyn LogParser>,
+    /// A line of which more comes, by stream.
+    begun: [Vec<u8>; 2],
+}
+
+impl Unwrapped {
+    /// Puts the unwrapping before `parser`.
+    pub fn new(parser: Box<dyn LogParser>) -> Unwrapped {
+        Unwrapped {
+            parser,
+            begun: [Vec::new(), Vec::new()],
+        }
+    }
+
+    fn take(&mut self, piece: &Piece<'_>, at: Option<AtNs>) {
+        let begun = &mut self.begun[usize::from(piece.stderr)];
+        if begun.is_empty() && !piece.goes_on {
+            // An escaped newline inside a record parts messages.
+            for line in piece.text.split('\n') {
+                self.parser.line(line.as_bytes(), at);
+            }
+            return;
+        }
+        let room = LONGEST_LINE.saturating_sub(begun.len());
+        let bytes = piece.text.as_bytes();
+        begun.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        if !piece.goes_on {
+            let whole = std::mem::take(begun);
+            for line in whole.split(|b| *b == b'\n') {
+                self.parser.line(line, at);
+            }
+        }
+    }
+}
+
+impl LogParser for Unwrapped {
+    fn line(&mut self, raw: &[u8], at: Option<AtNs>) {
+        match unwrap(raw) {
+            Some(piece) => self.take(&piece, at),
+            None => self.parser.line(raw, at),
+        }
+    }
+
+    fn steps_seen(&self) -> usize {
+        self.parser.steps_seen()
+    }
+
+    fn report(&self) -> LogReport {
+        self.parser.report()
+    }
+
+    fn root_cause(&self) -> Option<String> {
+        self.parser.root_cause()
+    }
+
+    fn ready(&self) -> bool {
+        self.parser.ready()
+    }
+}
+
+/// What a carrier's line carried.
+#[derive(Debug, PartialEq)]
+struct Piece<'a> {
+    text: Cow<'a, str>,
+    stderr: bool,
+    goes_on: bool,
+}
+
+/// The message of a carried line; `None` for any other.
+fn unwrap(raw: &[u8]) -> Option<Piece<'_>> {
+    match raw.first()? {
+        b'{' => json(raw),
+        b'0'..=b'9' => cri(raw),
+        _ => None,
+    }
+}
+
+/// `2026-01-01T00:00:00Z stdout F text`.
+fn cri(raw: &[u8]) -> Option<Piece<'_>> {
+    let head = &raw[..raw.len().min(48)];
+    let stdout = memchr::memmem::find(head, b" stdout ").map(|at| (at, false));
+    let (at, stderr) =
+        stdout.or_else(|| memchr::memmem::find(head, b" stderr ").map(|at| (at, true)))?;
+    // One word before it: the time.
+    if head[..at].contains(&b' ') {
+        return None;
+    }
+    let rest = raw.get(at + 8..)?;
+    let (goes_on, text) = match rest {
+        [b'F', b' ', text @ ..] => (false, text),
+        [b'P', b' ', text @ ..] => (true, text),
+        [b'F'] => (false, &rest[1..]),
+        _ => return None,
+    };
+    Some(Piece {
+        text: String::from_utf8_lossy(text),
+        stderr,
+        goes_on,
+    })
+}
+
+/// Docker's own form, which is read without building a tree.
+#[derive(Deserialize)]
+struct JsonFile<'a> {
+    #[serde(borrow)]
+    log: Cow<'a, str>,
+    #[serde(borrow, default)]
+    stream: Cow<'a, str>,
+}
+
+fn json(raw: &[u8]) -> Option<Piece<'_>> {
+    if raw.starts_with(b"{\"log\":")
+        && let Ok(line) = serde_json::from_slice::<JsonFile<'_>>(raw)
+    {
+        let goes_on = !line.log.ends_with('\n') && !line.stream.is_empty();
+        let text = match line.log {
+            Cow::Borrowed(text) => Cow::Borrowed(without_end(text)),
+            Cow::Owned(text) => Cow::Owned(without_end(&text).to_owned()),
+        };
+        return Some(Piece {
+            text,
+            stderr: line.stream == "stderr",
+            goes_on,
+        });
+    }
+    let record: Map<String, Value> = serde_json::from_slice(raw).ok()?;
+    let whole = |text: String| Piece {
+        text: Cow::Owned(without_end(&text).to_owned()),
+        stderr: false,
+        goes_on: false,
+    };
+    // A record of Rust's `tracing`: `LEVEL target: message key=value`, as its text form has it.
+    if let Some(fields) = record.get("fields").and_then(Value::as_object) {
+        let message = fields.get("message").and_then(Value::as_str)?;
+        return Some(whole(traced(&record, message, fields)));
+    }
+    let message = ["log", "message", "msg", "MESSAGE", "textPayload"]
+        .iter()
+        .find_map(|key| record.get(*key).and_then(Value::as_str))?;
+    Some(whole(traced(&record, message, &Map::new())))
+}
+
+fn traced(record: &Map<String, Value>, message: &str, fields: &Map<String, Value>) -> String {
+    let word = |key: &str| record.get(key).and_then(Value::as_str);
+    let mut text = String::new();
+    if let Some(level) = word("level") {
+        text.push_str(level);
+        text.push(' ');
+    }
+    if let Some(target) = word("target") {
+        text.push_str(target);
+        text.push_str(": ");
+    }
+    text.push_str(message);
+    for (key, value) in fields.iter().filter(|(key, _)| *key != "message") {
+        text.push_str(&format!(" {key}={value}"));
+    }
+    text
+}
+
+fn without_end(text: &str) -> &str {
+    let text = text.strip_suffix('\n').unwrap_or(text);
+    text.strip_suffix('\r').unwrap_or(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::sync::{Arc, Mutex};
+
+    /// Writes down what it gets.
+    struct Scribe(Arc<Mutex<Vec<String>>>);
+
+    impl LogParser for Scribe {
+        fn line(&mut self, line: &[u8], _: Option<AtNs>) {
+            let text = String::from_utf8_lossy(line).into_owned();
+            self.0.lock().unwrap().push(text);
+        }
+        fn steps_seen(&self) -> usize {
+            0
+        }
+        fn report(&self) -> LogReport {
+            LogReport::default()
+        }
+        fn root_cause(&self) -> Option<String> {
+            None
+        }
+        fn ready(&self) -> bool {
+            false
+        }
+    }
+
+    fn unwrapped(lines: &[&str]) -> Vec<String> {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let mut parser = Unwrapped::new(Box::new(Scribe(seen.clone())));
+        for line in lines {
+            parser.line(line.as_bytes(), None);
+        }
+        let seen = seen.lock().unwrap();
+        seen.clone()
+    }
+
+    #[test]
+    fn every_carrier() {
+        for (carried, text) in [
+            (
+                r#"{"log":"INFO \u001b[1mx\u001b[0m \"y\"\r\n","stream":"stderr","time":"2026-01-01T00:00:00Z"}"#,
+                "INFO \u{1b}[1mx\u{1b}[0m \"y\"",
+            ),
+            ("2026-01-01T00:00:00.000000000Z stdout F INFO x", "INFO x"),
+            (
+                r#"{"timestamp":"t","level":"INFO","fields":{"message":"KV-cache blocks: 3, size: 1","rank":0},"target":"launcher"}"#,
+                "INFO launcher: KV-cache blocks: 3, size: 1 rank=0",
+            ),
+            (
+                r#"{"timestamp":"t","level":"INFO","message":"Warming up model","target":"router"}"#,
+                "INFO router: Warming up model",
+            ),
+            (
+                r#"{"timestamp":1700000000000,"message":"INFO x"}"#,
+                "INFO x",
+            ),
+        ] {
+            assert_eq!(unwrapped(&[carried]), [text], "{carried}");
+        }
+    }
+
+    #[test]
+    fn pieces_of_a_long_line_are_joined_by_stream() {
+        assert_eq!(
+            unwrapped(&[
+                r#"{"log":"one ","stream":"stdout","time":"t"}"#,
+                r#"{"log":"other\n","stream":"stderr","time":"t"}"#,
+                r#"{"log":"line\n","stream":"stdout","time":"t"}"#,
+                "2026-01-01T00:00:00Z stdout P first ",
+                "2026-01-01T00:00:00Z stdout F second",
+            ]),
+            ["other", "one line", "first second"]
+        );
+    }
+
+    #[test]
+    fn what_is_no_carrier_stays() {
+        for line in [
+            r#"{"model_id":"m","max_total_tokens":6024}"#,
+            r#"{"log":"cut"#,
+            "12:00:01 INFO stdout F x",
+            "[12:00] x",
+            "",
+        ] {
+            assert_eq!(unwrapped(&[line]), [line]);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_comes_out_of_docker_as_it_went_in(texts in proptest::collection::vec("[^\n\r]{0,40}", 1..5)) {
+            let carried: Vec<String> = texts
+                .iter()
+                .map(|t| serde_json::json!({"log": format!("{t}\n"), "stream": "stdout", "time": "t"}).to_string())
+                .collect();
+            let carried: Vec<&str> = carried.iter().map(String::as_str).collect();
+            prop_assert_eq!(unwrapped(&carried), texts);
+        }
+
+        #[test]
+        fn never_panics(lines in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..80), 0..6)) {
+            let mut parser = Unwrapped::new(Box::new(Scribe(Arc::default())));
+            for line in &lines {
+                parser.line(line, None);
+                parser.line(&[b"{\"log\":", line.as_slice()].concat(), None);
+                parser.line(&[b"0 stdout P ", line.as_slice()].concat(), None);
+            }
+        }
+    }
+}
