@@ -10,6 +10,8 @@ pub mod lines;
 pub mod log;
 pub mod prometheus;
 pub mod reference;
+pub mod tensorrt_llm;
+pub mod tgi;
 pub mod vllm;
 
 use crate::capture::{AtNs, ContainerFacts, Probe, RequestedSettings, Workload};
@@ -19,7 +21,12 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Every engine, in the order in which they are asked whether a container is theirs.
-pub static ALL: &[&dyn Engine] = &[&reference::Reference, &vllm::Vllm];
+pub static ALL: &[&dyn Engine] = &[
+    &reference::Reference,
+    &tgi::Tgi,
+    &tensorrt_llm::TensorRtLlm,
+    &vllm::Vllm,
+];
 
 /// The engine called `name`, as in `--engine`: its own name or one that people use for it.
 pub fn by_name(name: &str) -> Option<&'static dyn Engine> {
@@ -261,12 +268,14 @@ pub enum PlanError {
         flags: String,
     },
     /// The engine has no such bench.
-    #[error("engine `{engine}` has no {kind} bench")]
+    #[error("engine `{engine}` has no {kind} bench: {reason}")]
     NoSuchBench {
         /// The engine.
         engine: &'static str,
         /// The kind asked for.
         kind: &'static str,
+        /// Why not.
+        reason: &'static str,
     },
     /// The request contradicts itself or lacks something.
     #[error("{0}")]
