@@ -32,6 +32,7 @@ const FAMILIES: &[&str] = &[
     "ROCR_",
     "SGLANG_",
     "SGL_",
+    "TGI_",
     "TLLM_",
     "TORCH",
     "TRANSFORMERS_",
@@ -41,6 +42,8 @@ const FAMILIES: &[&str] = &[
 
 /// Names on their own: those that settle where a model lies and what a server is told.
 const NAMES: &[&str] = &[
+    "ATTENTION",
+    "CUDA_GRAPHS",
     "CUDA_MEMORY_FRACTION",
     "DTYPE",
     "HOME",
@@ -64,13 +67,18 @@ const NAMES: &[&str] = &[
     "NUM_SHARD",
     "PATH",
     "PORT",
+    "PREFILL_CHUNKING",
+    "PREFIX_CACHING",
     "QUANTIZE",
     "RAY_DEDUP_LOGS",
     "REVISION",
     "SHARDED",
+    "SM_NUM_GPUS",
+    "SPECULATE",
     "TENSOR_PARALLEL_SIZE",
     "TOKENIZERS_PARALLELISM",
     "VIRTUAL_ENV",
+    "ZE_AFFINITY_MASK",
 ];
 
 /// Whether a variable's value is kept. One that the command itself refers to (`$NAME`) is: it is

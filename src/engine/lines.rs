@@ -14,12 +14,31 @@ pub const LONGEST_LINE: usize = 64 * 1024;
 /// A reader with a large buffer (256 KiB) spares copies. Lines end in `\n` or `\r\n`; the last one
 /// may lack its end.
 pub fn parse_reader<R: BufRead>(parser: &mut dyn LogParser, reader: R) -> io::Result<LogReport> {
-    for_each_line(reader, |line| parser.line(line, None))?;
+    each_line(reader, |line, ended| {
+        let line = if ended { line } else { without_cut_word(line) };
+        parser.line(line, None);
+    })?;
     Ok(parser.report())
 }
 
+/// A last line without an end may have lost the rest of its last word, and half a number is a
+/// wrong number: that word is left out. A closing bracket or quote shows that a word is whole.
+fn without_cut_word(line: &[u8]) -> &[u8] {
+    let whole = |b: &u8| matches!(b, b'}' | b']' | b')' | b'"' | b'\'' | b'>');
+    if line.last().is_none_or(whole) {
+        return line;
+    }
+    let last = line.iter().rposition(u8::is_ascii_whitespace);
+    &line[..last.map_or(0, |at| at + 1)]
+}
+
 /// Calls `take` with every line of `reader`, without its end, cut to [`LONGEST_LINE`] bytes.
-pub fn for_each_line<R: BufRead>(mut reader: R, mut take: impl FnMut(&[u8])) -> io::Result<()> {
+pub fn for_each_line<R: BufRead>(reader: R, mut take: impl FnMut(&[u8])) -> io::Result<()> {
+    each_line(reader, |line, _| take(line))
+}
+
+/// The same, with whether the line's end was seen.
+fn each_line<R: BufRead>(mut reader: R, mut take: impl FnMut(&[u8], bool)) -> io::Result<()> {
     // Holds a line that spans two fillings of the reader's buffer; whole lines are not copied.
     let mut partial: Vec<u8> = Vec::new();
     let mut in_line = false;
@@ -31,7 +50,7 @@ pub fn for_each_line<R: BufRead>(mut reader: R, mut take: impl FnMut(&[u8])) -> 
         };
         if buffer.is_empty() {
             if in_line {
-                take(without_cr(&partial));
+                take(without_cr(&partial), false);
             }
             return Ok(());
         }
@@ -40,11 +59,11 @@ pub fn for_each_line<R: BufRead>(mut reader: R, mut take: impl FnMut(&[u8])) -> 
             let (line, after) = (&rest[..end], &rest[end + 1..]);
             if in_line {
                 keep(&mut partial, line);
-                take(without_cr(&partial));
+                take(without_cr(&partial), true);
                 partial.clear();
                 in_line = false;
             } else {
-                take(without_cr(&line[..line.len().min(LONGEST_LINE)]));
+                take(without_cr(&line[..line.len().min(LONGEST_LINE)]), true);
             }
             rest = after;
         }
@@ -90,6 +109,15 @@ mod tests {
                 "buffer of {buffer}"
             );
         }
+    }
+
+    #[test]
+    fn of_a_line_without_end_the_last_word_may_be_half() {
+        assert_eq!(without_cut_word(b"blocks to 106"), b"blocks to ");
+        assert_eq!(without_cut_word(b"106"), b"");
+        assert_eq!(without_cut_word(b"{\"blocks\":106}"), b"{\"blocks\":106}");
+        assert_eq!(without_cut_word(b"sizes [2, 1]"), b"sizes [2, 1]");
+        assert_eq!(without_cut_word(b""), b"");
     }
 
     #[test]

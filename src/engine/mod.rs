@@ -11,6 +11,8 @@ pub mod lines;
 pub mod log;
 pub mod prometheus;
 pub mod reference;
+pub mod tensorrt_llm;
+pub mod tgi;
 pub mod torch_probe;
 pub mod transformers;
 pub mod vllm;
@@ -26,6 +28,8 @@ use std::collections::BTreeMap;
 /// Every engine, in the order in which they are asked whether a container is theirs.
 pub static ALL: &[&dyn Engine] = &[
     &reference::Reference,
+    &tgi::Tgi,
+    &tensorrt_llm::TensorRtLlm,
     &vllm::Vllm,
     &transformers::Transformers,
 ];
@@ -293,6 +297,9 @@ pub struct PlannedFile {
     pub bytes: Vec<u8>,
 }
 
+/// Why an engine has no [`BenchKind::Probe`].
+pub const NO_PROBE: &str = "the probe loads a model by transformers itself: --engine transformers";
+
 /// Why a bench cannot be planned.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
@@ -305,12 +312,14 @@ pub enum PlanError {
         flags: String,
     },
     /// The engine has no such bench.
-    #[error("engine `{engine}` has no {kind} bench")]
+    #[error("engine `{engine}` has no {kind} bench: {reason}")]
     NoSuchBench {
         /// The engine.
         engine: &'static str,
         /// The kind asked for.
         kind: &'static str,
+        /// Why not.
+        reason: &'static str,
     },
     /// The image does not have what the bench needs; a sentence.
     #[error("{0}")]

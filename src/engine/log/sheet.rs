@@ -232,7 +232,7 @@ impl Sheet {
             let phase = self.phase();
             self.text("oom_phase", phase, line, needle);
             self.finding(
-                "out_of_memory",
+                "oom",
                 Severity::Error,
                 format!("the engine ran out of memory {}", spoken(phase)),
                 line,

@@ -199,7 +199,7 @@ fn floor(text: &str, at: usize) -> usize {
 /// The argument lines of a server hold its keys: `'api_key': ['a', 'b']`, `api_key='a'`.
 fn masked(text: &str) -> String {
     let mut out = String::from(text);
-    for name in ["api_key", "hf_token"] {
+    for name in ["api_key", "hf_token", "authtoken"] {
         let mut from = 0;
         while let Some(found) = out[from..].find(name) {
             let after = from + found + name.len();

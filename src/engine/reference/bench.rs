@@ -11,6 +11,7 @@ pub fn plan(job: &BenchJob<'_>) -> Result<BenchPlan, PlanError> {
         return Err(PlanError::NoSuchBench {
             engine: "reference",
             kind: job.kind.as_str(),
+            reason: crate::engine::NO_PROBE,
         });
     }
     if load.input_len == 0 || load.output_len == 0 {

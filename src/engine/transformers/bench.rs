@@ -76,6 +76,7 @@ pub fn plan(job: &BenchJob<'_>, answer: Option<&str>) -> Result<BenchPlan, PlanE
         return Err(PlanError::NoSuchBench {
             engine: "transformers",
             kind: job.kind.as_str(),
+            reason: "a script that calls a model has no bench of its own: the probe stands for it",
         });
     }
     let python = answer.and_then(Interpreter::read).ok_or_else(|| {

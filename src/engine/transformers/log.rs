@@ -1,146 +1,128 @@
-//! The log: the probe's own lines, and what `transformers serve` and torch say of trouble.
+//! The log: the probe's own lines, and what `transformers serve` and torch say of memory.
+//!
+//! | line | fact |
+//! |---|---|
+//! | `plimsoll-probe phase=…` | milestones, version, `dtype` |
+//! | `Memory available for cache allocation: N MB` (MiB, continuous batching) | `kv_available_gib` |
+//! | `Paged cache initialized: self.max_batch_tokens = N, …` | `max_batch_tokens` |
+//! | `MemoryError: Memory footprint … is more than available memory …`, PyTorch's own words | `oom` |
 
 use super::bench::words;
-use crate::capture::AtNs;
-use crate::engine::LogParser;
-use crate::engine::facts::{EngineStep, Fact, FactValue, Finding, LogReport, Severity, StepMark};
+use crate::engine::facts::EngineStep;
+use crate::engine::log::cause::{Weight, is_exception};
+use crate::engine::log::figures::number_after;
+use crate::engine::log::sheet::Sheet;
+use crate::engine::log::words::Words;
+use crate::engine::log::{Line, Messages, SheetParser, text, torch};
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
-/// Milestones kept: a container that restarts forever must not fill memory.
-const MAX_STEPS: usize = 256;
-/// Longest text that is kept of a line, characters.
-const MAX_QUOTE: usize = 600;
 /// Longest value that is kept, characters.
 const MAX_VALUE: usize = 40;
 
 /// Reads the output of the probe, or of `transformers serve`.
-#[derive(Debug, Default)]
-pub struct TransformersLogParser {
-    version: Option<String>,
-    facts: BTreeMap<String, Fact>,
-    steps: Vec<StepMark>,
-    /// The probe's own account of why it failed.
-    error: Option<(String, String)>,
-    /// torch's first word on memory that it did not get.
-    out_of_memory: Option<String>,
-    ready: bool,
-}
+pub type TransformersLogParser = SheetParser<TransformersMessages>;
 
-impl TransformersLogParser {
-    fn step(&mut self, step: EngineStep, at: Option<AtNs>, quote: &str) {
-        self.ready = match step {
-            EngineStep::Ready => true,
-            EngineStep::Started | EngineStep::Stopping => false,
-            _ => self.ready,
-        };
-        if self.steps.len() < MAX_STEPS {
-            self.steps.push(StepMark {
-                step,
-                at_ns: at,
-                quote: quote.to_owned(),
-            });
-        }
+static WORDS: LazyLock<Words> = LazyLock::new(|| {
+    Words::new(&[
+        "plimsoll-probe ",
+        "Application startup complete",
+        "ut of memory",
+        "OutOfMemory",
+        "MemoryError",
+        "allocate memory",
+        "bad_alloc",
+        "Error: ",
+        "Memory available for cache allocation",
+        "Paged cache initialized",
+    ])
+});
+
+/// What the lines say.
+#[derive(Default)]
+pub struct TransformersMessages;
+
+impl Messages for TransformersMessages {
+    const ENGINE: &'static str = "transformers";
+
+    fn words() -> &'static Words {
+        &WORDS
     }
 
-    fn phase(&mut self, line: &str, at: Option<AtNs>) {
-        let words: BTreeMap<&str, &str> = words(line).collect();
-        let quote: String = line.trim_end().chars().take(MAX_QUOTE).collect();
-        let step = match words.get("phase").copied() {
-            Some("start") => EngineStep::Started,
-            Some("load") => EngineStep::LoadingWeights,
-            Some("loaded") => EngineStep::WeightsLoaded,
-            Some("warmup") => EngineStep::Ready,
-            Some("done") => EngineStep::Stopping,
-            _ => return,
-        };
-        if let Some(version) = words.get("transformers") {
-            self.version = Some(version.chars().take(40).collect());
+    fn read(&mut self, line: &Line<'_>, sheet: &mut Sheet) {
+        if let Some(begin) = line.text.find("plimsoll-probe ") {
+            return probe(&line.text[begin..], line, sheet);
         }
-        if let Some(dtype) = words.get("dtype").filter(|v| **v != "None") {
-            let fact = Fact {
-                value: FactValue::Text(dtype.chars().take(MAX_VALUE).collect()),
-                quote: quote.clone(),
-                at_ns: at,
-            };
-            self.facts.insert("dtype".to_owned(), fact);
+        if line.text.contains("Application startup complete") {
+            sheet.step(EngineStep::Ready, line, "Application startup complete");
         }
-        self.step(step, at, &quote);
-    }
-}
-
-impl LogParser for TransformersLogParser {
-    fn line(&mut self, line: &[u8], at: Option<AtNs>) {
-        let line = &line[..line.len().min(crate::engine::lines::LONGEST_LINE)];
-        let has = |words: &[u8]| memchr::memmem::find(line, words);
-        if let Some(begin) = has(b"plimsoll-probe ") {
-            let text = String::from_utf8_lossy(&line[begin..]);
-            match text.strip_prefix("plimsoll-probe error kind=") {
-                Some(told) => {
-                    let (kind, message) = told.split_once(' ').unwrap_or((told, ""));
-                    let message = message.trim().chars().take(MAX_QUOTE).collect();
-                    self.error = Some((kind.to_owned(), message));
-                }
-                None => self.phase(&text, at),
-            }
-        } else if has(b"Application startup complete").is_some() {
-            let text = String::from_utf8_lossy(line);
-            self.step(EngineStep::Ready, at, text.trim());
-        } else if self.out_of_memory.is_none()
-            && (has(b"OutOfMemoryError: ").is_some() || has(b"CUDA out of memory").is_some())
+        let cache = "Memory available for cache allocation: ";
+        if let Some(mib) = number_after(line.text, cache) {
+            sheet.figure("kv_available_gib", mib.value / 1024.0, line, cache);
+        }
+        let batch = "max_batch_tokens = ";
+        if line.text.contains("Paged cache initialized")
+            && let Some(tokens) = number_after(line.text, batch)
         {
-            let text = String::from_utf8_lossy(line);
-            self.out_of_memory = Some(text.trim().chars().take(MAX_QUOTE).collect());
+            sheet.count("max_batch_tokens", tokens.value as u64, line, batch);
+        }
+        let footprint = "Memory footprint ";
+        if line.text.contains("MemoryError: ") && line.text.contains(footprint) {
+            sheet.out_of_memory(line, footprint);
+        } else if !torch::read(line, sheet) && is_exception(text::bare(line.text)) {
+            sheet.cause(Weight::Cause, line, "");
         }
     }
+}
 
-    fn steps_seen(&self) -> usize {
-        self.steps.len()
-    }
-
-    fn report(&self) -> LogReport {
-        let told = self.error.as_ref().filter(|(kind, _)| kind == "oom");
-        let oom = told
-            .map(|(_, message)| message)
-            .or(self.out_of_memory.as_ref());
-        let mut facts = self.facts.clone();
-        let fact = Fact {
-            value: FactValue::Bool(oom.is_some()),
-            quote: oom.cloned().unwrap_or_default(),
-            at_ns: None,
+/// A line of the probe, from its mark on.
+fn probe(told: &str, whole: &Line<'_>, sheet: &mut Sheet) {
+    let line = &Line {
+        text: told,
+        ..*whole
+    };
+    if let Some(error) = told.strip_prefix("plimsoll-probe error kind=") {
+        let (kind, message) = error.split_once(' ').unwrap_or((error, ""));
+        let message = Line {
+            text: message.trim(),
+            ..*whole
         };
-        facts.insert("oom".to_owned(), fact);
-        LogReport {
-            engine: "transformers".to_owned(),
-            engine_version: self.version.clone(),
-            facts,
-            steps: self.steps.clone(),
-            findings: oom
-                .map(|quote| Finding {
-                    code: "oom".to_owned(),
-                    severity: Severity::Error,
-                    message: "torch did not get the memory that it asked for".to_owned(),
-                    quote: Some(quote.clone()),
-                })
-                .into_iter()
-                .collect(),
+        if kind == "oom" {
+            torch::figures(&message, sheet);
+            sheet.out_of_memory(&message, "");
+        } else {
+            sheet.cause(Weight::Cause, &message, "");
         }
+        return;
     }
-
-    fn root_cause(&self) -> Option<String> {
-        self.error
-            .as_ref()
-            .map(|(_, message)| message.clone())
-            .or_else(|| self.out_of_memory.clone())
+    let words: BTreeMap<&str, &str> = words(told).collect();
+    let step = match words.get("phase").copied() {
+        Some("start") => EngineStep::Started,
+        Some("load") => EngineStep::LoadingWeights,
+        Some("loaded") => EngineStep::WeightsLoaded,
+        Some("warmup") => EngineStep::Ready,
+        Some("done") => EngineStep::Stopping,
+        _ => return,
+    };
+    if let Some(version) = words.get("transformers") {
+        sheet.version(version);
     }
-
-    fn ready(&self) -> bool {
-        self.ready
+    if let Some(dtype) = words.get("dtype").filter(|v| **v != "None") {
+        let dtype: String = dtype.chars().take(MAX_VALUE).collect();
+        sheet.text("dtype", &dtype, line, "dtype=");
     }
+    if step == EngineStep::Ready {
+        sheet.enough_memory(line, "");
+    }
+    sheet.step(step, line, "");
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::capture::AtNs;
+    use crate::engine::LogParser;
+    use crate::engine::facts::FactValue;
     use proptest::prelude::*;
 
     fn read(lines: &[&str]) -> TransformersLogParser {

@@ -60,6 +60,14 @@ impl Engine for Transformers {
         ProbeFacts::default()
     }
 
+    fn log_marks(&self) -> &'static [&'static str] {
+        &[
+            "plimsoll-probe ",
+            "Memory available for cache allocation",
+            "Paged cache initialized",
+        ]
+    }
+
     fn log_parser(&self) -> Box<dyn LogParser> {
         Box::<TransformersLogParser>::default()
     }

@@ -77,6 +77,7 @@ pub fn plan(job: &BenchJob<'_>, help: Option<&str>) -> Result<BenchPlan, PlanErr
             return Err(PlanError::NoSuchBench {
                 engine: "vllm",
                 kind: job.kind.as_str(),
+                reason: crate::engine::NO_PROBE,
             });
         }
     }

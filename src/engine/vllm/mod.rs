@@ -12,6 +12,8 @@ mod settings;
 pub(super) use bench_result::read as read_bench_result;
 pub(super) use endpoints::{Names, read as read_endpoints};
 pub use log::VllmLogParser;
+pub(super) use progress::read as read_bench_progress;
+pub(super) use recognise::{ABOUT, TALKERS, is_idle};
 
 use super::{
     BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, LogParser, PlanError,

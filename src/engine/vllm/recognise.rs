@@ -18,7 +18,7 @@ const FILES: &[&str] = &[
 ];
 
 /// Programs that may well have `vllm serve` among their words without running it.
-const TALKERS: &[&str] = &[
+pub const TALKERS: &[&str] = &[
     "echo", "printf", "grep", "pgrep", "pkill", "cat", "ls", "which", "curl", "wget", "docker",
     "kubectl", "ssh",
 ];
@@ -43,7 +43,7 @@ const OWN_ENV: &[&str] = &[
 ];
 
 /// Words in an image's name that make it something about vLLM and not vLLM.
-const ABOUT: &[&str] = &[
+pub const ABOUT: &[&str] = &[
     "router",
     "exporter",
     "client",
@@ -182,7 +182,7 @@ fn own_label(facts: &ContainerFacts) -> Option<&str> {
 }
 
 /// A process 1 that only keeps the container alive.
-fn is_idle(argv: &[String]) -> bool {
+pub fn is_idle(argv: &[String]) -> bool {
     let idle = |command: &Command| {
         let words: Vec<&str> = command.argv.iter().map(|w| basename(w)).collect();
         let waits = |w: &&str| matches!(*w, "sleep" | "tail" | "pause" | "cat" | "idle");

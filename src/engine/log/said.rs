@@ -1,0 +1,69 @@
+//! Whether the engine itself says something, or a text that it was handed: prompts are logged too.
+
+/// Words before a message that make it somebody else's: what a request asked or a model answered.
+const QUOTED: &[&str] = &[
+    "Input:", "inputs:", "Output:", "prompt", "Prompt", "content:", "messages",
+];
+
+/// The text behind `needle`, where it begins a message: nothing stands before it, or what a log
+/// puts before messages (a level, a time, a place, a carrier's name). In quotes it is no message.
+pub fn said<'a>(text: &'a str, needle: &str) -> Option<&'a str> {
+    let at = memchr::memmem::find(text.as_bytes(), needle.as_bytes())?;
+    let before = text[..at].trim_end();
+    (begins(before) && !handed_over(before)).then(|| &text[at + needle.len()..])
+}
+
+/// Whether what stands before a message shows that the message is a request's or an answer's text.
+pub fn handed_over(before: &str) -> bool {
+    before.contains(['"', '\'', '`']) || QUOTED.iter().any(|word| before.contains(word))
+}
+
+/// Whether a message may begin behind `before`.
+fn begins(before: &str) -> bool {
+    let Some(last) = before.chars().next_back() else {
+        return true;
+    };
+    let word = before.rsplit(' ').next().unwrap_or_default();
+    matches!(last, ':' | ']' | '|' | '│' | '>' | ')' | '-' | '}')
+        || matches!(word, "TRACE" | "DEBUG" | "INFO" | "WARN" | "WARNING" | "ERROR")
+        // A time, or a Kubernetes carrier's `F`.
+        || (word.starts_with(|c: char| c.is_ascii_digit()) && word.contains(':'))
+}
+
+/// The first text behind any of `needles`, with the needle.
+pub fn said_any<'a>(text: &'a str, needles: &[&'static str]) -> Option<(&'static str, &'a str)> {
+    needles
+        .iter()
+        .find_map(|needle| Some((*needle, said(text, needle)?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_begins_behind_what_logs_put_before_it() {
+        for text in [
+            "Blocks: 5",
+            "web-1  | Blocks: 5",
+            "│ 2026-01-01T00:00:00.1Z  INFO launcher: Blocks: 5",
+            "[TRT-LLM] [I] Blocks: 5",
+            "2026-01-01T00:00:00.1Z Blocks: 5",
+            "INFO Blocks: 5",
+            "a_b::c: src/d.rs:12: Blocks: 5",
+        ] {
+            assert_eq!(said(text, "Blocks: "), Some("5"), "{text}");
+        }
+        for text in [
+            "they say Blocks: 5",
+            "\"Blocks: 5\"",
+            "DEBUG router: src/server.rs:9: Input: Blocks: 5",
+            "request 7: prompt: Blocks: 5",
+            "{stop: [\"x\"]}: Blocks: 5",
+            "nothing",
+        ] {
+            assert_eq!(said(text, "Blocks: "), None, "{text}");
+        }
+        assert_eq!(said_any("b 1", &["a ", "b "]), Some(("b ", "1")));
+    }
+}

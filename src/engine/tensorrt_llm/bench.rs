@@ -1,0 +1,304 @@
+//! The command lines of TensorRT-LLM's benches, and how far one is.
+
+use crate::engine::defaults::{NUM_ITERS, NUM_PROMPTS, NUM_WARMUPS};
+use crate::engine::vllm::read_bench_progress;
+use crate::engine::{BenchJob, BenchKind, BenchPlan, BenchProgress, PlanError};
+
+/// Writes a file of random requests and becomes the bench that reads it: `trtllm-bench` takes its
+/// load from a file only, and its own tool for such files has moved between releases. Arguments:
+/// file, requests, input tokens, output tokens, seed, then the bench's command.
+///
+/// The tokens are of numbers that every vocabulary has.
+const WITH_REQUESTS: &str = "\
+import json, os, random, sys
+path, (count, given, wanted, seed) = sys.argv[1], map(int, sys.argv[2:6])
+r = random.Random(seed)
+with open(path, 'w') as f:
+    for i in range(count):
+        tokens = [r.randrange(100, 1000) for _ in range(given)]
+        f.write(json.dumps({'task_id': i, 'input_ids': tokens, 'output_tokens': wanted}) + '\\n')
+os.execvp(sys.argv[6], sys.argv[6:])
+";
+
+/// Plans a bench.
+pub fn plan(job: &BenchJob<'_>) -> Result<BenchPlan, PlanError> {
+    let load = job.workload;
+    let invalid = |text: &str| Err(PlanError::Invalid(text.to_owned()));
+    if job.model.is_empty() {
+        return invalid("the bench needs a model: its path or id");
+    }
+    if load.input_len == 0 || load.output_len == 0 {
+        return invalid("input and output length must be at least one token");
+    }
+    if [load.num_prompts, load.num_iters, load.batch_size].contains(&Some(0)) {
+        return invalid("a bench of nothing: prompts, iterations and batch size must be at least 1");
+    }
+    Ok(match job.kind {
+        BenchKind::Serve => serve(job),
+        BenchKind::Latency | BenchKind::Throughput => own_copy(job),
+        BenchKind::Probe => {
+            return Err(PlanError::NoSuchBench {
+                engine: "tensorrt_llm",
+                kind: job.kind.as_str(),
+                reason: crate::engine::NO_PROBE,
+            });
+        }
+    })
+}
+
+/// A command line in the making.
+#[derive(Default)]
+struct Words(Vec<String>);
+
+impl Words {
+    fn put(&mut self, flag: &str, value: Option<impl ToString>) {
+        if let Some(value) = value {
+            self.0.extend([flag.to_owned(), value.to_string()]);
+        }
+    }
+}
+
+fn result_path(job: &BenchJob<'_>) -> (String, String) {
+    let name = format!("{}-{}.json", job.kind.as_str(), job.repeat);
+    (format!("{}/{name}", job.workdir.trim_end_matches('/')), name)
+}
+
+/// `trtllm-bench`, which loads the model itself.
+fn own_copy(job: &BenchJob<'_>) -> BenchPlan {
+    let load = job.workload;
+    let (result_path, _) = result_path(job);
+    let requests_path = format!("{}/requests.jsonl", job.workdir.trim_end_matches('/'));
+    let latency = job.kind == BenchKind::Latency;
+    let requests = match latency {
+        true => load.num_iters.unwrap_or(NUM_ITERS),
+        false => load.num_prompts.unwrap_or(NUM_PROMPTS),
+    };
+    let warmups = load.num_iters_warmup.unwrap_or(NUM_WARMUPS);
+    let mut words = Words(["python3", "-c", WITH_REQUESTS, &requests_path].map(str::to_owned).to_vec());
+    let numbers = [
+        // The warm-up takes its requests from the same file.
+        u64::from(requests.max(warmups)),
+        load.input_len.into(),
+        load.output_len.into(),
+        load.seed.unwrap_or(0),
+    ];
+    words.0.extend(numbers.iter().map(u64::to_string));
+    words.0.push("trtllm-bench".to_owned());
+    words.put("--model", Some(job.model));
+    if job.model.starts_with('/') {
+        words.put("--model_path", Some(job.model));
+    }
+    words.0.push(job.kind.as_str().to_owned());
+    words.put("--dataset", Some(requests_path));
+    words.put("--backend", Some("pytorch"));
+    words.put("--num_requests", Some(requests));
+    words.put("--warmup", Some(warmups));
+    let concurrency = if latency { load.batch_size } else { load.max_concurrency };
+    words.put("--concurrency", concurrency);
+    if !latency {
+        words.0.push("--streaming".to_owned());
+    }
+    let settings = job.settings;
+    words.put("--tp", settings.tensor_parallel_size);
+    words.put("--kv_cache_free_gpu_mem_fraction", settings.gpu_memory_utilization);
+    words.put("--max_seq_len", settings.max_model_len);
+    words.put("--report_json", Some(&result_path));
+    words.0.extend(job.extra_engine_args.iter().cloned());
+    let mut notes = vec![
+        "trtllm-bench loads a copy of the model of its own: beside a running server both must fit".to_owned(),
+    ];
+    ignored(
+        job,
+        &[
+            ("dtype", settings.dtype.is_some()),
+            ("quantization", settings.quantization.is_some()),
+            ("KV cache type", settings.kv_cache_dtype.is_some()),
+            ("eager mode", settings.enforce_eager),
+            ("request rate", load.request_rate.is_some()),
+            ("batch size", !latency && load.batch_size.is_some()),
+            ("number of prompts", latency && load.num_prompts.is_some()),
+            ("concurrency", latency && load.max_concurrency.is_some()),
+        ],
+        &mut notes,
+    );
+    BenchPlan {
+        argv: words.0,
+        env: Vec::new(),
+        result_path,
+        notes,
+        files: Vec::new(),
+    }
+}
+
+/// The client against the running server, a descendant of vLLM's.
+fn serve(job: &BenchJob<'_>) -> BenchPlan {
+    let load = job.workload;
+    let (result_path, name) = result_path(job);
+    let module = "tensorrt_llm.serve.scripts.benchmark_serving";
+    let mut words = Words(["python3", "-m", module].map(str::to_owned).to_vec());
+    words.put("--backend", Some("openai"));
+    words.put("--base-url", Some(format!("http://127.0.0.1:{}", job.port)));
+    words.put("--endpoint", Some("/v1/completions"));
+    // Requests ask by the server's name for it; the tokenizer lies where the model does.
+    words.put("--model", Some(job.served_model_name.unwrap_or(job.model)));
+    words.put("--tokenizer", Some(job.model));
+    words.put("--dataset-name", Some("random"));
+    // Without this it downloads texts to cut the prompts from.
+    words.0.push("--random-ids".to_owned());
+    words.put("--random-input-len", Some(load.input_len));
+    words.put("--random-output-len", Some(load.output_len));
+    words.put("--num-prompts", Some(load.num_prompts.unwrap_or(NUM_PROMPTS)));
+    words.put("--max-concurrency", load.max_concurrency);
+    words.put("--request-rate", load.request_rate);
+    words.put("--seed", load.seed);
+    words.0.push("--ignore-eos".to_owned());
+    words.put("--percentile-metrics", Some("ttft,tpot,itl,e2el"));
+    words.put("--metric-percentiles", Some("50,90,95,99"));
+    if job.extra_engine_args.iter().any(|a| a == "--trust-remote-code" || a == "--trust_remote_code") {
+        words.0.push("--trust-remote-code".to_owned());
+    }
+    words.0.push("--save-result".to_owned());
+    words.put("--result-dir", Some(job.workdir.trim_end_matches('/')));
+    words.put("--result-filename", Some(name));
+    let mut notes = Vec::new();
+    ignored(
+        job,
+        &[
+            ("warm-up", load.num_iters_warmup.is_some_and(|n| n > 0)),
+            ("batch size", load.batch_size.is_some()),
+            ("number of iterations", load.num_iters.is_some()),
+        ],
+        &mut notes,
+    );
+    BenchPlan {
+        argv: words.0,
+        env: Vec::new(),
+        result_path,
+        notes,
+        files: Vec::new(),
+    }
+}
+
+fn ignored(job: &BenchJob<'_>, asked: &[(&str, bool)], notes: &mut Vec<String>) {
+    for (what, _) in asked.iter().filter(|(_, asked)| *asked) {
+        notes.push(format!(
+            "the {} bench of TensorRT-LLM has no {what}; it was ignored",
+            job.kind.as_str()
+        ));
+    }
+}
+
+/// The part that the line begins, or the step it reports.
+pub fn progress(kind: BenchKind, line: &str) -> Option<BenchProgress> {
+    if kind == BenchKind::Serve {
+        return read_bench_progress(kind, line);
+    }
+    for (sign, part) in [
+        ("Warmup done", BenchProgress::Measuring),
+        ("Setting up for warmup", BenchProgress::Warmup),
+        ("Running warmup", BenchProgress::Warmup),
+        // Where no warm-up was asked for.
+        ("Ready to start benchmark", BenchProgress::Measuring),
+    ] {
+        if line.contains(sign) {
+            return Some(part);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::capture::{RequestedSettings, Workload};
+
+    fn planned(kind: BenchKind, load: Workload) -> BenchPlan {
+        plan(&BenchJob {
+            kind,
+            model: "/models/m",
+            served_model_name: Some("m"),
+            port: 8000,
+            workload: &load,
+            settings: &RequestedSettings::default(),
+            extra_engine_args: &[],
+            workdir: "/tmp/p",
+            repeat: 2,
+        })
+        .unwrap()
+    }
+
+    fn load() -> Workload {
+        Workload {
+            input_len: 128,
+            output_len: 16,
+            batch_size: None,
+            num_iters: None,
+            num_iters_warmup: Some(1),
+            num_prompts: Some(20),
+            max_concurrency: Some(4),
+            request_rate: None,
+            seed: Some(7),
+            ..Workload::default()
+        }
+    }
+
+    #[test]
+    fn a_copy_of_its_own_is_told() {
+        let plan = planned(BenchKind::Throughput, load());
+        assert_eq!(
+            plan.argv[3..].join(" "),
+            "/tmp/p/requests.jsonl 20 128 16 7 trtllm-bench --model /models/m --model_path /models/m throughput \
+             --dataset /tmp/p/requests.jsonl --backend pytorch --num_requests 20 --warmup 1 --concurrency 4 --streaming \
+             --report_json /tmp/p/throughput-2.json"
+        );
+        assert!(plan.notes[0].contains("of its own"), "{:?}", plan.notes);
+        let latency = planned(BenchKind::Latency, load());
+        assert!(latency.argv.join(" ").contains(" latency --dataset "));
+        assert!(!latency.argv.contains(&"--streaming".to_owned()));
+    }
+
+    #[test]
+    fn the_client_asks_the_running_server() {
+        let plan = planned(BenchKind::Serve, load());
+        assert_eq!(
+            plan.argv.join(" "),
+            "python3 -m tensorrt_llm.serve.scripts.benchmark_serving --backend openai --base-url http://127.0.0.1:8000 \
+             --endpoint /v1/completions --model m --tokenizer /models/m --dataset-name random --random-ids --random-input-len 128 \
+             --random-output-len 16 --num-prompts 20 --max-concurrency 4 --seed 7 --ignore-eos --percentile-metrics ttft,tpot,itl,e2el \
+             --metric-percentiles 50,90,95,99 --save-result --result-dir /tmp/p --result-filename serve-2.json"
+        );
+        assert_eq!(plan.result_path, "/tmp/p/serve-2.json");
+        assert_eq!(plan.notes, ["the serve bench of TensorRT-LLM has no warm-up; it was ignored"]);
+    }
+
+    #[test]
+    fn requests_are_written_as_the_bench_reads_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("r.jsonl");
+        let python = std::process::Command::new("python3")
+            .args(["-c", WITH_REQUESTS])
+            .arg(&file)
+            .args(["3", "5", "9", "1", "echo", "then"])
+            .output();
+        let Ok(output) = python else {
+            return; // No Python on this machine; every image of the engine has one.
+        };
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "then\n", "{output:?}");
+        let text = std::fs::read_to_string(&file).unwrap();
+        let rows: Vec<serde_json::Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+        assert_eq!(rows.len(), 3);
+        assert_eq!(rows[2]["task_id"], 2);
+        assert_eq!(rows[0]["input_ids"].as_array().unwrap().len(), 5);
+        assert_eq!(rows[0]["output_tokens"], 9);
+    }
+
+    #[test]
+    fn parts_of_a_run() {
+        let read = |line| progress(BenchKind::Throughput, line);
+        assert_eq!(read("[TRT-LLM] [I] Setting up for warmup..."), Some(BenchProgress::Warmup));
+        assert_eq!(read("[TRT-LLM] [I] Warmup done."), Some(BenchProgress::Measuring));
+        assert_eq!(read("x"), None);
+        let bar = " 50%|█████     | 10/20 [00:01<00:01]";
+        assert_eq!(progress(BenchKind::Serve, bar), Some(BenchProgress::Step { done: 10, of: 20 }));
+    }
+}

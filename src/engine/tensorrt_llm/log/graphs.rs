@@ -1,0 +1,211 @@
+//! CUDA graphs: which were captured, by batch size, draft length, label and sequence length. Their
+//! bytes are printed nowhere.
+
+use super::whole;
+use crate::engine::facts::{Fact, FactValue, Severity};
+use crate::engine::log::Line;
+use crate::engine::log::figures::after;
+use crate::engine::log::said::{said, said_any};
+use crate::engine::log::sheet::Sheet;
+use std::collections::BTreeSet;
+
+/// Series and graphs of one series kept.
+const MOST: usize = 4096;
+
+/// The shapes of the message since 0.18.
+const CAPTURED: &[&str] = &[
+    "Run generation-only CUDA graph warmup",
+    "Run generation only CUDA graph warmup",
+];
+
+/// One graph.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Graph {
+    batch_size: u64,
+    draft_len: Option<u64>,
+    label: String,
+    max_seq_len: Option<u64>,
+}
+
+/// What one engine captured in one go.
+#[derive(Default)]
+struct Series {
+    rank: Option<u64>,
+    configured: Option<u64>,
+    graphs: BTreeSet<Graph>,
+    first: Option<(String, Option<i64>)>,
+    last: Option<Graph>,
+    quotes: Vec<String>,
+}
+
+/// The series of a start.
+#[derive(Default)]
+pub struct Graphs {
+    series: Vec<Series>,
+    /// Whether series of the profile's executor are told from the final one's.
+    estimated: bool,
+    /// Whether speculation can be switched off at run time, with the line that says so.
+    max_concurrency: Option<String>,
+    piecewise: BTreeSet<u64>,
+}
+
+impl Graphs {
+    /// The profile is over: the executor that captured graphs for it is gone.
+    pub fn estimated(&mut self) {
+        self.series.clear();
+        self.piecewise.clear();
+        self.estimated = true;
+    }
+
+    /// Memory lacked. The message comes before the capture: of the last graph it is not known.
+    pub fn interrupted(&mut self) {
+        if let Some(series) = self.series.last_mut()
+            && let Some(last) = series.last.take()
+        {
+            series.graphs.remove(&last);
+        }
+    }
+
+    /// Reads one line.
+    pub fn read(&mut self, line: &Line<'_>, rank: Option<u64>, sheet: &mut Sheet) {
+        let text = line.text;
+        let creating = "Creating CUDA graph instances for ";
+        if let Some(n) = said(text, creating).and_then(whole) {
+            sheet.count("cuda_graph_batch_sizes_configured", n, line, creating);
+            if self.series.len() >= MOST {
+                self.series.remove(0);
+            }
+            self.series.push(Series {
+                rank,
+                configured: Some(n),
+                ..Series::default()
+            });
+        }
+        if let Some((needle, rest)) = said_any(text, CAPTURED) {
+            self.captured(rest, needle, rank, line);
+        }
+        let piecewise = "Run piecewise CUDA graph warmup for ";
+        if let Some(rest) = said(text, piecewise)
+            && let Some(n) = after(rest, "num tokens=").or(after(rest, "batch size=")).and_then(whole)
+            && self.piecewise.len() < MOST
+            && self.piecewise.insert(n)
+        {
+            sheet.count("cuda_graphs_piecewise", self.piecewise.len() as u64, line, piecewise);
+        }
+        if said(text, "Skipping CUDA graph warmup").is_some() {
+            let before = sheet.number("cuda_graphs_skipped").unwrap_or(0.0);
+            sheet.count("cuda_graphs_skipped", before as u64 + 1, line, "Skipping CUDA graph");
+            sheet.finding(
+                "cuda_graphs_skipped",
+                Severity::Warning,
+                "some CUDA graphs were not captured; such batches run without",
+                line,
+                "Skipping CUDA graph",
+            );
+        }
+        let dynamic = "Dynamic draft length enabled for one-model path. Capturing ";
+        if let Some(n) = said(text, dynamic).and_then(whole) {
+            sheet.count("cuda_graphs_planned", n, line, dynamic);
+        }
+        if let Some(limit) = ["max_concurrency=", "max_concurrency': ", "max_concurrency: "]
+            .iter()
+            .find_map(|name| after(text, name))
+            && whole(limit).is_some()
+        {
+            self.max_concurrency = Some(line.quote("max_concurrency"));
+        }
+    }
+
+    fn captured(&mut self, rest: &str, needle: &str, rank: Option<u64>, line: &Line<'_>) {
+        let Some(batch_size) = after(rest, "batch size=").and_then(whole) else {
+            return;
+        };
+        let label = rest
+            .trim_start()
+            .strip_prefix('(')
+            .and_then(|r| Some(r.split_once(')')?.0))
+            .unwrap_or_default();
+        let graph = Graph {
+            batch_size,
+            draft_len: after(rest, "draft_len=").and_then(whole),
+            label: label.chars().take(64).collect(),
+            max_seq_len: after(rest, "max_seq_len=").and_then(whole),
+        };
+        if self.series.is_empty() {
+            self.series.push(Series {
+                rank,
+                ..Series::default()
+            });
+        }
+        // The series of this rank, else of whoever prints without a rank.
+        let own = self.series.iter().rposition(|s| s.rank == rank);
+        let last = self.series.len() - 1;
+        let series = &mut self.series[own.unwrap_or(last)];
+        if series.graphs.len() < MOST && series.graphs.insert(graph.clone()) {
+            if series.quotes.len() < 64 {
+                series.quotes.push(line.quote(needle));
+            }
+            series.first.get_or_insert((line.quote(needle), line.at));
+            series.last = Some(graph);
+        }
+    }
+
+    /// Series that stand: of the lowest rank, the final executor's, each once.
+    fn standing(&self) -> Vec<&Series> {
+        let filled = || self.series.iter().filter(|s| !s.graphs.is_empty());
+        let Some(rank) = filled().map(|s| s.rank).min() else {
+            return Vec::new();
+        };
+        let mut standing: Vec<&Series> = Vec::new();
+        for series in filled().filter(|s| s.rank == rank) {
+            if !standing.iter().any(|s| s.graphs == series.graphs) {
+                standing.push(series);
+            }
+        }
+        // Without the profile's end the series cannot be told apart: the last one counts.
+        if !self.estimated {
+            standing.drain(..standing.len().saturating_sub(1));
+        }
+        standing
+    }
+
+    /// Writes the facts.
+    pub fn conclude(&self, sheet: &mut Sheet) {
+        let standing = self.standing();
+        for (series, key) in standing.iter().zip(["cuda_graphs", "draft_cuda_graphs"]) {
+            put(key, FactValue::Int(series.graphs.len() as i64), series, sheet);
+        }
+        let Some(target) = standing.first() else {
+            return;
+        };
+        let distinct = |values: BTreeSet<u64>| FactValue::List(values.into_iter().map(|v| v as f64).collect());
+        let sizes: BTreeSet<u64> = target.graphs.iter().map(|g| g.batch_size).collect();
+        let drafts: BTreeSet<u64> = target.graphs.iter().filter_map(|g| g.draft_len).collect();
+        // Batch sizes beyond the largest batch are configured and not captured.
+        let whole_series = target.configured.is_some_and(|n| sizes.len() as u64 >= n) || sheet.ready();
+        put("cuda_graph_batch_sizes", distinct(sizes), target, sheet);
+        if drafts.is_empty() {
+            return;
+        }
+        if let Some(quote) = self.max_concurrency.as_ref().filter(|_| whole_series && !drafts.contains(&0)) {
+            let line = Line {
+                text: quote,
+                at: None,
+            };
+            sheet.finding(
+                "no_graphs_without_speculation",
+                Severity::Warning,
+                "speculation is switched off above max_concurrency, and no CUDA graph of draft length 0 was captured: such batches run without graphs (a fault of releases of late 2025)",
+                &line,
+                "max_concurrency",
+            );
+        }
+        put("cuda_graph_draft_lens", distinct(drafts), target, sheet);
+    }
+}
+
+fn put(key: &str, value: FactValue, series: &Series, sheet: &mut Sheet) {
+    let at_ns = series.first.as_ref().and_then(|(_, at)| *at);
+    let quote = series.quotes.clone();
+    sheet.conclude(key, Fact { value, quote, at_ns });
+}

@@ -1,0 +1,255 @@
+//! Memory beside the pool: the engine's parts, the PyTorch backend's profile, the whole device.
+
+use crate::engine::facts::{Fact, FactValue, Severity};
+use crate::engine::log::Line;
+use crate::engine::log::figures::{after, gib, gib_after, number, number_after};
+use crate::engine::log::said::said;
+use crate::engine::log::sheet::Sheet;
+
+const BYTES_PER_GIB: f64 = 1_073_741_824.0;
+
+/// Figures of one kind kept.
+const MOST: usize = 1024;
+
+/// A figure that each rank prints, without its number.
+#[derive(Default)]
+struct Printed(Vec<(f64, String, Option<i64>)>);
+
+impl Printed {
+    fn add(&mut self, value: f64, line: &Line<'_>, needle: &str) {
+        if self.0.len() >= MOST {
+            self.0.remove(0);
+        }
+        self.0.push((value, line.quote(needle), line.at));
+    }
+
+    /// One figure as itself, of several at most the last `most` as a list.
+    fn write(&self, key: &str, most: usize, sheet: &mut Sheet) {
+        let last = &self.0[self.0.len().saturating_sub(most)..];
+        let value = match last {
+            [] => return,
+            [(one, _, _)] => FactValue::Float(*one),
+            all => FactValue::List(all.iter().map(|(v, _, _)| *v).collect()),
+        };
+        let mut quote: Vec<String> = last.iter().map(|(_, q, _)| q.clone()).collect();
+        quote.dedup();
+        quote.truncate(64);
+        let at_ns = last.first().and_then(|(_, _, at)| *at);
+        sheet.conclude(key, Fact { value, quote, at_ns });
+    }
+}
+
+/// What ranks print one by one.
+#[derive(Default)]
+pub struct Memory {
+    engine: Printed,
+    context: Printed,
+    buffers: Printed,
+    decoder: Printed,
+    /// What TensorRT holds after it read an engine, and after it made a context of it.
+    deserialised: Printed,
+    contexts: Printed,
+}
+
+impl Memory {
+    /// Reads one line.
+    pub fn read(&mut self, line: &Line<'_>, sheet: &mut Sheet) {
+        self.engine(line, sheet);
+        profile(line, sheet);
+        pool_size(line, sheet);
+        checkpoint(line, sheet);
+    }
+
+    /// Writes the facts that are one for each rank.
+    pub fn conclude(&self, ranks: u64, sheet: &mut Sheet) {
+        for (printed, key) in [
+            (&self.engine, "engine_size_gib"),
+            (&self.context, "execution_context_gib"),
+            (&self.buffers, "runtime_buffers_gib"),
+            (&self.decoder, "decoder_gib"),
+        ] {
+            printed.write(key, MOST, sheet);
+        }
+        // Totals of a process: the last one of each rank.
+        let last = match self.contexts.0.is_empty() {
+            true => &self.deserialised,
+            false => &self.contexts,
+        };
+        last.write("tensorrt_managed_gib", ranks.clamp(1, MOST as u64) as usize, sheet);
+    }
+
+    fn engine(&mut self, line: &Line<'_>, sheet: &mut Sheet) {
+        let text = line.text;
+        if let Some((size, _)) = said(text, "Loaded engine size: ").and_then(gib) {
+            self.engine.add(size, line, "Loaded engine size");
+        }
+        for (needle, printed) in [
+            (" for execution context memory", &mut self.context),
+            (" GPU memory for runtime buffers", &mut self.buffers),
+            (" GPU memory for decoder", &mut self.decoder),
+        ] {
+            if let Some((size, rest)) = said(text, "Allocated ").and_then(amount)
+                && rest.starts_with(needle)
+            {
+                printed.add(size, line, needle);
+            }
+        }
+        if let Some(rest) = said(text, "[MemUsageChange] TensorRT-managed allocation in ")
+            && let Some(size) = now_on_gpu(rest)
+        {
+            let printed = match rest.starts_with("engine deserialization") {
+                true => &mut self.deserialised,
+                false => &mut self.contexts,
+            };
+            printed.add(size, line, "now: ");
+        }
+        // Of the whole device, with whatever else is on it.
+        if let Some(size) = said(text, "[MemUsageChange] Init ").and_then(now_on_gpu) {
+            sheet.figure("device_used_gib", size, line, "now: ");
+        }
+        for (needle, key) in [
+            ("Total Activation Memory: ", "build_activation_gib"),
+            ("Total Weights Memory: ", "build_weights_gib"),
+            ("Total Scratch Memory: ", "build_scratch_gib"),
+        ] {
+            if let Some((n, _)) = said(text, needle).and_then(number).filter(|(n, _)| n.whole && n.value >= 0.0) {
+                sheet.figure(key, n.value / BYTES_PER_GIB, line, needle);
+            }
+        }
+    }
+}
+
+/// An amount in any of the units of `MemoryCounters`, which count in 1024: GiB.
+fn amount(text: &str) -> Option<(f64, &str)> {
+    if let Some(read) = gib(text) {
+        return Some(read);
+    }
+    let (n, rest) = number(text)?;
+    let rest = rest.trim_start();
+    let (scale, rest) = match (rest.strip_prefix("KB"), rest.strip_prefix("B ")) {
+        (Some(_), _) => (1024.0 * 1024.0, &rest[2..]),
+        (_, Some(_)) => (BYTES_PER_GIB, &rest[1..]),
+        _ => return None,
+    };
+    Some((n.value / scale, rest))
+}
+
+/// `…, now: CPU 0, GPU 774 (MiB)`.
+fn now_on_gpu(text: &str) -> Option<f64> {
+    let rest = after(after(text, "now: ")?, "GPU ")?;
+    let (n, rest) = number(rest)?;
+    rest.trim_start().starts_with("(MiB)").then_some(n.value / 1024.0)
+}
+
+/// The PyTorch backend's profile run.
+fn profile(line: &Line<'_>, sheet: &mut Sheet) {
+    let text = line.text;
+    for (needle, key) in [
+        (
+            "Memory used after loading model weights (inside torch) in memory usage profiling: ",
+            "weights_gib",
+        ),
+        (
+            "Memory used after loading model weights (outside torch) in memory usage profiling: ",
+            "weights_outside_torch_gib",
+        ),
+        (
+            "Memory dynamically allocated during inference (inside torch) in memory usage profiling: ",
+            "activation_peak_gib",
+        ),
+        (
+            "Memory used outside torch (e.g., NCCL and CUDA graphs) in memory usage profiling: ",
+            "non_torch_gib",
+        ),
+        ("Estimated max memory in KV cache : ", "kv_estimated_gib"),
+        ("Estimated max memory in KV cache: ", "kv_estimated_gib"),
+    ] {
+        if let Some((size, _)) = said(text, needle).and_then(gib) {
+            sheet.figure(key, size, line, needle);
+        }
+    }
+    if let Some(size) = gib_after(text, "temporary kv cache memory during profiling ").or(gib_after(text, "tmp kv_mem "))
+        && said(text, "Peak memory during memory usage profiling").is_some()
+    {
+        sheet.figure("temporary_kv_gib", size, line, "kv");
+        if size > 0.0 {
+            sheet.finding(
+                "profile_holds_temporary_kv",
+                Severity::Info,
+                "non_torch_gib was measured with the temporary KV pool of the profile (temporary_kv_gib) in place",
+                line,
+                "Peak memory",
+            );
+        }
+    }
+}
+
+/// How the pool's size was found.
+fn pool_size(line: &Line<'_>, sheet: &mut Sheet) {
+    let text = line.text;
+    if let Some(rest) = said(text, "Memory usage when calculating max tokens in paged kv cache: ") {
+        for (needle, key) in [("total: ", "device_total_gib"), ("available: ", "kv_available_gib")] {
+            if let Some(size) = gib_after(rest, needle) {
+                sheet.figure(key, size, line, needle);
+            }
+        }
+    }
+    if let Some(rest) = said(text, "Peak memory during memory usage profiling (torch + non-torch): ") {
+        if let Some((size, _)) = gib(rest) {
+            sheet.figure("profiled_peak_gib", size, line, "Peak memory");
+        }
+        for (needle, key) in [
+            ("when calculating max tokens: ", "kv_available_gib"),
+            ("device total memory ", "device_total_gib"),
+        ] {
+            if let Some(size) = gib_after(rest, needle) {
+                sheet.figure(key, size, line, needle);
+            }
+        }
+        if let Some(n) = number_after(rest, "fraction is set ") {
+            sheet.figure("free_gpu_memory_fraction", n.value, line, "fraction is set ");
+        }
+        let bytes = number_after(rest, "kv size per token is ").or(number_after(rest, "kv size is "));
+        if let Some(n) = bytes.filter(|n| n.value >= 0.0) {
+            sheet.count("kv_bytes_per_token", n.value as u64, line, "kv size");
+        }
+    }
+    if let Some(rest) = said(text, "Both free_gpu_memory_fraction and max_tokens are set (to ") {
+        if let Some((n, _)) = number(rest) {
+            sheet.figure("free_gpu_memory_fraction", n.value, line, "Both free");
+        }
+        if let Some(n) = number_after(rest, " and ").filter(|n| n.whole && n.value >= 0.0) {
+            sheet.count("max_tokens_requested", n.value as u64, line, "Both free");
+        }
+        // GiB without a unit.
+        for (needle, key) in [("free memory ", "device_free_gib"), ("total memory ", "device_total_gib")] {
+            if let Some(n) = number_after(rest, needle) {
+                sheet.figure(key, n.value, line, needle);
+            }
+        }
+    }
+    if let Some((n, rest)) = said(text, "Setting PyTorch memory fraction to ").and_then(number) {
+        sheet.figure("torch_memory_fraction", n.value, line, "Setting PyTorch");
+        if let Some(size) = gib_after(rest, "(") {
+            sheet.figure("torch_memory_limit_gib", size, line, "Setting PyTorch");
+        }
+    }
+}
+
+/// `Use 63.32 GB for model weights.` and `Rank 0 uses 8.46 GB for model weights.`: the checkpoint,
+/// before it is loaded. Whether these GB count in 1000 or 1024 is not known.
+fn checkpoint(line: &Line<'_>, sheet: &mut Sheet) {
+    let text = line.text;
+    if !text.contains(" GB for model weights") {
+        return;
+    }
+    if let Some((n, _)) = said(text, "Use ").and_then(number) {
+        sheet.figure("weights_hint_gb", n.value, line, "Use ");
+    } else if let Some((rank, rest)) = said(text, "Rank ").and_then(number)
+        && let Some(n) = number_after(rest, " uses ")
+        && rank.whole
+    {
+        let label = format!("rank{}", rank.value as u64);
+        sheet.entry("weights_hint_gb", &label, FactValue::Float(n.value), line);
+    }
+}

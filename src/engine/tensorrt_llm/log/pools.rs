@@ -1,0 +1,351 @@
+//! The KV pools. A manager announces its windows' blocks, the size of a block, and at last what it
+//! took. The PyTorch backend makes a small pool to profile with and then the final one; a draft
+//! model has a manager of its own; every rank prints the same without its number.
+
+use super::whole;
+use crate::engine::facts::{EngineStep, Fact, FactValue};
+use crate::engine::log::Line;
+use crate::engine::log::figures::{after, gib, number};
+use crate::engine::log::said::said;
+use crate::engine::log::sheet::Sheet;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Pools and announcements kept.
+const MOST: usize = 1024;
+
+/// The blocks of one window.
+struct Announced {
+    rank: Option<u64>,
+    window: Option<u64>,
+    /// Whether windows behind this one may follow: it is shorter than the longest sequence.
+    short: bool,
+    blocks: u64,
+    quote: String,
+}
+
+/// What a manager took.
+struct Pool {
+    rank: Option<u64>,
+    draft: bool,
+    gib: Option<f64>,
+    tokens: Option<u64>,
+    blocks: Option<(u64, String)>,
+    quote: Vec<String>,
+    at: Option<i64>,
+}
+
+/// The pools of a start.
+#[derive(Default)]
+pub struct Pools {
+    announced: Vec<Announced>,
+    block_size: Option<u64>,
+    /// Pools since the profile, or all where there is none.
+    current: Vec<Pool>,
+    /// Pools that were made to profile with.
+    estimation: Vec<Pool>,
+    estimating: bool,
+    finished: bool,
+    /// Whether what comes next is the draft model's.
+    draft: bool,
+}
+
+impl Pools {
+    /// The profile is over: what was taken until now was for it.
+    pub fn estimated(&mut self) {
+        self.estimation.append(&mut self.current);
+        self.estimation.truncate(MOST);
+        self.announced.clear();
+        (self.estimating, self.finished, self.draft) = (false, true, false);
+    }
+
+    /// Reads one line.
+    pub fn read(&mut self, line: &Line<'_>, rank: Option<u64>, sheet: &mut Sheet) {
+        self.announcement(line, rank, sheet);
+        self.taken(line, rank, sheet);
+        let text = line.text;
+        if said(text, "Draft KV cache").is_some() {
+            self.draft = true;
+        }
+        let sized = "Primary/secondary blocks for window sizes set to ";
+        if let Some(rest) = said(text, sized)
+            && rest.contains("for estimation dry run")
+        {
+            self.estimating = true;
+            self.estimation.append(&mut self.current);
+            if self.draft
+                && let Some(blocks) = primary_blocks(rest)
+            {
+                sheet.count("draft_kv_blocks_estimation", blocks, line, sized);
+            }
+        }
+    }
+
+    fn announcement(&mut self, line: &Line<'_>, rank: Option<u64>, sheet: &mut Sheet) {
+        let text = line.text;
+        let announce = |blocks: u64, window: Option<u64>, longest: Option<u64>| Announced {
+            rank,
+            window,
+            short: window.zip(longest).is_some_and(|(w, l)| w < l),
+            blocks,
+            quote: line.quote("locks"),
+        };
+        // Announcements that nothing was made of give way to new ones.
+        if self.announced.len() >= MOST {
+            self.announced.clear();
+        }
+        if let Some(rest) = said(text, "Max KV cache blocks per sequence: ") {
+            let part = |name: &str| after(rest, name).and_then(whole);
+            if let Some(blocks) = part("primary blocks=") {
+                let window = part("[window size=");
+                self.announced.push(announce(blocks, window, part("max sequence length=")));
+            }
+            if let Some(blocks) = part("secondary blocks=") {
+                sheet.count("num_cpu_blocks", blocks, line, "secondary blocks=");
+            }
+            if let Some(size) = part("tokens per block=") {
+                self.size(size, line, "tokens per block=", sheet);
+            }
+        }
+        if let Some(blocks) = said(text, "Number of blocks in KV cache primary pool: ").and_then(whole) {
+            self.announced.push(announce(blocks, None, None));
+        }
+        let secondary = "Number of blocks in KV cache secondary pool: ";
+        if let Some(blocks) = said(text, secondary).and_then(whole) {
+            sheet.count("num_cpu_blocks", blocks, line, secondary);
+        }
+        let each = "Number of tokens per block: ";
+        if let Some(size) = said(text, each).and_then(whole) {
+            self.size(size, line, each, sheet);
+        }
+    }
+
+    fn size(&mut self, size: u64, line: &Line<'_>, needle: &str, sheet: &mut Sheet) {
+        self.block_size = Some(size);
+        sheet.count("block_size", size, line, needle);
+    }
+
+    fn taken(&mut self, line: &Line<'_>, rank: Option<u64>, sheet: &mut Sheet) {
+        let text = line.text;
+        let paged = " for max tokens in paged KV cache (";
+        if let Some(rest) = said(text, "[MemUsageChange] Allocated ")
+            && let Some((size, behind)) = gib(rest)
+            && let Some(tokens) = behind.strip_prefix(paged)
+        {
+            let tokens = whole(tokens).filter(|_| tokens.contains(')'));
+            let blocks = self.blocks_of(tokens, rank);
+            self.add(rank, Some(size), tokens, blocks, line, paged);
+            // What is left of the device goes to the pool, last of all.
+            if sheet.passed(EngineStep::Profiled) {
+                sheet.step(EngineStep::KvCacheAllocated, line, paged);
+                sheet.enough_memory(line, paged);
+            }
+        }
+        // Until 0.9 bytes and tokens stand on lines of their own.
+        if let Some(rest) = said(text, "Allocate ")
+            && rest.contains(" bytes for k/v cache")
+            && let Some((bytes, _)) = number(rest).filter(|(n, _)| n.whole && n.value >= 0.0)
+        {
+            let size = bytes.value / 1_073_741_824.0;
+            self.add(rank, Some(size), None, None, line, "Allocate ");
+        }
+        if let Some(rest) = said(text, "Using ")
+            && (rest.contains(" tokens in paged KV cache") || rest.contains(" total tokens in paged KV cache"))
+            && let Some(tokens) = whole(rest)
+        {
+            let open = self.current.iter_mut().find(|p| p.tokens.is_none());
+            match open {
+                Some(pool) => {
+                    pool.tokens = Some(tokens);
+                    pool.quote.push(line.quote("Using "));
+                }
+                None => self.add(rank, None, Some(tokens), None, line, "Using "),
+            }
+            sheet.step(EngineStep::KvCacheAllocated, line, "Using ");
+            sheet.enough_memory(line, "Using ");
+        }
+    }
+
+    fn add(
+        &mut self,
+        rank: Option<u64>,
+        gib: Option<f64>,
+        tokens: Option<u64>,
+        blocks: Option<(u64, String)>,
+        line: &Line<'_>,
+        needle: &str,
+    ) {
+        let pool = Pool {
+            rank,
+            draft: self.draft,
+            gib,
+            tokens,
+            blocks,
+            quote: vec![line.quote(needle)],
+            at: line.at,
+        };
+        let pools = match self.estimating {
+            true => &mut self.estimation,
+            false => &mut self.current,
+        };
+        if pools.len() >= MOST {
+            pools.remove(0);
+        }
+        pools.push(pool);
+    }
+
+    /// The blocks that make `tokens`: of all windows announced, of one of each, or of one. They
+    /// are announced no more.
+    fn blocks_of(&mut self, tokens: Option<u64>, rank: Option<u64>) -> Option<(u64, String)> {
+        let (tokens, size) = (tokens?, self.block_size?);
+        let mut all: Vec<usize> = (0..self.announced.len())
+            .filter(|i| self.announced[*i].rank == rank)
+            .collect();
+        // Ranks print through each other: one announcement of each window is a manager's.
+        let mut windows = BTreeSet::new();
+        let distinct: Vec<usize> = all
+            .iter()
+            .copied()
+            .filter(|i| windows.insert(self.announced[*i].window))
+            .collect();
+        let makes = |of: &[usize]| {
+            let blocks = of.iter().map(|i| self.announced[*i].blocks).fold(0, u64::saturating_add);
+            (blocks.checked_mul(size) == Some(tokens)).then_some(blocks)
+        };
+        let fitting = makes(&all)
+            .map(|blocks| (blocks, std::mem::take(&mut all)))
+            .or_else(|| Some((makes(&distinct)?, distinct)))
+            .or_else(|| all.iter().find_map(|i| Some((makes(&[*i])?, vec![*i]))));
+        let (blocks, used) = fitting?;
+        let quote = used.first().map(|i| self.announced[*i].quote.clone());
+        let mut at = 0;
+        self.announced.retain(|_| {
+            at += 1;
+            !used.contains(&(at - 1))
+        });
+        Some((blocks, quote.unwrap_or_default()))
+    }
+
+    /// Writes the facts.
+    pub fn conclude(&self, ranks: u64, sheet: &mut Sheet) {
+        let (target, draft) = self.chosen(ranks);
+        write(&target, ["kv_cache_gib", "kv_cache_tokens", "num_gpu_blocks"], sheet);
+        if let Some(draft) = draft {
+            let keys = ["draft_kv_cache_gib", "draft_kv_cache_tokens", "draft_num_gpu_blocks"];
+            write(&[draft], keys, sheet);
+        }
+        if target.is_empty() && !self.estimating {
+            self.announced_blocks(sheet);
+        }
+        if let Some(pool) = self.estimation.iter().rev().find(|p| !p.draft) {
+            let entries = [
+                ("kv_cache_gib", pool.gib.map(FactValue::Float)),
+                ("kv_cache_tokens", pool.tokens.and_then(int)),
+                ("num_gpu_blocks", pool.blocks.as_ref().and_then(|(b, _)| int(*b))),
+            ];
+            let record: BTreeMap<String, FactValue> = entries
+                .into_iter()
+                .filter_map(|(key, value)| Some((key.to_owned(), value?)))
+                .collect();
+            let fact = Fact {
+                value: FactValue::Record(record),
+                quote: pool.quote.clone(),
+                at_ns: pool.at,
+            };
+            sheet.conclude("estimation_pool", fact);
+        }
+    }
+
+    /// The pools that stay, one for each rank that printed one, and the draft model's.
+    fn chosen(&self, ranks: u64) -> (Vec<&Pool>, Option<&Pool>) {
+        let (drafts, mut pools): (Vec<&Pool>, Vec<&Pool>) = self.current.iter().partition(|p| p.draft);
+        let mut draft = drafts.last().copied();
+        if pools.iter().all(|p| p.rank.is_some()) {
+            let last: BTreeMap<Option<u64>, &Pool> = pools.iter().map(|p| (p.rank, *p)).collect();
+            return (last.into_values().collect(), draft);
+        }
+        if ranks > 1 {
+            let keep = pools.len().min(ranks as usize);
+            return (pools.split_off(pools.len() - keep), draft);
+        }
+        // After the profile a second manager with other bytes per token is no second try.
+        if let (true, [first, second]) = (self.finished, pools.as_slice())
+            && per_token(first).zip(per_token(second)).is_some_and(|(a, b)| b < a * 0.9)
+        {
+            draft = draft.or(Some(*second));
+            return (vec![*first], draft);
+        }
+        (pools.split_off(pools.len().saturating_sub(1)), draft)
+    }
+
+    /// Blocks that were announced, where a log ends before they are taken.
+    fn announced_blocks(&self, sheet: &mut Sheet) {
+        let Some(last) = self.announced.last().filter(|a| !a.short) else {
+            return;
+        };
+        let mut windows = BTreeSet::new();
+        let blocks = self
+            .announced
+            .iter()
+            .rev()
+            .filter(|a| a.rank == last.rank && windows.insert(a.window))
+            .fold(0, |sum: u64, a| sum.saturating_add(a.blocks));
+        if let Some(value) = int(blocks).filter(|_| !self.draft) {
+            let fact = Fact {
+                value,
+                quote: vec![last.quote.clone()],
+                at_ns: None,
+            };
+            sheet.conclude("num_gpu_blocks", fact);
+        }
+    }
+}
+
+fn per_token(pool: &Pool) -> Option<f64> {
+    let tokens = pool.tokens.filter(|t| *t > 0)?;
+    Some(pool.gib? / tokens as f64)
+}
+
+fn int(value: u64) -> Option<FactValue> {
+    i64::try_from(value).ok().map(FactValue::Int)
+}
+
+/// One figure as itself, one of each rank as a list.
+fn write(pools: &[&Pool], [gib, tokens, blocks]: [&str; 3], sheet: &mut Sheet) {
+    let mut put = |key: &str, values: Vec<(FactValue, Vec<String>)>| {
+        let at_ns = pools.first().and_then(|p| p.at);
+        let mut quote: Vec<String> = Vec::new();
+        for line in values.iter().flat_map(|(_, q)| q) {
+            if quote.last() != Some(line) && quote.len() < 64 {
+                quote.push(line.clone());
+            }
+        }
+        let value = match values.as_slice() {
+            [] => return,
+            [(one, _)] => one.clone(),
+            all => FactValue::List(all.iter().filter_map(|(v, _)| v.number()).collect()),
+        };
+        sheet.conclude(key, Fact { value, quote, at_ns });
+    };
+    let of = |value: &dyn Fn(&Pool) -> Option<(FactValue, Vec<String>)>| -> Vec<_> {
+        pools.iter().filter_map(|p| value(p)).collect()
+    };
+    put(gib, of(&|p| Some((FactValue::Float(p.gib?), p.quote.clone()))));
+    put(tokens, of(&|p| Some((int(p.tokens?)?, p.quote.clone()))));
+    put(
+        blocks,
+        of(&|p| {
+            let (blocks, quote) = p.blocks.as_ref()?;
+            Some((int(*blocks)?, vec![quote.clone()]))
+        }),
+    );
+}
+
+/// `{8194: (352, 0), 512: (40, 0)} …` → 392.
+fn primary_blocks(text: &str) -> Option<u64> {
+    let (inside, _) = text.strip_prefix('{')?.split_once('}')?;
+    let mut blocks: Option<u64> = None;
+    for part in inside.split('(').skip(1) {
+        blocks = Some(blocks.unwrap_or(0).saturating_add(whole(part)?));
+    }
+    blocks
+}

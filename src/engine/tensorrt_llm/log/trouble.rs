@@ -1,0 +1,145 @@
+//! Why TensorRT-LLM failed: lack of memory in its own words and its libraries', and the refusal
+//! that lists what each component took.
+
+use crate::engine::facts::FactValue;
+use crate::engine::log::Line;
+use crate::engine::log::cause::{Weight, is_exception};
+use crate::engine::log::figures::number;
+use crate::engine::log::said::{handed_over, said, said_any};
+use crate::engine::log::sheet::Sheet;
+use crate::engine::log::text::bare;
+use crate::engine::log::torch;
+
+/// Lines after which a refusal is over.
+const MOST_LINES: u32 = 200;
+
+const REFUSED: &str = "Executor creation failed due to insufficient GPU memory";
+const FAILED: &str = "The following component could not be created: ";
+const FREE: &str = "Free GPU memory before component creation attempt (GiB): ";
+const BEFORE: &str = "Previously created components and free GPU memory before/after creation (GiB)";
+
+/// The libraries' words for a lack of memory.
+const LACK: &[&str] = &["Cuda Runtime (out of memory)", "Requested amount of GPU memory ("];
+
+/// Errors of its own.
+const CAUSES: &[&str] = &[
+    "Executor creation failed with NCCL error",
+    "[TensorRT-LLM][ERROR]",
+    "Executor worker initialization error",
+    "Failed to initialize executor",
+];
+
+/// A refusal that is read: the only place where components' memory is told, and only on failure.
+#[derive(Default)]
+pub struct Refusal {
+    open: bool,
+    lines: u32,
+    /// Whether the list of components has begun.
+    listing: bool,
+    done: bool,
+}
+
+impl Refusal {
+    /// Whether more lines of it may come.
+    pub fn is_open(&self) -> bool {
+        self.open
+    }
+
+    /// Reads one line; whether it was of a refusal.
+    pub fn read(&mut self, line: &Line<'_>, sheet: &mut Sheet) -> bool {
+        let text = line.text;
+        if text.contains(REFUSED) && !handed_over(text.split(REFUSED).next().unwrap_or_default()) {
+            sheet.out_of_memory(line, REFUSED);
+            // Every rank refuses, and the parent repeats it: the first one is read.
+            self.open = !self.done;
+            self.done = true;
+            return true;
+        }
+        if !self.open {
+            return false;
+        }
+        self.lines += 1;
+        self.open = self.lines < MOST_LINES;
+        if let Some(name) = said(text, FAILED).map(str::trim).filter(|n| !n.is_empty()) {
+            sheet.text("oom_component", name, line, FAILED);
+            return true;
+        }
+        for (needle, key) in [
+            ("Total GPU memory (GiB): ", "device_total_gib"),
+            (FREE, "free_before_failed_component_gib"),
+        ] {
+            if let Some((n, _)) = said(text, needle).and_then(number) {
+                sheet.figure(key, n.value, line, needle);
+                return true;
+            }
+        }
+        if said(text, BEFORE).is_some() {
+            self.listing = true;
+            return true;
+        }
+        let component = self.listing.then(|| component(bare(text))).flatten();
+        if let Some((name, before, after)) = component {
+            let levels = FactValue::List(vec![before, after]);
+            sheet.entry("components_free_gib", name, levels, line);
+            return true;
+        }
+        false
+    }
+}
+
+/// `Model: 94.30 / 47.83`, and nothing more.
+fn component(text: &str) -> Option<(&str, f64, f64)> {
+    let (name, levels) = text.rsplit_once(": ")?;
+    let (before, after) = levels.split_once(" / ")?;
+    let named = name.starts_with(|c: char| c.is_ascii_uppercase()) && name.len() <= 120 && !name.contains(['[', '"']);
+    named.then_some((name, before.trim().parse().ok()?, after.trim().parse().ok()?))
+}
+
+/// Reads one line; whether it says that memory lacked.
+pub fn read(line: &Line<'_>, sheet: &mut Sheet) -> bool {
+    let text = line.text;
+    if let Some((needle, at)) = LACK.iter().find_map(|n| Some((*n, text.find(n)?)))
+        && !is_request_text(&text[..at])
+    {
+        sheet.out_of_memory(line, needle);
+        if let Some((n, rest)) = number(&text[at + needle.len()..])
+            && rest.starts_with(" bytes)")
+        {
+            sheet.figure("oom_requested_gib", n.value / 1_073_741_824.0, line, needle);
+        }
+        return true;
+    }
+    // `CUDA runtime error in ::cudaMallocAsync(…): out of memory`.
+    if let Some(at) = text.find("CUDA runtime error in ")
+        && text[at..].contains("out of memory")
+        && !is_request_text(&text[..at])
+    {
+        sheet.out_of_memory(line, "CUDA runtime error in ");
+        return true;
+    }
+    let sign = torch::LACK.iter().find_map(|s| text.find(s));
+    if sign.is_some_and(|at| !is_request_text(&text[..at])) {
+        return torch::read(line, sheet);
+    }
+    if sheet.ready() {
+        return false;
+    }
+    if let Some(needle) = CAUSES.iter().find(|n| text.contains(**n)) {
+        sheet.cause(Weight::Cause, line, needle);
+    } else if let Some((needle, _)) = said_any(text, &["MPI_ABORT was invoked", "Executor worker died"]) {
+        sheet.cause(Weight::Consequence, line, needle);
+    } else {
+        let message = said(text, "[E] ").unwrap_or_else(|| bare(text));
+        if is_exception(message.trim()) {
+            sheet.cause(Weight::Cause, line, "");
+        }
+    }
+    false
+}
+
+/// Whether what stands before is a prompt's. Arguments that an error names are in quotes too:
+/// `Error executing load_single_module with args ('model.layers.1', Linear()): CUDA out of …`.
+fn is_request_text(before: &str) -> bool {
+    let failed = ["[E] ", "[ERROR]", "Error"].iter().any(|own| before.contains(own));
+    handed_over(before) && !failed
+}

@@ -1,0 +1,94 @@
+//! TensorRT-LLM: recognising it, its settings, endpoints, benches and log.
+
+mod bench;
+mod bench_result;
+mod endpoints;
+pub mod log;
+mod recognise;
+mod settings;
+
+pub use log::TrtLlmLogParser;
+
+use super::{
+    BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, LogParser, PlanError,
+    ProbeFacts, ReadError, Recognition, ServeJob, ServePlan, ServerSettings,
+};
+use crate::capture::{ContainerFacts, Probe};
+
+/// TensorRT-LLM, releases 0.5 to 1.2, by `trtllm-serve` or behind Triton.
+pub struct TensorRtLlm;
+
+impl Engine for TensorRtLlm {
+    fn name(&self) -> &'static str {
+        "tensorrt_llm"
+    }
+
+    fn aliases(&self) -> &'static [&'static str] {
+        &["trtllm", "tensorrt-llm", "trt-llm", "trtllm-serve"]
+    }
+
+    fn recognise(&self, facts: &ContainerFacts) -> Option<Recognition> {
+        recognise::recognise(facts)
+    }
+
+    fn settings(&self, facts: &ContainerFacts) -> ServerSettings {
+        settings::read(facts)
+    }
+
+    /// `/metrics` is not among them: it is a queue of iterations, and who reads one takes it from
+    /// whoever else reads. What Prometheus gets has a path of its own, and takes nothing.
+    fn endpoints(&self) -> &'static [&'static str] {
+        &["/health", "/version", "/v1/models", "/prometheus/metrics"]
+    }
+
+    fn read_probes(&self, probes: &[Probe]) -> ProbeFacts {
+        endpoints::read(probes)
+    }
+
+    fn log_marks(&self) -> &'static [&'static str] {
+        &[
+            "[TensorRT-LLM]",
+            "[TRT-LLM]",
+            "TensorRT-LLM version",
+            "tensorrt_llm",
+            "trtllm-serve",
+            "trtllm-bench",
+            "[MemUsageChange]",
+            "TRTGptModel ",
+            "paged KV cache",
+            "paged kv cache",
+            "Max KV cache blocks per sequence",
+            "in memory usage profiling",
+            "Executor creation failed",
+            "CUDA graph instances for",
+            "CUDA graph warmup for batch size=",
+            "\"gpuMemUsage\"",
+            "\"kvCacheStats\"",
+        ]
+    }
+
+    fn log_parser(&self) -> Box<dyn LogParser> {
+        Box::<TrtLlmLogParser>::default()
+    }
+
+    fn bench_help(&self, _kind: BenchKind) -> Option<Vec<String>> {
+        // Importing it takes a minute and the flags used here are in every release since 0.18.
+        None
+    }
+
+    fn bench(&self, job: &BenchJob<'_>, _help: Option<&str>) -> Result<BenchPlan, PlanError> {
+        bench::plan(job)
+    }
+
+    fn read_bench(&self, kind: BenchKind, result: &str) -> Result<BenchResult, ReadError> {
+        bench_result::read(kind, result)
+    }
+
+    fn bench_progress(&self, kind: BenchKind, line: &str) -> Option<BenchProgress> {
+        bench::progress(kind, line)
+    }
+
+    fn serve(&self, job: &ServeJob<'_>) -> ServePlan {
+        settings::serve(job)
+    }
+}

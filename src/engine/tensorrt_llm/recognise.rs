@@ -1,0 +1,186 @@
+//! Whether a container is TensorRT-LLM's: `trtllm-serve` by whatever launcher, or Triton with its
+//! backend.
+
+use crate::capture::ContainerFacts;
+use crate::engine::Recognition;
+use crate::engine::argv::basename;
+use crate::engine::command::{Command, commands};
+use crate::engine::vllm::{ABOUT, TALKERS, is_idle};
+
+/// Modules and files that are the server.
+const MODULES: &[&str] = &["tensorrt_llm.commands.serve", "tensorrt_llm.serve"];
+
+/// Triton, and the script of its backend that starts it.
+const TRITON: &[&str] = &["tritonserver", "launch_triton_server.py"];
+
+/// Words that follow `trtllm-serve` and are no model.
+const SUBCOMMANDS: &[&str] = &["serve"];
+
+/// Subcommands of `trtllm-serve` that hold no model's memory, or not as one server.
+const OTHERS: &[&str] = &["disaggregated", "mm_embedding_serve"];
+
+/// The server's command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerCommand {
+    /// The simple command it is part of.
+    pub command: Command,
+    /// Index of the first word after the server's name.
+    pub flags_at: usize,
+    /// Triton, whose model is in its repository and not in the command.
+    pub triton: bool,
+}
+
+/// The server that process 1 is, if it is one.
+pub fn server(facts: &ContainerFacts) -> Option<ServerCommand> {
+    commands(&facts.argv, &facts.env)
+        .into_iter()
+        .find_map(|command| server_words(command, &facts.image))
+}
+
+fn server_words(command: Command, image: &str) -> Option<ServerCommand> {
+    let argv = &command.argv;
+    if argv.first().is_some_and(|w| TALKERS.contains(&basename(w))) {
+        return None;
+    }
+    // `mpirun -n 2 trtllm-llmapi-launch trtllm-serve …`: any launcher may stand in front.
+    let (flags_at, triton) = (0..argv.len()).find_map(|i| {
+        let next = argv.get(i + 1).map(String::as_str);
+        match basename(&argv[i]) {
+            "trtllm-serve" => {
+                let skip = usize::from(next.is_some_and(|w| SUBCOMMANDS.contains(&w)));
+                Some((i + 1 + skip, false))
+            }
+            "-m" if next.is_some_and(|w| MODULES.contains(&w)) => Some((i + 2, false)),
+            // Triton serves many backends; only an image or a script of this one tells.
+            word if TRITON.contains(&word)
+                && (is_own_triton(image) || word != "tritonserver") =>
+            {
+                Some((i + 1, true))
+            }
+            _ => None,
+        }
+    })?;
+    if argv.get(flags_at).is_some_and(|w| OTHERS.contains(&w.as_str())) {
+        return None;
+    }
+    Some(ServerCommand {
+        command,
+        flags_at,
+        triton,
+    })
+}
+
+/// Whether the container is TensorRT-LLM's.
+pub fn recognise(facts: &ContainerFacts) -> Option<Recognition> {
+    if let Some(server) = server(facts) {
+        let words: Vec<&str> = server.command.argv[..server.flags_at]
+            .iter()
+            .skip(server.flags_at.saturating_sub(2))
+            .map(|w| basename(w))
+            .filter(|w| !w.starts_with('-') && !w.contains('='))
+            .collect();
+        let mut evidence = format!("process 1 runs `{}`", words.join(" "));
+        if server.triton {
+            evidence.push_str(" of an image with the TensorRT-LLM backend");
+        }
+        return Some(Recognition {
+            evidence,
+            serving: true,
+        });
+    }
+    let image = &facts.image;
+    if image_is_trtllm(image) {
+        let process = match facts.argv.as_slice() {
+            [] => "process 1 is unknown".to_owned(),
+            [program, ..] => format!("process 1 (`{}`) is not its server by name", basename(program)),
+        };
+        return Some(Recognition {
+            evidence: format!("image `{image}` is named after TensorRT-LLM; {process}"),
+            serving: false,
+        });
+    }
+    // NIM's images run vLLM or TensorRT-LLM inside; their profile's name tells which.
+    let profile = facts.env.get("NIM_MODEL_PROFILE").map(|p| p.to_ascii_lowercase());
+    let named = profile.is_some_and(|p| p.contains("tensorrt_llm") || p.contains("trtllm"));
+    if image.starts_with("nvcr.io/nim/") && named {
+        return Some(Recognition {
+            evidence: format!("image `{image}` with `NIM_MODEL_PROFILE` of TensorRT-LLM"),
+            serving: !is_idle(&facts.argv),
+        });
+    }
+    None
+}
+
+/// Triton's image with this backend: `tritonserver:25.06-trtllm-python-py3`.
+fn is_own_triton(image: &str) -> bool {
+    let name = basename(image.split('@').next().unwrap_or_default());
+    name.contains("trtllm") || name.contains("tensorrt-llm") || name.contains("tensorrt_llm")
+}
+
+/// Whether an image is named after it: `nvidia/tensorrt-llm/release:1.0`, `tensorrtllm-runtime`.
+fn image_is_trtllm(image: &str) -> bool {
+    let repository = image.split('@').next().unwrap_or_default();
+    let name = basename(repository).split(':').next().unwrap_or_default();
+    let about = name.split(['-', '_', '.']).any(|w| ABOUT.contains(&w));
+    let path = repository.to_ascii_lowercase();
+    !about
+        && (is_own_triton(image)
+            || path.contains("/tensorrt-llm/")
+            || ["tensorrt-llm", "tensorrt_llm", "tensorrtllm", "trtllm", "trt-llm"]
+                .iter()
+                .any(|own| name.to_ascii_lowercase().contains(own)))
+        // TGI's image with this backend runs TGI's router.
+        && !path.contains("text-generation-inference")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn serving(image: &str, argv: &[&str]) -> Option<bool> {
+        let facts = ContainerFacts {
+            image: image.to_owned(),
+            argv: argv.iter().map(|w| (*w).to_owned()).collect(),
+            ..ContainerFacts::default()
+        };
+        recognise(&facts).map(|r| r.serving)
+    }
+
+    const RELEASE: &str = "nvcr.io/nvidia/tensorrt-llm/release:1.0.0";
+    const TRITON_IMAGE: &str = "nvcr.io/nvidia/tritonserver:25.06-trtllm-python-py3";
+
+    #[test]
+    fn servers_in_every_dress() {
+        for argv in [
+            &["trtllm-serve", "m"][..],
+            &["trtllm-serve", "serve", "m", "--backend", "pytorch"],
+            &["/opt/nvidia/nvidia_entrypoint.sh", "trtllm-serve", "m"],
+            &["mpirun", "-n", "2", "--allow-run-as-root", "trtllm-llmapi-launch", "trtllm-serve", "m", "--tp_size", "2"],
+            &["bash", "-c", "export A=1; exec trtllm-serve $MODEL"],
+            &["python3", "-m", "tensorrt_llm.commands.serve", "m"],
+            &["python3", "/app/scripts/launch_triton_server.py", "--world_size", "4"],
+        ] {
+            assert_eq!(serving("anything", argv), Some(true), "{argv:?}");
+        }
+        assert_eq!(serving(TRITON_IMAGE, &["tritonserver", "--model-repository=/m"]), Some(true));
+    }
+
+    #[test]
+    fn idle_and_others() {
+        assert_eq!(serving(RELEASE, &["sleep", "infinity"]), Some(false));
+        assert_eq!(serving(RELEASE, &["trtllm-bench", "--model", "m", "throughput"]), Some(false));
+        assert_eq!(serving("nvcr.io/nvidia/ai-dynamo/tensorrtllm-runtime:0.4", &["bash"]), Some(false));
+        assert_eq!(serving("nvcr.io/nvidia/tritonserver:25.06-py3", &["tritonserver"]), None);
+        assert_eq!(serving("x", &["trtllm-serve", "disaggregated", "-c", "y"]), None);
+        assert_eq!(serving("x", &["echo", "trtllm-serve", "m"]), None);
+        assert_eq!(serving("nvcr.io/nim/meta/llama:1", &["/opt/nim/start_server.sh"]), None);
+        let mut nim = ContainerFacts {
+            image: "nvcr.io/nim/meta/llama:1".to_owned(),
+            argv: vec!["/opt/nim/start_server.sh".to_owned()],
+            ..ContainerFacts::default()
+        };
+        nim.env = BTreeMap::from([("NIM_MODEL_PROFILE".to_owned(), "tensorrt_llm-h100-fp8".to_owned())]);
+        assert!(recognise(&nim).is_some_and(|r| r.serving));
+    }
+}

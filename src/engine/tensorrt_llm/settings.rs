@@ -1,0 +1,170 @@
+//! What a `trtllm-serve` was told, by flag; and telling one. The rest stands in a YAML file
+//! (`--extra_llm_api_options`, `--config`), which is named here and not read.
+
+use super::recognise;
+use crate::capture::ContainerFacts;
+use crate::engine::argv::{Flags, Grammar};
+use crate::engine::{ServeJob, ServePlan, ServerSettings};
+use std::sync::LazyLock;
+
+/// The flags of `trtllm-serve serve` by what they take, of releases 0.18 to 1.2.
+static GRAMMAR: LazyLock<Grammar> = LazyLock::new(|| {
+    Grammar::from_table(
+        "value
+  tokenizer custom_tokenizer host port backend log_level max_beam_width max_batch_size
+  max_num_tokens max_seq_len tp_size pp_size cp_size ep_size cluster_size gpus_per_node
+  moe_cluster_parallel_size kv_cache_free_gpu_memory_fraction free_gpu_memory_fraction
+  kv_cache_dtype num_postprocess_workers revision hf_revision extra_llm_api_options config
+  reasoning_parser tool_parser metadata_server_config_file server_role otlp_traces_endpoint
+  disagg_cluster_uri chat_template custom_module_dirs served_model_name
+  model_repository http_port grpc_port metrics_port world_size model_repo
+switch
+  trust_remote_code fail_fast_on_attention_window_too_large enable_chunked_prefill
+  enable_attention_dp
+alias
+  m model
+",
+    )
+});
+
+/// Its own words beside the ones that every engine's settings use.
+const COMMON: &[(&str, &str)] = &[
+    ("tp_size", "tensor_parallel_size"),
+    ("pp_size", "pipeline_parallel_size"),
+    ("kv_cache_free_gpu_memory_fraction", "free_gpu_memory_fraction"),
+    ("max_seq_len", "max_model_len"),
+];
+
+/// Variables that change what memory it takes, beside its own.
+const FOREIGN_ENV: &[&str] = &[
+    "CUDA_VISIBLE_DEVICES",
+    "NVIDIA_VISIBLE_DEVICES",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "NIM_MODEL_PROFILE",
+    "HF_HUB_OFFLINE",
+];
+
+/// Settings of the server that process 1 is; of an idle container only its environment.
+pub fn read(facts: &ContainerFacts) -> ServerSettings {
+    let server = recognise::server(facts);
+    let mut env = facts.env.clone();
+    let mut settings = ServerSettings::default();
+    if let Some(server) = server {
+        env.extend(server.command.env.clone());
+        let flags = Flags::read(&server.command.argv[server.flags_at..], &GRAMMAR);
+        for flag in &flags.given {
+            settings.values.insert(flag.name.clone(), flag.values.join(" "));
+        }
+        let port = if server.triton { "http_port" } else { "port" };
+        settings.port = flags.value(port).and_then(|p| p.parse().ok());
+        // Bound to itself, the server is reached from inside its container only.
+        settings.host = match flags.value("host") {
+            Some(host) => Some(host.to_owned()),
+            None if server.triton => None,
+            None => Some("localhost".to_owned()),
+        };
+        if !server.triton {
+            settings.model = flags.positionals.first().cloned();
+        }
+        if let Some(model) = &settings.model {
+            settings.values.insert("model".to_owned(), model.clone());
+        }
+        settings.served_model_name = flags.value("served_model_name").map(str::to_owned);
+        for (own, common) in COMMON {
+            if let Some(value) = settings.values.get(*own).cloned() {
+                settings.values.entry((*common).to_owned()).or_insert(value);
+            }
+        }
+    }
+    for (name, value) in &env {
+        let own = name.starts_with("TLLM_") || name.starts_with("TRTLLM_");
+        let secret = ["KEY", "TOKEN", "SECRET"].iter().any(|w| name.split('_').any(|p| p == *w));
+        if own && !secret || FOREIGN_ENV.contains(&name.as_str()) {
+            settings.values.insert(name.clone(), value.clone());
+        }
+    }
+    settings
+}
+
+/// The command of a TensorRT-LLM image that serves: its entrypoint only runs what it is given.
+pub fn serve(job: &ServeJob<'_>) -> ServePlan {
+    let settings = job.settings;
+    let mut cmd = ["trtllm-serve", "serve", job.model, "--host", "0.0.0.0", "--port"]
+        .map(str::to_owned)
+        .to_vec();
+    cmd.push(job.port.to_string());
+    let mut put = |flag: &str, value: Option<String>| {
+        if let Some(value) = value {
+            cmd.extend([flag.to_owned(), value]);
+        }
+    };
+    put("--tp_size", settings.tensor_parallel_size.map(|v| v.to_string()));
+    put("--kv_cache_dtype", settings.kv_cache_dtype.clone());
+    put("--kv_cache_free_gpu_memory_fraction", settings.gpu_memory_utilization.map(|v| v.to_string()));
+    put("--max_seq_len", settings.max_model_len.map(|v| v.to_string()));
+    cmd.extend(job.extra_engine_args.iter().cloned());
+    ServePlan {
+        cmd,
+        env: Vec::new(),
+        health_path: "/health",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::capture::RequestedSettings;
+
+    fn settings(argv: &[&str]) -> ServerSettings {
+        read(&ContainerFacts {
+            image: "nvcr.io/nvidia/tritonserver:25.06-trtllm-python-py3".to_owned(),
+            argv: argv.iter().map(|w| (*w).to_owned()).collect(),
+            env: [("TLLM_LOG_LEVEL", "INFO"), ("TRTLLM_API_KEY", "k"), ("CUDA_VISIBLE_DEVICES", "0,1")]
+                .map(|(k, v)| (k.to_owned(), v.to_owned()))
+                .into(),
+            ..ContainerFacts::default()
+        })
+    }
+
+    #[test]
+    fn model_first_and_underscores() {
+        for argv in [
+            &["trtllm-serve", "org/m", "--tp_size", "2", "--port", "9000", "--config=/x.yml"][..],
+            &["mpirun", "-n", "2", "trtllm-llmapi-launch", "trtllm-serve", "serve", "org/m", "--tp-size=2", "--port=9000", "--config", "/x.yml"],
+        ] {
+            let s = settings(argv);
+            assert_eq!(s.model.as_deref(), Some("org/m"), "{argv:?}");
+            assert_eq!((s.port, s.host.as_deref()), (Some(9000), Some("localhost")));
+            assert_eq!(s.values["tensor_parallel_size"], "2");
+            assert_eq!(s.values["config"], "/x.yml");
+            assert_eq!(s.values["TLLM_LOG_LEVEL"], "INFO");
+            assert!(!s.values.contains_key("TRTLLM_API_KEY"));
+        }
+    }
+
+    #[test]
+    fn triton_names_no_model() {
+        let s = settings(&["tritonserver", "--model-repository=/models", "--http-port", "8100"]);
+        assert_eq!((s.model, s.port, s.host), (None, Some(8100), None));
+        assert_eq!(s.values["model_repository"], "/models");
+    }
+
+    #[test]
+    fn serving_a_model() {
+        let requested = RequestedSettings {
+            tensor_parallel_size: Some(2),
+            gpu_memory_utilization: Some(0.8),
+            ..RequestedSettings::default()
+        };
+        let plan = serve(&ServeJob {
+            model: "m",
+            port: 8000,
+            settings: &requested,
+            extra_engine_args: &["--backend".into(), "pytorch".into()],
+        });
+        assert_eq!(
+            plan.cmd.join(" "),
+            "trtllm-serve serve m --host 0.0.0.0 --port 8000 --tp_size 2 --kv_cache_free_gpu_memory_fraction 0.8 --backend pytorch"
+        );
+    }
+}

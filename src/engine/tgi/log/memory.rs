@@ -1,0 +1,244 @@
+//! How much fits: the pool's blocks, the router's capacity, CUDA graphs, free memory.
+
+use crate::engine::facts::{FactValue, Severity};
+use crate::engine::log::Line;
+use crate::engine::log::figures::{after, gib, gib_after, number, number_after};
+use crate::engine::log::said::{said, said_any};
+use crate::engine::log::sheet::Sheet;
+
+/// TGI divides by 1e9 and writes `GB`.
+const DECIMAL_GB_IN_GIB: f64 = 1e9 / 1_073_741_824.0;
+
+/// What the router says once the warm-up has come back. A capacity that stands alone may be a
+/// quotation; with one of these behind it the router went on.
+const ROUTER_GOES_ON: &[&str] = &[
+    "Connected",
+    "Using backend V",
+    "Using scheduler V",
+    "Model supports prefill chunking",
+    "Maximum input tokens defaulted to ",
+    "Maximum total tokens defaulted to ",
+    "Invalid hostname, defaulting to ",
+];
+
+/// What later lines need of earlier ones.
+#[derive(Default)]
+pub struct Memory {
+    /// Free memory before the first graph, GiB, with its line.
+    before_graphs: Option<(f64, String)>,
+}
+
+impl Memory {
+    /// Reads one line.
+    pub fn read(&mut self, line: &Line<'_>, sheet: &mut Sheet) {
+        capacity(line, sheet);
+        graphs(line, sheet);
+        limits(line, sheet);
+        self.free(line, sheet);
+    }
+
+    /// The engine failed: graphs that were announced need not be there.
+    pub fn failed(&mut self, sheet: &mut Sheet) {
+        if sheet.get("max_batch_total_tokens").is_none() {
+            sheet.take("cuda_graphs");
+        }
+    }
+
+    /// `Free memory 21.50GB , (real: 23.10GB` and `Free RAM before cuda graph 32 20.10GB`.
+    fn free(&mut self, line: &Line<'_>, sheet: &mut Sheet) {
+        if let Some(rest) = said(line.text, "Free memory on device") {
+            // Gaudi writes its own units: `Free memory on device hpu: 40.1 GiB used_for_graph: …`.
+            if let Some((value, _)) = rest.split_once(": ").and_then(|(_, r)| gib(r)) {
+                sheet.figure("free_memory_gib", value, line, "Free memory");
+            }
+            if let Some(value) = gib_after(rest, "used_for_graph: ") {
+                sheet.figure("hpu_graph_reserved_gib", value, line, "used_for_graph");
+            }
+            return;
+        }
+        if let Some(rest) = said(line.text, "Free memory ") {
+            if let Some(value) = decimal_gb(rest) {
+                sheet.figure("free_memory_gib", value, line, "Free memory ");
+            }
+            if let Some(value) = after(rest, "(real: ").and_then(decimal_gb) {
+                sheet.figure("free_memory_real_gib", value, line, "(real: ");
+            }
+        }
+        if let Some(rest) = said(line.text, "Free RAM before cuda graph ")
+            && let Some((_, rest)) = number(rest)
+            && let Some(value) = decimal_gb(rest)
+            && self.before_graphs.is_none()
+        {
+            self.before_graphs = Some((value, line.quote("Free RAM")));
+        }
+        if let Some(rest) = said(line.text, "Free RAM after cuda graphs ")
+            && let Some(after) = decimal_gb(rest)
+            && let Some((before, quote)) = &self.before_graphs
+            // The figure is cut off at 0: then some of the graphs' memory is not in it.
+            && after > 0.0
+            && before - after >= 0.0
+        {
+            sheet.figure("cuda_graph_gib", before - after, line, "Free RAM");
+            if let Some(mut fact) = sheet.take("cuda_graph_gib") {
+                fact.quote.insert(0, quote.clone());
+                sheet.conclude("cuda_graph_gib", fact);
+            }
+        }
+    }
+}
+
+fn decimal_gb(text: &str) -> Option<f64> {
+    let (n, rest) = number(text)?;
+    rest.trim_start()
+        .starts_with("GB")
+        .then_some(n.value * DECIMAL_GB_IN_GIB)
+}
+
+/// A whole number that a line gives.
+fn count(text: &str) -> Option<(u64, &str)> {
+    let (n, rest) = number(text)?;
+    (n.whole && n.value >= 0.0).then_some((n.value as u64, rest))
+}
+
+fn capacity(line: &Line<'_>, sheet: &mut Sheet) {
+    let text = line.text;
+    if let Some(rest) = said(text, "KV-cache blocks: ")
+        && let Some((blocks, rest)) = count(rest)
+    {
+        sheet.count("num_gpu_blocks", blocks, line, "KV-cache blocks");
+        if let Some((size, _)) = after(rest, "size: ").and_then(count) {
+            sheet.count("block_size", size, line, "KV-cache blocks");
+            if let Some(tokens) = blocks.checked_mul(size) {
+                sheet.count("kv_cache_tokens_rank0", tokens, line, "KV-cache blocks");
+            }
+        }
+    }
+    let unknown = "Model does not support automatic max batch total tokens";
+    if said(text, unknown).is_some() {
+        sheet.flag("max_batch_total_tokens_inferred", false, line, unknown);
+        sheet.finding(
+            "capacity_is_a_default",
+            Severity::Warning,
+            "the model cannot tell how many tokens fit: max_batch_total_tokens is a default, no measurement",
+            line,
+            unknown,
+        );
+    }
+    let inferred = "Inferred max batch total tokens: ";
+    if said(text, inferred).is_some_and(|rest| count(rest).is_some()) {
+        sheet.flag("max_batch_total_tokens_inferred", true, line, inferred);
+    }
+    let used = "Setting max batch total tokens to ";
+    if let Some((tokens, _)) = said(text, used).and_then(count) {
+        sheet.count("max_batch_total_tokens", tokens, line, used);
+        if sheet.get("num_gpu_blocks").is_some() {
+            // The pool's blocks are rank 0's; the router goes by the shard that holds the least.
+            sheet.count("kv_cache_tokens", tokens, line, used);
+            sheet.set_first("max_batch_total_tokens_inferred", FactValue::Bool(true), line, used);
+        }
+        if text.contains("text_generation_router") {
+            sheet.enough_memory(line, used);
+        }
+    } else if sheet.get("max_batch_total_tokens").is_some()
+        && let Some((needle, _)) = said_any(text, ROUTER_GOES_ON)
+    {
+        sheet.enough_memory(line, needle);
+    }
+}
+
+fn graphs(line: &Line<'_>, sheet: &mut Sheet) {
+    let text = line.text;
+    let enabled = "Cuda Graphs are enabled for sizes ";
+    if let Some(sizes) = said(text, enabled).and_then(list) {
+        // With speculation, a batch smaller than its tokens has no graph.
+        let least = sheet.number("speculate").map_or(0.0, |n| n + 1.0);
+        let captured = sizes.iter().filter(|size| **size >= least).count();
+        sheet.count("cuda_graphs", captured as u64, line, enabled);
+        sheet.set("cuda_graph_sizes", FactValue::List(sizes), line, enabled);
+    }
+    let disabled = "Cuda Graphs are disabled";
+    if said(text, disabled).is_some() {
+        sheet.count("cuda_graphs", 0, line, disabled);
+    }
+    if let Some((needle, sizes)) = said_any(
+        text,
+        &["Using default cuda graphs ", "Using cuda graphs "],
+    )
+    .and_then(|(needle, rest)| Some((needle, list(rest)?)))
+    {
+        let sizes = FactValue::List(sizes);
+        sheet.set("cuda_graph_sizes_configured", sizes, line, needle);
+    }
+    let failed = "Decode cuda graph warmup failed";
+    if text.contains(failed) {
+        // How many were captured until then is not said.
+        sheet.take("cuda_graphs");
+        sheet.finding(
+            "cuda_graphs_failed",
+            Severity::Warning,
+            "the capture of CUDA graphs failed; the server goes on without the rest of them",
+            line,
+            failed,
+        );
+    }
+}
+
+/// `[32, 16]`, whole.
+fn list(text: &str) -> Option<Vec<f64>> {
+    let (inside, _) = text.trim_start().strip_prefix('[')?.split_once(']')?;
+    let mut sizes = Vec::new();
+    for word in inside.split(',').filter(|w| !w.trim().is_empty()) {
+        sizes.push(word.trim().parse::<u32>().ok()?.into());
+        if sizes.len() > 4096 {
+            return None;
+        }
+    }
+    Some(sizes)
+}
+
+fn limits(line: &Line<'_>, sheet: &mut Sheet) {
+    let text = line.text;
+    for (needle, key) in [
+        ("Default `max_batch_prefill_tokens` to ", "max_batch_prefill_tokens"),
+        ("Default `max_input_tokens` to ", "max_input_tokens"),
+        ("Default `max_input_length` to ", "max_input_tokens"),
+        ("Default `max_total_tokens` to ", "max_total_tokens"),
+        ("Maximum input tokens defaulted to ", "max_input_tokens"),
+        ("Maximum total tokens defaulted to ", "max_total_tokens"),
+    ] {
+        if let Some((tokens, _)) = said(text, needle).and_then(count) {
+            sheet.count(key, tokens, line, needle);
+        }
+    }
+    // What the router asked the shards to warm up with, in the span of any message of theirs:
+    // `warmup{max_input_length=Some(5) …}`, without `Some` before 3.0.
+    let Some(span) = after(text, "warmup{").and_then(|rest| Some(rest.split_once('}')?.0)) else {
+        return;
+    };
+    for (field, key) in [
+        ("max_input_length=", "max_input_tokens"),
+        ("max_input_tokens=", "max_input_tokens"),
+        ("max_prefill_tokens=", "max_batch_prefill_tokens"),
+        ("max_total_tokens=", "max_total_tokens"),
+        ("max_batch_size=", "max_batch_size"),
+    ] {
+        let given = after(span, field).map(|v| v.strip_prefix("Some(").unwrap_or(v));
+        if let Some((value, _)) = given.and_then(count)
+            && let Ok(value) = i64::try_from(value)
+        {
+            sheet.set_first(key, FactValue::Int(value), line, field);
+        }
+    }
+}
+
+/// What a refusal for lack of memory says of the limit that did not fit.
+pub fn refused_limits(line: &Line<'_>, sheet: &mut Sheet) {
+    for (needle, key) in [
+        ("Not enough memory to handle ", "max_batch_prefill_tokens"),
+        ("`max_total_tokens=", "max_total_tokens"),
+    ] {
+        if let Some(n) = number_after(line.text, needle).filter(|n| n.whole && n.value >= 0.0) {
+            sheet.set_first(key, FactValue::Int(n.value as i64), line, needle);
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Why TGI failed: lack of memory in its own words and PyTorch's, and what follows from it.
+
+use super::memory::refused_limits;
+use crate::engine::log::Line;
+use crate::engine::log::cause::{Weight, is_exception};
+use crate::engine::log::said::{handed_over, said, said_any};
+use crate::engine::log::sheet::Sheet;
+use crate::engine::log::torch;
+
+/// TGI's own words for a lack of memory.
+const LACK: &[&str] = &["Not enough memory to handle ", "NotEnoughMemory("];
+
+/// What a shard or the router says when another of them has failed.
+const CONSEQUENCES: &[&str] = &[
+    "Server error: CANCELLED",
+    "Webserver Crashed",
+    "Method Warmup encountered an error",
+    "Method Prefill encountered an error",
+    "Method Decode encountered an error",
+    "Shard complete standard error output",
+    "Shard process was signaled to shutdown",
+    "Error: WebserverFailed",
+    "Error: ShardCannotStart",
+    "Error: ShardFailed",
+    "Error: DownloadError",
+    "Error: WebServer",
+    "Error: Backend",
+];
+
+/// Errors of its own.
+const CAUSES: &[&str] = &[
+    "Error when initializing model",
+    "Unable to warmup model",
+    "Error: ArgumentValidation",
+    "error: invalid value",
+    "error: unexpected argument",
+    "error: the following required",
+];
+
+/// Reads one line; whether it says that memory lacked.
+pub fn read(line: &Line<'_>, sheet: &mut Sheet) -> bool {
+    if let Some(needle) = own_lack(line.text) {
+        sheet.out_of_memory(line, needle);
+        refused_limits(line, sheet);
+        return true;
+    }
+    let sign = torch::LACK.iter().find_map(|s| line.text.find(s));
+    if sign.is_some_and(|at| !is_request_text(&line.text[..at])) {
+        return torch::read(line, sheet);
+    }
+    let message = message(line.text);
+    if let Some((needle, _)) = said_any(line.text, CONSEQUENCES) {
+        let killed = line.text.contains("signaled to shutdown with signal");
+        let weight = if killed {
+            Weight::Death
+        } else {
+            Weight::Consequence
+        };
+        sheet.cause(weight, line, needle);
+    } else if let Some((needle, _)) = said_any(line.text, CAUSES) {
+        sheet.cause(Weight::Cause, line, needle);
+    } else if !sheet.ready() && (is_exception(message) || line.text.contains("panicked at ")) {
+        // While it serves, an error is one request's, and no reason to end.
+        sheet.cause(Weight::Cause, line, "");
+    }
+    false
+}
+
+fn own_lack(text: &str) -> Option<&'static str> {
+    let (needle, at) = LACK.iter().find_map(|n| Some((*n, text.find(n)?)))?;
+    (!is_request_text(&text[..at])).then_some(needle)
+}
+
+/// Whether what stands before is a prompt's or an answer's. A Rust error's own quotes are not:
+/// `Generation("Not enough memory …`.
+fn is_request_text(before: &str) -> bool {
+    let failed = ["Unable to warmup", "Server error: ", "(\"", "Error: "]
+        .iter()
+        .any(|own| before.contains(own));
+    handed_over(before) && !failed || before.contains("Input: ") || before.contains("Output: ")
+}
+
+/// The text without what the launcher puts before a shard's line.
+fn message(text: &str) -> &str {
+    ["text_generation_launcher: ", " | "]
+        .iter()
+        .find_map(|prefix| said(text, prefix))
+        .unwrap_or(text)
+        .trim()
+}

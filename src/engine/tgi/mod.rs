@@ -1,0 +1,101 @@
+//! TGI (text-generation-inference): recognising it, its settings, endpoints and log. It has no
+//! bench that a program could use.
+
+mod bench;
+mod endpoints;
+pub mod log;
+mod recognise;
+mod settings;
+
+pub use log::TgiLogParser;
+
+use super::{
+    BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, LogParser, PlanError,
+    ProbeFacts, ReadError, Recognition, ServeJob, ServePlan, ServerSettings,
+};
+use crate::capture::{ContainerFacts, Probe};
+
+/// TGI, releases 0.9 to 3.3.
+pub struct Tgi;
+
+impl Engine for Tgi {
+    fn name(&self) -> &'static str {
+        "tgi"
+    }
+
+    fn aliases(&self) -> &'static [&'static str] {
+        &[
+            "text-generation-inference",
+            "text-generation-launcher",
+            "huggingface-tgi",
+            "hf-tgi",
+        ]
+    }
+
+    fn recognise(&self, facts: &ContainerFacts) -> Option<Recognition> {
+        recognise::recognise(facts)
+    }
+
+    fn settings(&self, facts: &ContainerFacts) -> ServerSettings {
+        settings::read(facts)
+    }
+
+    /// What its images set in `PORT`; without that the launcher itself takes 3000.
+    fn default_port(&self) -> u16 {
+        80
+    }
+
+    fn endpoints(&self) -> &'static [&'static str] {
+        &["/info", "/metrics"]
+    }
+
+    fn read_probes(&self, probes: &[Probe]) -> ProbeFacts {
+        endpoints::read(probes)
+    }
+
+    fn log_marks(&self) -> &'static [&'static str] {
+        &[
+            "text_generation_",
+            "text-generation-",
+            "Setting max batch total tokens to",
+            "automatic max batch total tokens",
+            "KV-cache blocks: ",
+            "Cuda Graphs are enabled for sizes",
+            "Cuda Graphs are disabled (CUDA_GRAPHS",
+            "Default `max_",
+            "max-batch-prefill-tokens",
+            "Unable to warmup model",
+            "Method Warmup encountered an error",
+            "Request failed during generation: ",
+            "Error: WebserverFailed",
+            "Error: ShardCannotStart",
+            "Shard ready in ",
+            "\"docker_label\"",
+            "\"max_best_of\"",
+        ]
+    }
+
+    fn log_parser(&self) -> Box<dyn LogParser> {
+        Box::<TgiLogParser>::default()
+    }
+
+    fn bench_help(&self, _kind: BenchKind) -> Option<Vec<String>> {
+        None
+    }
+
+    fn bench(&self, job: &BenchJob<'_>, _help: Option<&str>) -> Result<BenchPlan, PlanError> {
+        Err(bench::none(job.kind))
+    }
+
+    fn read_bench(&self, _kind: BenchKind, _result: &str) -> Result<BenchResult, ReadError> {
+        Err(ReadError::Missing("a result: TGI's bench writes none"))
+    }
+
+    fn bench_progress(&self, _kind: BenchKind, _line: &str) -> Option<BenchProgress> {
+        None
+    }
+
+    fn serve(&self, job: &ServeJob<'_>) -> ServePlan {
+        settings::serve(job)
+    }
+}

@@ -1,0 +1,157 @@
+//! Whether a container is TGI's, and where its launcher's flags begin.
+
+use crate::capture::ContainerFacts;
+use crate::engine::Recognition;
+use crate::engine::argv::basename;
+use crate::engine::command::{Command, commands};
+use crate::engine::vllm::{ABOUT, TALKERS, is_idle};
+
+/// Programs that are the server, or start it.
+const PROGRAMS: &[&str] = &[
+    "text-generation-launcher",
+    "text-generation-router",
+    "tgi-entrypoint.sh",
+];
+
+/// Programs of TGI that serve nothing.
+const TOOLS: &[&str] = &["text-generation-benchmark"];
+
+/// A variable that only TGI reads.
+const OWN_ENV: &str = "TGI_WIGGLE_ROOM";
+
+/// The server's command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerCommand {
+    /// The simple command it is part of.
+    pub command: Command,
+    /// Index of the first flag.
+    pub flags_at: usize,
+}
+
+/// The server that process 1 is, if it is one.
+pub fn server(facts: &ContainerFacts) -> Option<ServerCommand> {
+    let all = commands(&facts.argv, &facts.env);
+    let ours = image_is_tgi(&facts.image);
+    for command in all {
+        let first = command.argv.first().map(|w| basename(w)).unwrap_or_default();
+        if TALKERS.contains(&first) {
+            continue;
+        }
+        let begins = |word: &str| {
+            // Amazon's images start it by a script of a common name.
+            PROGRAMS.contains(&basename(word)) || (ours && basename(word) == "entrypoint.sh")
+        };
+        if let Some(at) = command.argv.iter().position(|w| begins(w)) {
+            // An entrypoint runs the command that follows it.
+            let other = command.argv[at + 1..].first().map(|w| basename(w));
+            if other.is_some_and(|w| TOOLS.contains(&w)) {
+                continue;
+            }
+            let last = command.argv.iter().rposition(|w| begins(w)).unwrap_or(at);
+            return Some(ServerCommand {
+                command,
+                flags_at: last + 1,
+            });
+        }
+    }
+    // Some runtimes report an image's entrypoint apart, and then only flags are left here.
+    let flags_only = facts.argv.first().is_some_and(|w| w.starts_with("--"));
+    (flags_only && ours).then(|| ServerCommand {
+        command: Command {
+            argv: facts.argv.clone(),
+            ..Command::default()
+        },
+        flags_at: 0,
+    })
+}
+
+/// Whether the container is TGI's.
+pub fn recognise(facts: &ContainerFacts) -> Option<Recognition> {
+    if let Some(server) = server(facts) {
+        let evidence = match server.flags_at.checked_sub(1) {
+            Some(at) => format!("process 1 runs `{}`", basename(&server.command.argv[at])),
+            None => format!("image `{}` was given a server's flags", facts.image),
+        };
+        // A router or launcher script followed by a shell is somebody at work in it.
+        let flags = &server.command.argv[server.flags_at..];
+        let serving = flags.first().is_none_or(|w| w.starts_with('-'));
+        return Some(Recognition { evidence, serving });
+    }
+    let seen = if image_is_tgi(&facts.image) {
+        format!("image `{}` is named after TGI", facts.image)
+    } else if facts.env.contains_key(OWN_ENV) && is_idle(&facts.argv) {
+        format!("variable `{OWN_ENV}` is TGI's own")
+    } else {
+        return None;
+    };
+    let process = match facts.argv.as_slice() {
+        [] => "process 1 is unknown".to_owned(),
+        [program, ..] => format!("process 1 (`{}`) is not its server by name", basename(program)),
+    };
+    Some(Recognition {
+        evidence: format!("{seen}; {process}"),
+        serving: false,
+    })
+}
+
+/// Whether an image is named as TGI's are: `text-generation-inference`, Amazon's
+/// `huggingface-pytorch-tgi-inference`, `tgi-gaudi`.
+fn image_is_tgi(image: &str) -> bool {
+    let repository = image.split('@').next().unwrap_or_default();
+    let name = basename(repository).split(':').next().unwrap_or_default();
+    let words: Vec<&str> = name.split(['-', '_', '.']).collect();
+    let named = name.contains("text-generation-inference") || words.contains(&"tgi");
+    named && !words.iter().any(|w| ABOUT.contains(w))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn serving(image: &str, argv: &[&str]) -> Option<bool> {
+        let facts = ContainerFacts {
+            image: image.to_owned(),
+            argv: argv.iter().map(|w| (*w).to_owned()).collect(),
+            ..ContainerFacts::default()
+        };
+        recognise(&facts).map(|r| r.serving)
+    }
+
+    #[test]
+    fn servers_in_every_dress() {
+        for argv in [
+            &["text-generation-launcher", "--model-id", "m"][..],
+            &["/tgi-entrypoint.sh", "--model-id", "m"],
+            &["/tgi-entrypoint.sh"],
+            &["/tgi-entrypoint.sh", "text-generation-launcher", "--port", "80"],
+            &["tini", "--", "/usr/local/bin/text-generation-launcher"],
+            &["sh", "-c", "exec text-generation-launcher --model-id $MODEL_ID"],
+        ] {
+            assert_eq!(serving("anything", argv), Some(true), "{argv:?}");
+        }
+        let image = "ghcr.io/huggingface/text-generation-inference:3.3.5-rocm";
+        assert_eq!(serving(image, &["--model-id", "m"]), Some(true));
+        let amazon = "763104351884.dkr.ecr.us-east-1.amazonaws.com/huggingface-pytorch-tgi-inference:2.3";
+        assert_eq!(serving(amazon, &["./entrypoint.sh"]), Some(true));
+    }
+
+    #[test]
+    fn idle_and_others() {
+        let image = "ghcr.io/huggingface/text-generation-inference:3";
+        for argv in [&["sleep", "infinity"][..], &["bash"], &[], &["/tgi-entrypoint.sh", "bash"]] {
+            assert_eq!(serving(image, argv), Some(false), "{argv:?}");
+        }
+        assert_eq!(serving("nginx", &["./entrypoint.sh"]), None);
+        assert_eq!(serving("vllm/vllm-openai", &["--model", "m"]), None);
+        assert_eq!(serving("org/tgi-exporter", &["/exporter"]), None);
+        assert_eq!(serving("x", &["echo", "text-generation-launcher"]), None);
+        let own = |argv: &str| ContainerFacts {
+            argv: vec![argv.to_owned()],
+            env: BTreeMap::from([(OWN_ENV.to_owned(), "0.9".to_owned())]),
+            ..ContainerFacts::default()
+        };
+        assert!(recognise(&own("bash")).is_some());
+        assert!(recognise(&own("nginx")).is_none());
+    }
+}

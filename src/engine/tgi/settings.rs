@@ -1,0 +1,257 @@
+//! What a TGI server was told: each flag is a variable too, in capitals; and telling one.
+
+use super::recognise;
+use crate::capture::ContainerFacts;
+use crate::engine::argv::{Flags, Grammar};
+use crate::engine::{ServeJob, ServePlan, ServerSettings};
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+/// The launcher's flags by what they take, of releases 0.9 to 3.3.
+static GRAMMAR: LazyLock<Grammar> = LazyLock::new(|| {
+    Grammar::from_table(
+        "value
+  model_id revision validation_workers sharded num_shard quantize speculate dtype kv_cache_dtype
+  max_concurrent_requests max_best_of max_stop_sequences max_top_n_tokens max_input_tokens
+  max_input_length max_total_tokens waiting_served_ratio max_batch_prefill_tokens
+  max_batch_total_tokens max_waiting_tokens max_batch_size cuda_graphs hostname port
+  prometheus_port shard_uds_path master_addr master_port huggingface_hub_cache
+  weights_cache_override cuda_memory_fraction rope_scaling rope_factor otlp_endpoint
+  otlp_service_name cors_allow_origin api_key watermark_gamma watermark_delta ngrok_authtoken
+  ngrok_edge tokenizer_config_path max_client_batch_size lora_adapters usage_stats payload_limit
+switch
+  trust_remote_code disable_custom_kernels json_output env ngrok enable_cuda_graphs
+  disable_grammar_support enable_prefill_logprobs graceful_termination
+alias
+  p port
+  e env
+",
+    )
+});
+
+/// Flags that are settings of memory or of what is served, read as variables too. `HOSTNAME` is
+/// not among them: Docker sets it to the container's id.
+const SETTINGS: &[&str] = &[
+    "model_id",
+    "revision",
+    "sharded",
+    "num_shard",
+    "quantize",
+    "speculate",
+    "dtype",
+    "kv_cache_dtype",
+    "max_concurrent_requests",
+    "max_input_tokens",
+    "max_input_length",
+    "max_total_tokens",
+    "max_batch_prefill_tokens",
+    "max_batch_total_tokens",
+    "max_batch_size",
+    "cuda_graphs",
+    "cuda_memory_fraction",
+    "port",
+    "prometheus_port",
+];
+
+/// Variables without a flag that change what memory it takes.
+const ENV_ONLY: &[&str] = &[
+    "ATTENTION",
+    "PREFIX_CACHING",
+    "PREFILL_CHUNKING",
+    "TGI_WIGGLE_ROOM",
+    "FLASH_DECODING",
+    "USE_FLASH_ATTENTION",
+    "HF_HUB_OFFLINE",
+    "HF_HOME",
+    "HUGGINGFACE_HUB_CACHE",
+    "CUDA_VISIBLE_DEVICES",
+    "NVIDIA_VISIBLE_DEVICES",
+    "HIP_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "ZE_AFFINITY_MASK",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "PYTORCH_TUNABLEOP_ENABLED",
+];
+
+/// Its own words beside the ones that every engine's settings use.
+const COMMON: &[(&str, &str)] = &[
+    ("model_id", "model"),
+    ("quantize", "quantization"),
+    ("max_input_length", "max_input_tokens"),
+    ("num_shard", "tensor_parallel_size"),
+];
+
+/// Flags whose values never leave the command line.
+const SECRET: &[&str] = &["api_key", "ngrok_authtoken"];
+
+/// Settings of the server that process 1 is; of an idle container only its environment.
+pub fn read(facts: &ContainerFacts) -> ServerSettings {
+    let server = recognise::server(facts);
+    let mut env = facts.env.clone();
+    let mut flags = Flags::default();
+    let serves = server.is_some();
+    if let Some(server) = server {
+        env.extend(server.command.env.clone());
+        flags = Flags::read(&server.command.argv[server.flags_at..], &GRAMMAR);
+    }
+    let mut values = BTreeMap::new();
+    // Amazon's entrypoint hands these on as flags.
+    for (name, key) in [("HF_MODEL_ID", "model_id"), ("SM_NUM_GPUS", "num_shard")] {
+        if let Some(value) = env.get(name).filter(|v| !v.is_empty()) {
+            values.insert(key.to_owned(), value.clone());
+        }
+    }
+    for key in SETTINGS {
+        if let Some(value) = env.get(&key.to_ascii_uppercase()).filter(|v| !v.is_empty()) {
+            values.insert((*key).to_owned(), value.clone());
+        }
+    }
+    for name in ENV_ONLY {
+        if let Some(value) = env.get(*name) {
+            values.insert((*name).to_owned(), value.clone());
+        }
+    }
+    for flag in flags.given.iter().filter(|f| !SECRET.contains(&f.name.as_str())) {
+        values.insert(flag.name.clone(), flag.values.join(" "));
+    }
+    if serves && !values.contains_key("num_shard")
+        && let Some(shards) = shards(&values, &env)
+    {
+        values.insert("num_shard".to_owned(), shards.to_string());
+    }
+    for (own, common) in COMMON {
+        if let Some(value) = values.get(*own).cloned() {
+            values.entry((*common).to_owned()).or_insert(value);
+        }
+    }
+    // Outside its images the launcher listens on 3000.
+    let bare = serves && !env.contains_key("PORT") && facts.image.is_empty();
+    ServerSettings {
+        port: values
+            .get("port")
+            .and_then(|p| p.parse().ok())
+            .or(bare.then_some(3000)),
+        host: flags.value("hostname").map(str::to_owned),
+        model: values.get("model_id").cloned(),
+        served_model_name: None,
+        needs_api_key: flags.value("api_key").is_some_and(|k| !k.is_empty())
+            || env.get("API_KEY").is_some_and(|k| !k.is_empty()),
+        values,
+    }
+}
+
+/// How many shards the launcher starts where it is not told: one unless it may shard, else one for
+/// each device that the first of these variables names. `all` is as many as the host has.
+fn shards(values: &BTreeMap<String, String>, env: &BTreeMap<String, String>) -> Option<usize> {
+    if values.get("sharded").is_some_and(|v| v.eq_ignore_ascii_case("false")) {
+        return Some(1);
+    }
+    let devices = ["CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"]
+        .iter()
+        .find_map(|name| env.get(*name));
+    match devices.map(|v| v.trim()) {
+        Some("all" | "[not kept]") => None,
+        Some("" | "void" | "none") => Some(1),
+        Some(list) => Some(list.split(',').count()),
+        // Docker's own request of devices may set NVIDIA_VISIBLE_DEVICES later than this is read.
+        None => None,
+    }
+}
+
+/// Arguments that make a TGI image serve.
+pub fn serve(job: &ServeJob<'_>) -> ServePlan {
+    let settings = job.settings;
+    let mut cmd = vec!["--model-id".to_owned(), job.model.to_owned()];
+    let mut put = |flag: &str, value: Option<String>| {
+        if let Some(value) = value {
+            cmd.extend([flag.to_owned(), value]);
+        }
+    };
+    put("--port", Some(job.port.to_string()));
+    put("--dtype", settings.dtype.clone());
+    put("--quantize", settings.quantization.clone());
+    put("--kv-cache-dtype", settings.kv_cache_dtype.clone());
+    put("--num-shard", settings.tensor_parallel_size.map(|v| v.to_string()));
+    put("--cuda-memory-fraction", settings.gpu_memory_utilization.map(|v| v.to_string()));
+    put("--max-total-tokens", settings.max_model_len.map(|v| v.to_string()));
+    put("--cuda-graphs", settings.enforce_eager.then(|| "0".to_owned()));
+    cmd.extend(job.extra_engine_args.iter().cloned());
+    ServePlan {
+        cmd,
+        env: Vec::new(),
+        health_path: "/health",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::capture::RequestedSettings;
+
+    fn settings(argv: &[&str], env: &[(&str, &str)]) -> ServerSettings {
+        read(&ContainerFacts {
+            image: "ghcr.io/huggingface/text-generation-inference:3".to_owned(),
+            argv: argv.iter().map(|w| (*w).to_owned()).collect(),
+            env: env
+                .iter()
+                .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+                .collect(),
+            ..ContainerFacts::default()
+        })
+    }
+
+    fn value<'a>(settings: &'a ServerSettings, key: &str) -> Option<&'a str> {
+        settings.values.get(key).map(String::as_str)
+    }
+
+    #[test]
+    fn a_flag_beats_its_variable() {
+        let s = settings(
+            &["/tgi-entrypoint.sh", "--model-id", "org/m", "--quantize=awq", "--sharded", "false", "--api-key", "sk-1"],
+            &[("MODEL_ID", "org/other"), ("PORT", "80"), ("MAX_TOTAL_TOKENS", "4096"), ("HOSTNAME", "ab12")],
+        );
+        assert_eq!(s.model.as_deref(), Some("org/m"));
+        assert_eq!((s.port, s.host.as_deref()), (Some(80), None));
+        assert_eq!(value(&s, "quantization"), Some("awq"));
+        assert_eq!(value(&s, "max_total_tokens"), Some("4096"));
+        assert_eq!(value(&s, "tensor_parallel_size"), Some("1"));
+        assert!(s.needs_api_key && !format!("{s:?}").contains("sk-1"));
+    }
+
+    #[test]
+    fn shards_that_nobody_named() {
+        let count = |env: &[(&str, &str)]| {
+            let s = settings(&["text-generation-launcher"], env);
+            value(&s, "tensor_parallel_size").map(str::to_owned)
+        };
+        assert_eq!(count(&[("CUDA_VISIBLE_DEVICES", "0,2,3")]).as_deref(), Some("3"));
+        assert_eq!(count(&[("NVIDIA_VISIBLE_DEVICES", "all")]), None);
+        assert_eq!(count(&[("SM_NUM_GPUS", "4"), ("NVIDIA_VISIBLE_DEVICES", "0")]).as_deref(), Some("4"));
+        assert_eq!(count(&[("NUM_SHARD", "2")]).as_deref(), Some("2"));
+        assert_eq!(count(&[]), None);
+        let amazon = settings(&["./entrypoint.sh"], &[("HF_MODEL_ID", "org/m")]);
+        assert_eq!(amazon.model.as_deref(), Some("org/m"));
+        let idle = settings(&["sleep", "1"], &[("CUDA_VISIBLE_DEVICES", "0,1")]);
+        assert_eq!(value(&idle, "tensor_parallel_size"), None);
+    }
+
+    #[test]
+    fn serving_a_model() {
+        let requested = RequestedSettings {
+            enforce_eager: true,
+            tensor_parallel_size: Some(2),
+            max_model_len: Some(4096),
+            ..RequestedSettings::default()
+        };
+        let plan = serve(&ServeJob {
+            model: "m",
+            port: 80,
+            settings: &requested,
+            extra_engine_args: &["--json-output".into()],
+        });
+        assert_eq!(
+            plan.cmd.join(" "),
+            "--model-id m --port 80 --num-shard 2 --max-total-tokens 4096 --cuda-graphs 0 --json-output"
+        );
+    }
+}
