@@ -60,7 +60,10 @@ pub fn bench_kind(
 /// The request that the flags make.
 pub fn request(args: &LoadArgs, kind: Option<BenchKind>) -> Result<Request, Failure> {
     let ours = kind == Some(BenchKind::Probe);
-    for (flag, given) in [("--prompt", args.prompt.is_some()), ("--per-layer", args.per_layer)] {
+    for (flag, given) in [
+        ("--prompt", args.prompt.is_some()),
+        ("--per-layer", args.per_layer),
+    ] {
         if given && !ours {
             return Err(Failure::usage(format!(
                 "{flag} is for the transformers probe: other benches make prompts of their own and cannot look into the engine"

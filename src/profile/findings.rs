@@ -30,9 +30,8 @@ pub fn collect(
     torch::findings(o, &mut findings);
     simulated(o, &mut findings);
     let placed = o.placement() != Placement::Unknown;
-    let speaks_of_its_device = |e: &&Evidence| {
-        placed || e.source.names_its_device() || o.is_host(e.gpu_id as usize)
-    };
+    let speaks_of_its_device =
+        |e: &&Evidence| placed || e.source.names_its_device() || o.is_host(e.gpu_id as usize);
     let (attributed, stray): (Vec<&Evidence>, Vec<&Evidence>) =
         evidence.iter().partition(speaks_of_its_device);
     not_mapped(o, &stray, &mut findings);

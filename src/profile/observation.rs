@@ -457,7 +457,11 @@ pub fn observes_only(capture: &Capture) -> bool {
 }
 
 /// The probe's result of the repeat that peaked.
-fn torch_report(engine: &dyn Engine, capture: &Capture, repeat: Option<u32>) -> Option<TorchReport> {
+fn torch_report(
+    engine: &dyn Engine,
+    capture: &Capture,
+    repeat: Option<u32>,
+) -> Option<TorchReport> {
     let kind = bench_kind(capture)?;
     let execs = capture.execs.iter();
     let mut results = execs
