@@ -277,6 +277,43 @@ fn operators_and_layers_are_told() {
     }
 }
 
+/// Puts a figure wherever a result has one.
+fn everywhere(value: &mut serde_json::Value, figure: &serde_json::Value) {
+    match value {
+        serde_json::Value::Number(_) => *value = figure.clone(),
+        serde_json::Value::Array(items) => items.iter_mut().for_each(|v| everywhere(v, figure)),
+        serde_json::Value::Object(fields) => {
+            let below = fields.iter_mut().filter(|(key, _)| *key != "schema");
+            below.for_each(|(_, v)| everywhere(v, figure));
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn figures_that_cannot_be_are_survived() {
+    for text in [CPU, PER_LAYER, GPUS] {
+        for figure in [
+            serde_json::json!(0),
+            serde_json::json!(u64::MAX),
+            serde_json::json!(i64::MAX),
+            serde_json::json!(i64::MIN),
+            serde_json::json!(1u64 << 50),
+            serde_json::json!(0.5),
+            serde_json::json!(null),
+        ] {
+            let mut result: serde_json::Value = serde_json::from_str(text).expect("a fixture");
+            everywhere(&mut result, &figure);
+            for devices in [host(), gpus()] {
+                let levels = vec![GIB; devices.len()];
+                let profile = probed(devices, &levels, 0, &result.to_string()).derive();
+                sums(&profile);
+                render(&profile, TextOptions::default());
+            }
+        }
+    }
+}
+
 #[test]
 fn a_result_that_is_none_is_none() {
     let engine = by_name("transformers").expect("the engine");

@@ -72,8 +72,13 @@ impl Engine for Transformers {
         Box::<TransformersLogParser>::default()
     }
 
-    fn default_bench(&self, _serving: bool) -> LoadKind {
-        LoadKind::Probe
+    fn default_bench(&self, serving: bool) -> LoadKind {
+        // The probe would load the model a second time beside a server.
+        if serving {
+            LoadKind::Builtin
+        } else {
+            LoadKind::Probe
+        }
     }
 
     fn bench_help(&self, _kind: BenchKind) -> Option<Vec<String>> {
