@@ -15,8 +15,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Readings that may wait for their reader: almost two minutes at the default interval.
-const WAITING_READINGS: usize = 1024;
+/// Readings are handed on together when so much time has passed: waking the reader costs more than
+/// the reading.
+const HOLD_NS: i64 = 250_000_000;
+/// So often they may wait for their reader: about a minute.
+const WAITING: usize = 256;
 /// Events kept of a run, beyond the first of each kind and device. A GPU in trouble repeats itself
 /// for hours.
 const MOST_EVENTS: usize = 200;
@@ -184,7 +187,7 @@ impl Sampler {
             .hint(format!("the shortest is {:?}", Options::SHORTEST)));
         }
         let handle = SamplerHandle::default();
-        let (samples, reader) = channel(WAITING_READINGS);
+        let (samples, reader) = channel(WAITING);
         let clock = clock.clone();
         let shared = Arc::clone(&handle.shared);
         let thread = std::thread::Builder::new()
@@ -275,6 +278,9 @@ struct Run {
     last_sample_at: Option<AtNs>,
     /// Reused between readings.
     batch: Vec<MemorySample>,
+    /// Not handed on yet, and since when.
+    held: Vec<MemorySample>,
+    held_since: Option<AtNs>,
 }
 
 impl Run {
@@ -305,6 +311,8 @@ impl Run {
             costs: Ledger::default(),
             last_sample_at: None,
             batch: Vec::new(),
+            held: Vec::new(),
+            held_since: None,
         }
     }
 
@@ -315,6 +323,7 @@ impl Run {
             let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICENESS);
         }
         self.sample_until_stopped();
+        self.hand_on();
         if let Some(last) = self.last_sample_at {
             self.note_gap(last, self.clock.now());
         }
@@ -422,14 +431,20 @@ impl Run {
             }
             self.last_sample_at = Some(last);
         }
-        let mut samples = std::mem::take(&mut self.batch);
-        samples.retain(|s| (s.device as usize) < self.devices.len());
-        for sample in &mut samples {
+        self.batch
+            .retain(|s| (s.device as usize) < self.devices.len());
+        for sample in &mut self.batch {
             self.probing.note_range(sample);
             sample.burst = reason == Reason::Burst;
         }
-        self.batch.reserve(samples.len());
-        samples.is_empty() || self.hand_on(samples)
+        self.held.append(&mut self.batch);
+        let now = self.clock.now();
+        let since = *self.held_since.get_or_insert(now);
+        let next = now + nanos(self.options.interval).saturating_mul(self.pace.stretch());
+        if reason == Reason::Asked || next - since > HOLD_NS {
+            return self.hand_on();
+        }
+        true
     }
 
     /// Keeps what happened to the devices, in bounded memory.
@@ -449,8 +464,13 @@ impl Run {
             .max((to - from).max(0).unsigned_abs());
     }
 
-    /// Hands a reading to the reader. False when there is no reader any more.
-    fn hand_on(&mut self, mut samples: Vec<MemorySample>) -> bool {
+    /// Hands what is held to the reader. False when there is no reader any more.
+    fn hand_on(&mut self) -> bool {
+        self.held_since = None;
+        if self.held.is_empty() {
+            return true;
+        }
+        let mut samples = std::mem::take(&mut self.held);
         loop {
             match self.reader.try_send(samples) {
                 Ok(()) => return true,

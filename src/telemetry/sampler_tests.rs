@@ -234,13 +234,16 @@ fn a_reader_that_stands_still_cannot_hang_the_end() {
         vec![at(0, 0, 1), at(1_000_000_000, 0, 1)],
     );
     let (sampler, samples) = Sampler::start(Box::new(replay), &clock, every(10)).unwrap();
-    // Nothing is read: the channel is full with the tick before this moment.
-    while clock.now() < WAITING_READINGS as i64 * 10 * MS {
+    // Nothing is read: a quarter of a second's ticks at a time fill the channel, and those that
+    // come after them wait for room.
+    let together = (HOLD_NS / (10 * MS)) as usize + 1;
+    let fit = WAITING * together;
+    while clock.now() < (fit + together - 1) as i64 * 10 * MS {
         std::thread::yield_now();
     }
     let facts = sampler.stop().sampling;
-    assert_eq!(samples.iter().count(), WAITING_READINGS);
-    assert_eq!(facts.ticks, WAITING_READINGS as u64 + 1);
+    assert_eq!(samples.iter().count(), fit);
+    assert_eq!(facts.ticks as usize, fit + together);
     assert!(
         facts
             .last_error

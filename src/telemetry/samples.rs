@@ -1,5 +1,5 @@
-//! What a sampler hands on: a reading of all devices at a time, so that its reader is woken once
-//! for each, and taken sample by sample.
+//! What a sampler hands on: readings of all devices together, so that its reader is woken rarely,
+//! taken sample by sample.
 
 use crate::capture::MemorySample;
 use std::cell::RefCell;
