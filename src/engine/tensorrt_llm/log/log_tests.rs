@@ -387,7 +387,7 @@ fn graphs_count_once_each_in_the_last_series() {
     let counted = |log: &str| fact(log, "cuda_graphs");
     let twice = series(&[4, 2, 1], &[3, 0]) + &series(&[2, 1], &[3, 0]);
     assert_eq!(counted(&twice).as_deref(), Some("4"));
-    let repeated = series(&[2, 1], &[0]) + &series(&[2, 1], &[0]).split_once('\n').unwrap().1;
+    let repeated = series(&[2, 1], &[0]) + series(&[2, 1], &[0]).split_once('\n').unwrap().1;
     assert_eq!(counted(&repeated).as_deref(), Some("2"));
     let labelled = "Run generation-only CUDA graph warmup (greedy) for batch size=1, draft_len=0, max_seq_len=64\nRun generation-only CUDA graph warmup (advanced sampling) for batch size=1, draft_len=0, max_seq_len=64\nRun generation-only CUDA graph warmup (greedy) for batch size=1, draft_len=0, max_seq_len=4096\n";
     assert_eq!(counted(labelled).as_deref(), Some("3"));
