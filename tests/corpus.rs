@@ -359,8 +359,14 @@ fn witnessed(key: &str, fact: &Fact) -> Result<(), String> {
         .split(|c: char| !(c.is_ascii_digit() || c == '.'))
         .filter_map(|word| word.trim_matches('.').parse().ok())
         .collect();
-    // In MiB, KiB or bytes, or as a sum or product of what the line shows, or as a count of items.
-    let scales = [1.0, 1024.0, 1024.0 * 1024.0, 1024.0 * 1024.0 * 1024.0];
+    // In GB of 1e9 bytes, MiB, KiB or bytes, or as a sum or product of what the line shows, or as a count of items.
+    let scales = [
+        1.0,
+        1.073_741_824,
+        1024.0,
+        1024.0 * 1024.0,
+        1024.0 * 1024.0 * 1024.0,
+    ];
     let shows = printed
         .iter()
         .any(|n| scales.iter().any(|s| (n / s - first.abs()).abs() < 1e-9))

@@ -31,7 +31,9 @@ pub fn plan(job: &BenchJob<'_>) -> Result<BenchPlan, PlanError> {
         return invalid("input and output length must be at least one token");
     }
     if [load.num_prompts, load.num_iters, load.batch_size].contains(&Some(0)) {
-        return invalid("a bench of nothing: prompts, iterations and batch size must be at least 1");
+        return invalid(
+            "a bench of nothing: prompts, iterations and batch size must be at least 1",
+        );
     }
     Ok(match job.kind {
         BenchKind::Serve => serve(job),
@@ -60,7 +62,10 @@ impl Words {
 
 fn result_path(job: &BenchJob<'_>) -> (String, String) {
     let name = format!("{}-{}.json", job.kind.as_str(), job.repeat);
-    (format!("{}/{name}", job.workdir.trim_end_matches('/')), name)
+    (
+        format!("{}/{name}", job.workdir.trim_end_matches('/')),
+        name,
+    )
 }
 
 /// `trtllm-bench`, which loads the model itself.
@@ -74,7 +79,11 @@ fn own_copy(job: &BenchJob<'_>) -> BenchPlan {
         false => load.num_prompts.unwrap_or(NUM_PROMPTS),
     };
     let warmups = load.num_iters_warmup.unwrap_or(NUM_WARMUPS);
-    let mut words = Words(["python3", "-c", WITH_REQUESTS, &requests_path].map(str::to_owned).to_vec());
+    let mut words = Words(
+        ["python3", "-c", WITH_REQUESTS, &requests_path]
+            .map(str::to_owned)
+            .to_vec(),
+    );
     let numbers = [
         // The warm-up takes its requests from the same file.
         u64::from(requests.max(warmups)),
@@ -93,19 +102,27 @@ fn own_copy(job: &BenchJob<'_>) -> BenchPlan {
     words.put("--backend", Some("pytorch"));
     words.put("--num_requests", Some(requests));
     words.put("--warmup", Some(warmups));
-    let concurrency = if latency { load.batch_size } else { load.max_concurrency };
+    let concurrency = if latency {
+        load.batch_size
+    } else {
+        load.max_concurrency
+    };
     words.put("--concurrency", concurrency);
     if !latency {
         words.0.push("--streaming".to_owned());
     }
     let settings = job.settings;
     words.put("--tp", settings.tensor_parallel_size);
-    words.put("--kv_cache_free_gpu_mem_fraction", settings.gpu_memory_utilization);
+    words.put(
+        "--kv_cache_free_gpu_mem_fraction",
+        settings.gpu_memory_utilization,
+    );
     words.put("--max_seq_len", settings.max_model_len);
     words.put("--report_json", Some(&result_path));
     words.0.extend(job.extra_engine_args.iter().cloned());
     let mut notes = vec![
-        "trtllm-bench loads a copy of the model of its own: beside a running server both must fit".to_owned(),
+        "trtllm-bench loads a copy of the model of its own: beside a running server both must fit"
+            .to_owned(),
     ];
     ignored(
         job,
@@ -147,14 +164,21 @@ fn serve(job: &BenchJob<'_>) -> BenchPlan {
     words.0.push("--random-ids".to_owned());
     words.put("--random-input-len", Some(load.input_len));
     words.put("--random-output-len", Some(load.output_len));
-    words.put("--num-prompts", Some(load.num_prompts.unwrap_or(NUM_PROMPTS)));
+    words.put(
+        "--num-prompts",
+        Some(load.num_prompts.unwrap_or(NUM_PROMPTS)),
+    );
     words.put("--max-concurrency", load.max_concurrency);
     words.put("--request-rate", load.request_rate);
     words.put("--seed", load.seed);
     words.0.push("--ignore-eos".to_owned());
     words.put("--percentile-metrics", Some("ttft,tpot,itl,e2el"));
     words.put("--metric-percentiles", Some("50,90,95,99"));
-    if job.extra_engine_args.iter().any(|a| a == "--trust-remote-code" || a == "--trust_remote_code") {
+    if job
+        .extra_engine_args
+        .iter()
+        .any(|a| a == "--trust-remote-code" || a == "--trust_remote_code")
+    {
         words.0.push("--trust-remote-code".to_owned());
     }
     words.0.push("--save-result".to_owned());
@@ -268,7 +292,10 @@ mod tests {
              --metric-percentiles 50,90,95,99 --save-result --result-dir /tmp/p --result-filename serve-2.json"
         );
         assert_eq!(plan.result_path, "/tmp/p/serve-2.json");
-        assert_eq!(plan.notes, ["the serve bench of TensorRT-LLM has no warm-up; it was ignored"]);
+        assert_eq!(
+            plan.notes,
+            ["the serve bench of TensorRT-LLM has no warm-up; it was ignored"]
+        );
     }
 
     #[test]
@@ -283,9 +310,16 @@ mod tests {
         let Ok(output) = python else {
             return; // No Python on this machine; every image of the engine has one.
         };
-        assert_eq!(String::from_utf8_lossy(&output.stdout), "then\n", "{output:?}");
+        assert_eq!(
+            String::from_utf8_lossy(&output.stdout),
+            "then\n",
+            "{output:?}"
+        );
         let text = std::fs::read_to_string(&file).unwrap();
-        let rows: Vec<serde_json::Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+        let rows: Vec<serde_json::Value> = text
+            .lines()
+            .map(|l| serde_json::from_str(l).unwrap())
+            .collect();
         assert_eq!(rows.len(), 3);
         assert_eq!(rows[2]["task_id"], 2);
         assert_eq!(rows[0]["input_ids"].as_array().unwrap().len(), 5);
@@ -295,10 +329,19 @@ mod tests {
     #[test]
     fn parts_of_a_run() {
         let read = |line| progress(BenchKind::Throughput, line);
-        assert_eq!(read("[TRT-LLM] [I] Setting up for warmup..."), Some(BenchProgress::Warmup));
-        assert_eq!(read("[TRT-LLM] [I] Warmup done."), Some(BenchProgress::Measuring));
+        assert_eq!(
+            read("[TRT-LLM] [I] Setting up for warmup..."),
+            Some(BenchProgress::Warmup)
+        );
+        assert_eq!(
+            read("[TRT-LLM] [I] Warmup done."),
+            Some(BenchProgress::Measuring)
+        );
         assert_eq!(read("x"), None);
         let bar = " 50%|█████     | 10/20 [00:01<00:01]";
-        assert_eq!(progress(BenchKind::Serve, bar), Some(BenchProgress::Step { done: 10, of: 20 }));
+        assert_eq!(
+            progress(BenchKind::Serve, bar),
+            Some(BenchProgress::Step { done: 10, of: 20 })
+        );
     }
 }

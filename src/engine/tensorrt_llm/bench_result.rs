@@ -12,9 +12,12 @@ pub fn read(kind: BenchKind, result: &str) -> Result<BenchResult, ReadError> {
         return read_bench_result(kind, result);
     }
     let report: Value = serde_json::from_str(result).map_err(|e| ReadError::Json(e.to_string()))?;
-    let performance = report.get("performance").ok_or(ReadError::Missing("performance"))?;
+    let performance = report
+        .get("performance")
+        .ok_or(ReadError::Missing("performance"))?;
     let figure = |key: &str| of(performance, key);
-    let duration_ms = figure("total_latency_ms").ok_or(ReadError::Missing("performance.total_latency_ms"))?;
+    let duration_ms =
+        figure("total_latency_ms").ok_or(ReadError::Missing("performance.total_latency_ms"))?;
     let info = report.get("request_info");
     let count = |key: &str| info?.get(key)?.as_u64();
     let completed = count("num_requests");
@@ -38,7 +41,10 @@ pub fn read(kind: BenchKind, result: &str) -> Result<BenchResult, ReadError> {
 }
 
 fn of(object: &Value, key: &str) -> Option<f64> {
-    object.get(key)?.as_f64().filter(|v| v.is_finite() && *v >= 0.0)
+    object
+        .get(key)?
+        .as_f64()
+        .filter(|v| v.is_finite() && *v >= 0.0)
 }
 
 /// `p50` … `p99`, in the report's own unit, milliseconds; `minimum`, `maximum` and `average` are
@@ -48,7 +54,9 @@ fn percentiles(object: Option<&Value>) -> BTreeMap<String, f64> {
     let entries = object.and_then(Value::as_object);
     for (name, value) in entries.into_iter().flatten() {
         let percent = name.strip_prefix(['p', 'P']).unwrap_or_default();
-        let known = percent.parse::<f64>().is_ok_and(|p| (0.0..=100.0).contains(&p));
+        let known = percent
+            .parse::<f64>()
+            .is_ok_and(|p| (0.0..=100.0).contains(&p));
         if let (true, Some(ms)) = (known, value.as_f64().filter(|v| v.is_finite() && *v >= 0.0)) {
             found.insert(format!("p{percent}"), ms);
         }
@@ -92,14 +100,23 @@ mod tests {
         assert_eq!(result.output_tokens_per_second, Some(256.0));
         assert_eq!(result.total_tokens_per_second, Some(2304.0));
         assert_eq!(result.total_input_tokens, Some(5120));
-        assert_eq!((result.ttft_ms["mean"], result.ttft_ms["p99"]), (20.0, 31.0));
+        assert_eq!(
+            (result.ttft_ms["mean"], result.ttft_ms["p99"]),
+            (20.0, 31.0)
+        );
         assert_eq!(result.tpot_ms["mean"], 9.0);
     }
 
     #[test]
     fn what_is_no_report() {
-        assert!(matches!(read(BenchKind::Latency, "x"), Err(ReadError::Json(_))));
-        assert_eq!(read(BenchKind::Latency, "{}"), Err(ReadError::Missing("performance")));
+        assert!(matches!(
+            read(BenchKind::Latency, "x"),
+            Err(ReadError::Json(_))
+        ));
+        assert_eq!(
+            read(BenchKind::Latency, "{}"),
+            Err(ReadError::Missing("performance"))
+        );
         let serve = r#"{"duration":1.5,"completed":3,"total_input_tokens":9,"output_throughput":4.0,"mean_ttft_ms":7.0}"#;
         let result = read(BenchKind::Serve, serve).unwrap();
         assert_eq!((result.completed, result.ttft_ms["mean"]), (Some(3), 7.0));

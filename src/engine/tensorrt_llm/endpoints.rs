@@ -15,7 +15,10 @@ pub fn read(probes: &[Probe]) -> ProbeFacts {
     };
     let json = |path: &str| last(path).and_then(|body| serde_json::from_str::<Value>(body).ok());
     if let Some(version) = json("/version") {
-        facts.engine_version = version.get("version").and_then(Value::as_str).map(str::to_owned);
+        facts.engine_version = version
+            .get("version")
+            .and_then(Value::as_str)
+            .map(str::to_owned);
     }
     if let Some(models) = json("/v1/models") {
         let id = models.pointer("/data/0/id").and_then(Value::as_str);
@@ -53,10 +56,16 @@ fn read_iteration(stats: &Value, facts: &mut ProbeFacts) {
 
 fn read_metrics(metrics: &str, facts: &mut ProbeFacts) {
     for sample in samples(metrics) {
-        let Some(name) = sample.name.strip_prefix("trtllm_").or(sample.name.strip_prefix("trtllm:")) else {
+        let Some(name) = sample
+            .name
+            .strip_prefix("trtllm_")
+            .or(sample.name.strip_prefix("trtllm:"))
+        else {
             continue;
         };
-        let count = (0.0..1e18).contains(&sample.value).then_some(sample.value as u64);
+        let count = (0.0..1e18)
+            .contains(&sample.value)
+            .then_some(sample.value as u64);
         match name {
             "kv_cache_utilization" if (0.0..=1.0).contains(&sample.value) => {
                 facts.kv_cache_usage = Some(sample.value);
@@ -92,7 +101,10 @@ mod tests {
     fn a_server() {
         let facts = read(&[
             probe("/version", r#"{"version":"1.1.0"}"#),
-            probe("/v1/models", r#"{"object":"list","data":[{"id":"org/m","object":"model"}]}"#),
+            probe(
+                "/v1/models",
+                r#"{"object":"list","data":[{"id":"org/m","object":"model"}]}"#,
+            ),
             probe(
                 "/prometheus/metrics",
                 "trtllm_kv_cache_utilization 0.25\ntrtllm_num_requests_running 3\ntrtllm_num_requests_waiting 1\ntrtllm_cache_config_info{block_size=\"32\"} 1\ntrtllm_kv_cache_max_blocks 900\nvllm:num_requests_running 9\n",
@@ -100,8 +112,14 @@ mod tests {
         ]);
         assert_eq!(facts.engine_version.as_deref(), Some("1.1.0"));
         assert_eq!(facts.model.as_deref(), Some("org/m"));
-        assert_eq!((facts.block_size, facts.num_gpu_blocks), (Some(32), Some(900)));
-        assert_eq!((facts.requests_running, facts.requests_waiting), (Some(3), Some(1)));
+        assert_eq!(
+            (facts.block_size, facts.num_gpu_blocks),
+            (Some(32), Some(900))
+        );
+        assert_eq!(
+            (facts.requests_running, facts.requests_waiting),
+            (Some(3), Some(1))
+        );
         assert_eq!(facts.kv_cache_usage, Some(0.25));
     }
 
@@ -109,8 +127,14 @@ mod tests {
     fn iterations_and_nothing() {
         let body = r#"[{"gpuMemUsage":1},{"gpuMemUsage":5000000000,"kvCacheStats":{"maxNumBlocks":800,"usedNumBlocks":200,"tokensPerBlock":64}}]"#;
         let facts = read(&[probe("/metrics", body)]);
-        assert_eq!((facts.num_gpu_blocks, facts.kv_cache_usage), (Some(800), Some(0.25)));
+        assert_eq!(
+            (facts.num_gpu_blocks, facts.kv_cache_usage),
+            (Some(800), Some(0.25))
+        );
         assert_eq!(facts.values["gpuMemUsage"], "5000000000");
-        assert_eq!(read(&[probe("/metrics", "[]"), probe("/version", "x")]), ProbeFacts::default());
+        assert_eq!(
+            read(&[probe("/metrics", "[]"), probe("/version", "x")]),
+            ProbeFacts::default()
+        );
     }
 }

@@ -52,15 +52,16 @@ fn server_words(command: Command, image: &str) -> Option<ServerCommand> {
             }
             "-m" if next.is_some_and(|w| MODULES.contains(&w)) => Some((i + 2, false)),
             // Triton serves many backends; only an image or a script of this one tells.
-            word if TRITON.contains(&word)
-                && (is_own_triton(image) || word != "tritonserver") =>
-            {
+            word if TRITON.contains(&word) && (is_own_triton(image) || word != "tritonserver") => {
                 Some((i + 1, true))
             }
             _ => None,
         }
     })?;
-    if argv.get(flags_at).is_some_and(|w| OTHERS.contains(&w.as_str())) {
+    if argv
+        .get(flags_at)
+        .is_some_and(|w| OTHERS.contains(&w.as_str()))
+    {
         return None;
     }
     Some(ServerCommand {
@@ -92,7 +93,10 @@ pub fn recognise(facts: &ContainerFacts) -> Option<Recognition> {
     if image_is_trtllm(image) {
         let process = match facts.argv.as_slice() {
             [] => "process 1 is unknown".to_owned(),
-            [program, ..] => format!("process 1 (`{}`) is not its server by name", basename(program)),
+            [program, ..] => format!(
+                "process 1 (`{}`) is not its server by name",
+                basename(program)
+            ),
         };
         return Some(Recognition {
             evidence: format!("image `{image}` is named after TensorRT-LLM; {process}"),
@@ -100,7 +104,10 @@ pub fn recognise(facts: &ContainerFacts) -> Option<Recognition> {
         });
     }
     // NIM's images run vLLM or TensorRT-LLM inside; their profile's name tells which.
-    let profile = facts.env.get("NIM_MODEL_PROFILE").map(|p| p.to_ascii_lowercase());
+    let profile = facts
+        .env
+        .get("NIM_MODEL_PROFILE")
+        .map(|p| p.to_ascii_lowercase());
     let named = profile.is_some_and(|p| p.contains("tensorrt_llm") || p.contains("trtllm"));
     if image.starts_with("nvcr.io/nim/") && named {
         return Some(Recognition {
@@ -156,31 +163,70 @@ mod tests {
             &["trtllm-serve", "m"][..],
             &["trtllm-serve", "serve", "m", "--backend", "pytorch"],
             &["/opt/nvidia/nvidia_entrypoint.sh", "trtllm-serve", "m"],
-            &["mpirun", "-n", "2", "--allow-run-as-root", "trtllm-llmapi-launch", "trtllm-serve", "m", "--tp_size", "2"],
+            &[
+                "mpirun",
+                "-n",
+                "2",
+                "--allow-run-as-root",
+                "trtllm-llmapi-launch",
+                "trtllm-serve",
+                "m",
+                "--tp_size",
+                "2",
+            ],
             &["bash", "-c", "export A=1; exec trtllm-serve $MODEL"],
             &["python3", "-m", "tensorrt_llm.commands.serve", "m"],
-            &["python3", "/app/scripts/launch_triton_server.py", "--world_size", "4"],
+            &[
+                "python3",
+                "/app/scripts/launch_triton_server.py",
+                "--world_size",
+                "4",
+            ],
         ] {
             assert_eq!(serving("anything", argv), Some(true), "{argv:?}");
         }
-        assert_eq!(serving(TRITON_IMAGE, &["tritonserver", "--model-repository=/m"]), Some(true));
+        assert_eq!(
+            serving(TRITON_IMAGE, &["tritonserver", "--model-repository=/m"]),
+            Some(true)
+        );
     }
 
     #[test]
     fn idle_and_others() {
         assert_eq!(serving(RELEASE, &["sleep", "infinity"]), Some(false));
-        assert_eq!(serving(RELEASE, &["trtllm-bench", "--model", "m", "throughput"]), Some(false));
-        assert_eq!(serving("nvcr.io/nvidia/ai-dynamo/tensorrtllm-runtime:0.4", &["bash"]), Some(false));
-        assert_eq!(serving("nvcr.io/nvidia/tritonserver:25.06-py3", &["tritonserver"]), None);
-        assert_eq!(serving("x", &["trtllm-serve", "disaggregated", "-c", "y"]), None);
+        assert_eq!(
+            serving(RELEASE, &["trtllm-bench", "--model", "m", "throughput"]),
+            Some(false)
+        );
+        assert_eq!(
+            serving(
+                "nvcr.io/nvidia/ai-dynamo/tensorrtllm-runtime:0.4",
+                &["bash"]
+            ),
+            Some(false)
+        );
+        assert_eq!(
+            serving("nvcr.io/nvidia/tritonserver:25.06-py3", &["tritonserver"]),
+            None
+        );
+        assert_eq!(
+            serving("x", &["trtllm-serve", "disaggregated", "-c", "y"]),
+            None
+        );
         assert_eq!(serving("x", &["echo", "trtllm-serve", "m"]), None);
-        assert_eq!(serving("nvcr.io/nim/meta/llama:1", &["/opt/nim/start_server.sh"]), None);
+        assert_eq!(
+            serving("nvcr.io/nim/meta/llama:1", &["/opt/nim/start_server.sh"]),
+            None
+        );
         let mut nim = ContainerFacts {
             image: "nvcr.io/nim/meta/llama:1".to_owned(),
             argv: vec!["/opt/nim/start_server.sh".to_owned()],
             ..ContainerFacts::default()
         };
-        nim.env = BTreeMap::from([("NIM_MODEL_PROFILE".to_owned(), "tensorrt_llm-h100-fp8".to_owned())]);
+        nim.env = BTreeMap::from([(
+            "NIM_MODEL_PROFILE".to_owned(),
+            "tensorrt_llm-h100-fp8".to_owned(),
+        )]);
         assert!(recognise(&nim).is_some_and(|r| r.serving));
     }
 }

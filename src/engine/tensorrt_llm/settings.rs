@@ -31,7 +31,10 @@ alias
 const COMMON: &[(&str, &str)] = &[
     ("tp_size", "tensor_parallel_size"),
     ("pp_size", "pipeline_parallel_size"),
-    ("kv_cache_free_gpu_memory_fraction", "free_gpu_memory_fraction"),
+    (
+        "kv_cache_free_gpu_memory_fraction",
+        "free_gpu_memory_fraction",
+    ),
     ("max_seq_len", "max_model_len"),
 ];
 
@@ -53,7 +56,9 @@ pub fn read(facts: &ContainerFacts) -> ServerSettings {
         env.extend(server.command.env.clone());
         let flags = Flags::read(&server.command.argv[server.flags_at..], &GRAMMAR);
         for flag in &flags.given {
-            settings.values.insert(flag.name.clone(), flag.values.join(" "));
+            settings
+                .values
+                .insert(flag.name.clone(), flag.values.join(" "));
         }
         let port = if server.triton { "http_port" } else { "port" };
         settings.port = flags.value(port).and_then(|p| p.parse().ok());
@@ -78,7 +83,9 @@ pub fn read(facts: &ContainerFacts) -> ServerSettings {
     }
     for (name, value) in &env {
         let own = name.starts_with("TLLM_") || name.starts_with("TRTLLM_");
-        let secret = ["KEY", "TOKEN", "SECRET"].iter().any(|w| name.split('_').any(|p| p == *w));
+        let secret = ["KEY", "TOKEN", "SECRET"]
+            .iter()
+            .any(|w| name.split('_').any(|p| p == *w));
         if own && !secret || FOREIGN_ENV.contains(&name.as_str()) {
             settings.values.insert(name.clone(), value.clone());
         }
@@ -89,19 +96,35 @@ pub fn read(facts: &ContainerFacts) -> ServerSettings {
 /// The command of a TensorRT-LLM image that serves: its entrypoint only runs what it is given.
 pub fn serve(job: &ServeJob<'_>) -> ServePlan {
     let settings = job.settings;
-    let mut cmd = ["trtllm-serve", "serve", job.model, "--host", "0.0.0.0", "--port"]
-        .map(str::to_owned)
-        .to_vec();
+    let mut cmd = [
+        "trtllm-serve",
+        "serve",
+        job.model,
+        "--host",
+        "0.0.0.0",
+        "--port",
+    ]
+    .map(str::to_owned)
+    .to_vec();
     cmd.push(job.port.to_string());
     let mut put = |flag: &str, value: Option<String>| {
         if let Some(value) = value {
             cmd.extend([flag.to_owned(), value]);
         }
     };
-    put("--tp_size", settings.tensor_parallel_size.map(|v| v.to_string()));
+    put(
+        "--tp_size",
+        settings.tensor_parallel_size.map(|v| v.to_string()),
+    );
     put("--kv_cache_dtype", settings.kv_cache_dtype.clone());
-    put("--kv_cache_free_gpu_memory_fraction", settings.gpu_memory_utilization.map(|v| v.to_string()));
-    put("--max_seq_len", settings.max_model_len.map(|v| v.to_string()));
+    put(
+        "--kv_cache_free_gpu_memory_fraction",
+        settings.gpu_memory_utilization.map(|v| v.to_string()),
+    );
+    put(
+        "--max_seq_len",
+        settings.max_model_len.map(|v| v.to_string()),
+    );
     cmd.extend(job.extra_engine_args.iter().cloned());
     ServePlan {
         cmd,
@@ -119,9 +142,13 @@ mod tests {
         read(&ContainerFacts {
             image: "nvcr.io/nvidia/tritonserver:25.06-trtllm-python-py3".to_owned(),
             argv: argv.iter().map(|w| (*w).to_owned()).collect(),
-            env: [("TLLM_LOG_LEVEL", "INFO"), ("TRTLLM_API_KEY", "k"), ("CUDA_VISIBLE_DEVICES", "0,1")]
-                .map(|(k, v)| (k.to_owned(), v.to_owned()))
-                .into(),
+            env: [
+                ("TLLM_LOG_LEVEL", "INFO"),
+                ("TRTLLM_API_KEY", "k"),
+                ("CUDA_VISIBLE_DEVICES", "0,1"),
+            ]
+            .map(|(k, v)| (k.to_owned(), v.to_owned()))
+            .into(),
             ..ContainerFacts::default()
         })
     }
@@ -129,8 +156,28 @@ mod tests {
     #[test]
     fn model_first_and_underscores() {
         for argv in [
-            &["trtllm-serve", "org/m", "--tp_size", "2", "--port", "9000", "--config=/x.yml"][..],
-            &["mpirun", "-n", "2", "trtllm-llmapi-launch", "trtllm-serve", "serve", "org/m", "--tp-size=2", "--port=9000", "--config", "/x.yml"],
+            &[
+                "trtllm-serve",
+                "org/m",
+                "--tp_size",
+                "2",
+                "--port",
+                "9000",
+                "--config=/x.yml",
+            ][..],
+            &[
+                "mpirun",
+                "-n",
+                "2",
+                "trtllm-llmapi-launch",
+                "trtllm-serve",
+                "serve",
+                "org/m",
+                "--tp-size=2",
+                "--port=9000",
+                "--config",
+                "/x.yml",
+            ],
         ] {
             let s = settings(argv);
             assert_eq!(s.model.as_deref(), Some("org/m"), "{argv:?}");
@@ -144,7 +191,12 @@ mod tests {
 
     #[test]
     fn triton_names_no_model() {
-        let s = settings(&["tritonserver", "--model-repository=/models", "--http-port", "8100"]);
+        let s = settings(&[
+            "tritonserver",
+            "--model-repository=/models",
+            "--http-port",
+            "8100",
+        ]);
         assert_eq!((s.model, s.port, s.host), (None, Some(8100), None));
         assert_eq!(s.values["model_repository"], "/models");
     }

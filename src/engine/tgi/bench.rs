@@ -31,7 +31,10 @@ mod tests {
     #[test]
     fn the_refusal_says_why() {
         let text = none(BenchKind::Serve).to_string();
-        assert!(text.starts_with("engine `tgi` has no serve bench: "), "{text}");
+        assert!(
+            text.starts_with("engine `tgi` has no serve bench: "),
+            "{text}"
+        );
         assert!(text.contains("terminal"), "{text}");
     }
 }

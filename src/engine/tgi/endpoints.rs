@@ -60,7 +60,9 @@ fn read_metrics(metrics: &str, facts: &mut ProbeFacts) {
             "queue_size" => facts.requests_waiting = Some(value as u64),
             "batch_max_total_tokens" | "batch_max_batch_total_tokens" => {
                 let tokens = (value as u64).to_string();
-                facts.values.insert("max_batch_total_tokens".to_owned(), tokens);
+                facts
+                    .values
+                    .insert("max_batch_total_tokens".to_owned(), tokens);
             }
             "batch_current_max_tokens" => {
                 let tokens = (value as u64).to_string();
@@ -103,7 +105,10 @@ mod tests {
     fn gauges_and_other_engines() {
         let metrics = "# TYPE tgi_queue_size gauge\ntgi_queue_size 3\ntgi_batch_current_size 2\ntgi_batch_max_total_tokens 77000\ntgi_batch_current_max_tokens NaN\nother 1\n";
         let facts = read(&[probe("/metrics", metrics)]);
-        assert_eq!((facts.requests_running, facts.requests_waiting), (Some(2), Some(3)));
+        assert_eq!(
+            (facts.requests_running, facts.requests_waiting),
+            (Some(2), Some(3))
+        );
         assert_eq!(facts.values["max_batch_total_tokens"], "77000");
         assert_eq!(facts.kv_cache_usage, None);
         let other = read(&[probe("/info", r#"{"model_id":"m","max_total_tokens":9}"#)]);

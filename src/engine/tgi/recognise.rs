@@ -33,7 +33,11 @@ pub fn server(facts: &ContainerFacts) -> Option<ServerCommand> {
     let all = commands(&facts.argv, &facts.env);
     let ours = image_is_tgi(&facts.image);
     for command in all {
-        let first = command.argv.first().map(|w| basename(w)).unwrap_or_default();
+        let first = command
+            .argv
+            .first()
+            .map(|w| basename(w))
+            .unwrap_or_default();
         if TALKERS.contains(&first) {
             continue;
         }
@@ -86,7 +90,10 @@ pub fn recognise(facts: &ContainerFacts) -> Option<Recognition> {
     };
     let process = match facts.argv.as_slice() {
         [] => "process 1 is unknown".to_owned(),
-        [program, ..] => format!("process 1 (`{}`) is not its server by name", basename(program)),
+        [program, ..] => format!(
+            "process 1 (`{}`) is not its server by name",
+            basename(program)
+        ),
     };
     Some(Recognition {
         evidence: format!("{seen}; {process}"),
@@ -124,22 +131,37 @@ mod tests {
             &["text-generation-launcher", "--model-id", "m"][..],
             &["/tgi-entrypoint.sh", "--model-id", "m"],
             &["/tgi-entrypoint.sh"],
-            &["/tgi-entrypoint.sh", "text-generation-launcher", "--port", "80"],
+            &[
+                "/tgi-entrypoint.sh",
+                "text-generation-launcher",
+                "--port",
+                "80",
+            ],
             &["tini", "--", "/usr/local/bin/text-generation-launcher"],
-            &["sh", "-c", "exec text-generation-launcher --model-id $MODEL_ID"],
+            &[
+                "sh",
+                "-c",
+                "exec text-generation-launcher --model-id $MODEL_ID",
+            ],
         ] {
             assert_eq!(serving("anything", argv), Some(true), "{argv:?}");
         }
         let image = "ghcr.io/huggingface/text-generation-inference:3.3.5-rocm";
         assert_eq!(serving(image, &["--model-id", "m"]), Some(true));
-        let amazon = "763104351884.dkr.ecr.us-east-1.amazonaws.com/huggingface-pytorch-tgi-inference:2.3";
+        let amazon =
+            "763104351884.dkr.ecr.us-east-1.amazonaws.com/huggingface-pytorch-tgi-inference:2.3";
         assert_eq!(serving(amazon, &["./entrypoint.sh"]), Some(true));
     }
 
     #[test]
     fn idle_and_others() {
         let image = "ghcr.io/huggingface/text-generation-inference:3";
-        for argv in [&["sleep", "infinity"][..], &["bash"], &[], &["/tgi-entrypoint.sh", "bash"]] {
+        for argv in [
+            &["sleep", "infinity"][..],
+            &["bash"],
+            &[],
+            &["/tgi-entrypoint.sh", "bash"],
+        ] {
             assert_eq!(serving(image, argv), Some(false), "{argv:?}");
         }
         assert_eq!(serving("nginx", &["./entrypoint.sh"]), None);

@@ -111,10 +111,15 @@ pub fn read(facts: &ContainerFacts) -> ServerSettings {
             values.insert((*name).to_owned(), value.clone());
         }
     }
-    for flag in flags.given.iter().filter(|f| !SECRET.contains(&f.name.as_str())) {
+    for flag in flags
+        .given
+        .iter()
+        .filter(|f| !SECRET.contains(&f.name.as_str()))
+    {
         values.insert(flag.name.clone(), flag.values.join(" "));
     }
-    if serves && !values.contains_key("num_shard")
+    if serves
+        && !values.contains_key("num_shard")
         && let Some(shards) = shards(&values, &env)
     {
         values.insert("num_shard".to_owned(), shards.to_string());
@@ -143,12 +148,19 @@ pub fn read(facts: &ContainerFacts) -> ServerSettings {
 /// How many shards the launcher starts where it is not told: one unless it may shard, else one for
 /// each device that the first of these variables names. `all` is as many as the host has.
 fn shards(values: &BTreeMap<String, String>, env: &BTreeMap<String, String>) -> Option<usize> {
-    if values.get("sharded").is_some_and(|v| v.eq_ignore_ascii_case("false")) {
+    if values
+        .get("sharded")
+        .is_some_and(|v| v.eq_ignore_ascii_case("false"))
+    {
         return Some(1);
     }
-    let devices = ["CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"]
-        .iter()
-        .find_map(|name| env.get(*name));
+    let devices = [
+        "CUDA_VISIBLE_DEVICES",
+        "NVIDIA_VISIBLE_DEVICES",
+        "ZE_AFFINITY_MASK",
+    ]
+    .iter()
+    .find_map(|name| env.get(*name));
     match devices.map(|v| v.trim()) {
         Some("all" | "[not kept]") => None,
         Some("" | "void" | "none") => Some(1),
@@ -171,10 +183,22 @@ pub fn serve(job: &ServeJob<'_>) -> ServePlan {
     put("--dtype", settings.dtype.clone());
     put("--quantize", settings.quantization.clone());
     put("--kv-cache-dtype", settings.kv_cache_dtype.clone());
-    put("--num-shard", settings.tensor_parallel_size.map(|v| v.to_string()));
-    put("--cuda-memory-fraction", settings.gpu_memory_utilization.map(|v| v.to_string()));
-    put("--max-total-tokens", settings.max_model_len.map(|v| v.to_string()));
-    put("--cuda-graphs", settings.enforce_eager.then(|| "0".to_owned()));
+    put(
+        "--num-shard",
+        settings.tensor_parallel_size.map(|v| v.to_string()),
+    );
+    put(
+        "--cuda-memory-fraction",
+        settings.gpu_memory_utilization.map(|v| v.to_string()),
+    );
+    put(
+        "--max-total-tokens",
+        settings.max_model_len.map(|v| v.to_string()),
+    );
+    put(
+        "--cuda-graphs",
+        settings.enforce_eager.then(|| "0".to_owned()),
+    );
     cmd.extend(job.extra_engine_args.iter().cloned());
     ServePlan {
         cmd,
@@ -207,8 +231,22 @@ mod tests {
     #[test]
     fn a_flag_beats_its_variable() {
         let s = settings(
-            &["/tgi-entrypoint.sh", "--model-id", "org/m", "--quantize=awq", "--sharded", "false", "--api-key", "sk-1"],
-            &[("MODEL_ID", "org/other"), ("PORT", "80"), ("MAX_TOTAL_TOKENS", "4096"), ("HOSTNAME", "ab12")],
+            &[
+                "/tgi-entrypoint.sh",
+                "--model-id",
+                "org/m",
+                "--quantize=awq",
+                "--sharded",
+                "false",
+                "--api-key",
+                "sk-1",
+            ],
+            &[
+                ("MODEL_ID", "org/other"),
+                ("PORT", "80"),
+                ("MAX_TOTAL_TOKENS", "4096"),
+                ("HOSTNAME", "ab12"),
+            ],
         );
         assert_eq!(s.model.as_deref(), Some("org/m"));
         assert_eq!((s.port, s.host.as_deref()), (Some(80), None));
@@ -224,9 +262,15 @@ mod tests {
             let s = settings(&["text-generation-launcher"], env);
             value(&s, "tensor_parallel_size").map(str::to_owned)
         };
-        assert_eq!(count(&[("CUDA_VISIBLE_DEVICES", "0,2,3")]).as_deref(), Some("3"));
+        assert_eq!(
+            count(&[("CUDA_VISIBLE_DEVICES", "0,2,3")]).as_deref(),
+            Some("3")
+        );
         assert_eq!(count(&[("NVIDIA_VISIBLE_DEVICES", "all")]), None);
-        assert_eq!(count(&[("SM_NUM_GPUS", "4"), ("NVIDIA_VISIBLE_DEVICES", "0")]).as_deref(), Some("4"));
+        assert_eq!(
+            count(&[("SM_NUM_GPUS", "4"), ("NVIDIA_VISIBLE_DEVICES", "0")]).as_deref(),
+            Some("4")
+        );
         assert_eq!(count(&[("NUM_SHARD", "2")]).as_deref(), Some("2"));
         assert_eq!(count(&[]), None);
         let amazon = settings(&["./entrypoint.sh"], &[("HF_MODEL_ID", "org/m")]);

@@ -86,15 +86,27 @@ impl Graphs {
         }
         let piecewise = "Run piecewise CUDA graph warmup for ";
         if let Some(rest) = said(text, piecewise)
-            && let Some(n) = after(rest, "num tokens=").or(after(rest, "batch size=")).and_then(whole)
+            && let Some(n) = after(rest, "num tokens=")
+                .or(after(rest, "batch size="))
+                .and_then(whole)
             && self.piecewise.len() < MOST
             && self.piecewise.insert(n)
         {
-            sheet.count("cuda_graphs_piecewise", self.piecewise.len() as u64, line, piecewise);
+            sheet.count(
+                "cuda_graphs_piecewise",
+                self.piecewise.len() as u64,
+                line,
+                piecewise,
+            );
         }
         if said(text, "Skipping CUDA graph warmup").is_some() {
             let before = sheet.number("cuda_graphs_skipped").unwrap_or(0.0);
-            sheet.count("cuda_graphs_skipped", before as u64 + 1, line, "Skipping CUDA graph");
+            sheet.count(
+                "cuda_graphs_skipped",
+                before as u64 + 1,
+                line,
+                "Skipping CUDA graph",
+            );
             sheet.finding(
                 "cuda_graphs_skipped",
                 Severity::Warning,
@@ -107,9 +119,13 @@ impl Graphs {
         if let Some(n) = said(text, dynamic).and_then(whole) {
             sheet.count("cuda_graphs_planned", n, line, dynamic);
         }
-        if let Some(limit) = ["max_concurrency=", "max_concurrency': ", "max_concurrency: "]
-            .iter()
-            .find_map(|name| after(text, name))
+        if let Some(limit) = [
+            "max_concurrency=",
+            "max_concurrency': ",
+            "max_concurrency: ",
+        ]
+        .iter()
+        .find_map(|name| after(text, name))
             && whole(limit).is_some()
         {
             self.max_concurrency = Some(line.quote("max_concurrency"));
@@ -173,21 +189,32 @@ impl Graphs {
     pub fn conclude(&self, sheet: &mut Sheet) {
         let standing = self.standing();
         for (series, key) in standing.iter().zip(["cuda_graphs", "draft_cuda_graphs"]) {
-            put(key, FactValue::Int(series.graphs.len() as i64), series, sheet);
+            put(
+                key,
+                FactValue::Int(series.graphs.len() as i64),
+                series,
+                sheet,
+            );
         }
         let Some(target) = standing.first() else {
             return;
         };
-        let distinct = |values: BTreeSet<u64>| FactValue::List(values.into_iter().map(|v| v as f64).collect());
+        let distinct =
+            |values: BTreeSet<u64>| FactValue::List(values.into_iter().map(|v| v as f64).collect());
         let sizes: BTreeSet<u64> = target.graphs.iter().map(|g| g.batch_size).collect();
         let drafts: BTreeSet<u64> = target.graphs.iter().filter_map(|g| g.draft_len).collect();
         // Batch sizes beyond the largest batch are configured and not captured.
-        let whole_series = target.configured.is_some_and(|n| sizes.len() as u64 >= n) || sheet.ready();
+        let whole_series =
+            target.configured.is_some_and(|n| sizes.len() as u64 >= n) || sheet.ready();
         put("cuda_graph_batch_sizes", distinct(sizes), target, sheet);
         if drafts.is_empty() {
             return;
         }
-        if let Some(quote) = self.max_concurrency.as_ref().filter(|_| whole_series && !drafts.contains(&0)) {
+        if let Some(quote) = self
+            .max_concurrency
+            .as_ref()
+            .filter(|_| whole_series && !drafts.contains(&0))
+        {
             let line = Line {
                 text: quote,
                 at: None,
@@ -207,5 +234,12 @@ impl Graphs {
 fn put(key: &str, value: FactValue, series: &Series, sheet: &mut Sheet) {
     let at_ns = series.first.as_ref().and_then(|(_, at)| *at);
     let quote = series.quotes.clone();
-    sheet.conclude(key, Fact { value, quote, at_ns });
+    sheet.conclude(
+        key,
+        Fact {
+            value,
+            quote,
+            at_ns,
+        },
+    );
 }

@@ -17,7 +17,8 @@ pub fn read(line: &Line<'_>, sheet: &mut Sheet) -> u64 {
     if let Some(word) = version.and_then(|(_, rest)| rest.split_whitespace().next()) {
         sheet.version(word.trim_end_matches(','));
     }
-    if let Some(word) = said(text, "Engine version ").and_then(|rest| rest.split_whitespace().next())
+    if let Some(word) =
+        said(text, "Engine version ").and_then(|rest| rest.split_whitespace().next())
         && text.contains("found in the config file")
     {
         sheet.text("engine_build_version", word, line, "Engine version ");
@@ -40,7 +41,10 @@ fn ranks(line: &Line<'_>, sheet: &mut Sheet) -> u64 {
             sheet.count(key, n, line, needle);
         }
     }
-    if let Some(n) = said(text, "MPI size: ").and_then(whole).filter(|n| (1..=65_536).contains(n)) {
+    if let Some(n) = said(text, "MPI size: ")
+        .and_then(whole)
+        .filter(|n| (1..=65_536).contains(n))
+    {
         sheet.count("world_size", n, line, "MPI size: ");
         return n;
     }
@@ -49,7 +53,12 @@ fn ranks(line: &Line<'_>, sheet: &mut Sheet) -> u64 {
         && let Some(rank) = whole(rest).filter(|n| *n < 65_536)
         && let Ok(gpu) = i64::try_from(gpu)
     {
-        sheet.entry("rank_gpus", &format!("rank{rank}"), FactValue::Int(gpu), line);
+        sheet.entry(
+            "rank_gpus",
+            &format!("rank{rank}"),
+            FactValue::Int(gpu),
+            line,
+        );
         return rank + 1;
     }
     0
@@ -104,25 +113,37 @@ fn config(line: &Line<'_>, sheet: &mut Sheet) {
             sheet.text(key, word, line, name);
         }
     }
-    for (name, on) in [("use_cuda_graph=True", true), ("use_cuda_graph=False", false)] {
+    for (name, on) in [
+        ("use_cuda_graph=True", true),
+        ("use_cuda_graph=False", false),
+    ] {
         if text.contains(name) {
             sheet.flag("use_cuda_graph", on, line, name);
         }
     }
-    if let Some((inside, _)) = after(text, "cuda_graph_batch_sizes=[").and_then(|rest| rest.split_once(']')) {
+    if let Some((inside, _)) =
+        after(text, "cuda_graph_batch_sizes=[").and_then(|rest| rest.split_once(']'))
+    {
         let sizes: Option<Vec<f64>> = inside
             .split(',')
             .map(|w| w.trim().parse::<u32>().ok().map(f64::from))
             .collect();
         if let Some(sizes) = sizes.filter(|s| s.len() <= 4096) {
-            sheet.set("cuda_graph_sizes_configured", FactValue::List(sizes), line, "cuda_graph_batch_sizes=");
+            sheet.set(
+                "cuda_graph_sizes_configured",
+                FactValue::List(sizes),
+                line,
+                "cuda_graph_batch_sizes=",
+            );
         }
     }
 }
 
 /// Reads the body of `GET /metrics`, a list of iterations, if the line is one: the last of them.
 pub fn metrics(line: &Line<'_>, sheet: &mut Sheet) -> bool {
-    if !line.text.starts_with(['[', '{']) || !line.text.contains("\"kvCacheStats\"") && !line.text.contains("\"gpuMemUsage\"") {
+    if !line.text.starts_with(['[', '{'])
+        || !line.text.contains("\"kvCacheStats\"") && !line.text.contains("\"gpuMemUsage\"")
+    {
         return false;
     }
     let Ok(body) = serde_json::from_str::<Value>(line.text) else {

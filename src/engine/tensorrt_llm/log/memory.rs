@@ -35,7 +35,14 @@ impl Printed {
         quote.dedup();
         quote.truncate(64);
         let at_ns = last.first().and_then(|(_, _, at)| *at);
-        sheet.conclude(key, Fact { value, quote, at_ns });
+        sheet.conclude(
+            key,
+            Fact {
+                value,
+                quote,
+                at_ns,
+            },
+        );
     }
 }
 
@@ -75,7 +82,11 @@ impl Memory {
             true => &self.deserialised,
             false => &self.contexts,
         };
-        last.write("tensorrt_managed_gib", ranks.clamp(1, MOST as u64) as usize, sheet);
+        last.write(
+            "tensorrt_managed_gib",
+            ranks.clamp(1, MOST as u64) as usize,
+            sheet,
+        );
     }
 
     fn engine(&mut self, line: &Line<'_>, sheet: &mut Sheet) {
@@ -112,7 +123,10 @@ impl Memory {
             ("Total Weights Memory: ", "build_weights_gib"),
             ("Total Scratch Memory: ", "build_scratch_gib"),
         ] {
-            if let Some((n, _)) = said(text, needle).and_then(number).filter(|(n, _)| n.whole && n.value >= 0.0) {
+            if let Some((n, _)) = said(text, needle)
+                .and_then(number)
+                .filter(|(n, _)| n.whole && n.value >= 0.0)
+            {
                 sheet.figure(key, n.value / BYTES_PER_GIB, line, needle);
             }
         }
@@ -138,7 +152,9 @@ fn amount(text: &str) -> Option<(f64, &str)> {
 fn now_on_gpu(text: &str) -> Option<f64> {
     let rest = after(after(text, "now: ")?, "GPU ")?;
     let (n, rest) = number(rest)?;
-    rest.trim_start().starts_with("(MiB)").then_some(n.value / 1024.0)
+    rest.trim_start()
+        .starts_with("(MiB)")
+        .then_some(n.value / 1024.0)
 }
 
 /// The PyTorch backend's profile run.
@@ -166,9 +182,19 @@ fn profile(line: &Line<'_>, sheet: &mut Sheet) {
     ] {
         if let Some((size, _)) = said(text, needle).and_then(gib) {
             sheet.figure(key, size, line, needle);
+            if key == "weights_gib" {
+                sheet.finding(
+                    "weights_upper_bound",
+                    Severity::Info,
+                    "weights_gib is an upper bound: workspaces of the warm-up are in it",
+                    line,
+                    needle,
+                );
+            }
         }
     }
-    if let Some(size) = gib_after(text, "temporary kv cache memory during profiling ").or(gib_after(text, "tmp kv_mem "))
+    if let Some(size) = gib_after(text, "temporary kv cache memory during profiling ")
+        .or(gib_after(text, "tmp kv_mem "))
         && said(text, "Peak memory during memory usage profiling").is_some()
     {
         sheet.figure("temporary_kv_gib", size, line, "kv");
@@ -187,14 +213,23 @@ fn profile(line: &Line<'_>, sheet: &mut Sheet) {
 /// How the pool's size was found.
 fn pool_size(line: &Line<'_>, sheet: &mut Sheet) {
     let text = line.text;
-    if let Some(rest) = said(text, "Memory usage when calculating max tokens in paged kv cache: ") {
-        for (needle, key) in [("total: ", "device_total_gib"), ("available: ", "kv_available_gib")] {
+    if let Some(rest) = said(
+        text,
+        "Memory usage when calculating max tokens in paged kv cache: ",
+    ) {
+        for (needle, key) in [
+            ("total: ", "device_total_gib"),
+            ("available: ", "kv_available_gib"),
+        ] {
             if let Some(size) = gib_after(rest, needle) {
                 sheet.figure(key, size, line, needle);
             }
         }
     }
-    if let Some(rest) = said(text, "Peak memory during memory usage profiling (torch + non-torch): ") {
+    if let Some(rest) = said(
+        text,
+        "Peak memory during memory usage profiling (torch + non-torch): ",
+    ) {
         if let Some((size, _)) = gib(rest) {
             sheet.figure("profiled_peak_gib", size, line, "Peak memory");
         }
@@ -207,14 +242,23 @@ fn pool_size(line: &Line<'_>, sheet: &mut Sheet) {
             }
         }
         if let Some(n) = number_after(rest, "fraction is set ") {
-            sheet.figure("free_gpu_memory_fraction", n.value, line, "fraction is set ");
+            sheet.figure(
+                "free_gpu_memory_fraction",
+                n.value,
+                line,
+                "fraction is set ",
+            );
         }
-        let bytes = number_after(rest, "kv size per token is ").or(number_after(rest, "kv size is "));
+        let bytes =
+            number_after(rest, "kv size per token is ").or(number_after(rest, "kv size is "));
         if let Some(n) = bytes.filter(|n| n.value >= 0.0) {
             sheet.count("kv_bytes_per_token", n.value as u64, line, "kv size");
         }
     }
-    if let Some(rest) = said(text, "Both free_gpu_memory_fraction and max_tokens are set (to ") {
+    if let Some(rest) = said(
+        text,
+        "Both free_gpu_memory_fraction and max_tokens are set (to ",
+    ) {
         if let Some((n, _)) = number(rest) {
             sheet.figure("free_gpu_memory_fraction", n.value, line, "Both free");
         }
@@ -222,7 +266,10 @@ fn pool_size(line: &Line<'_>, sheet: &mut Sheet) {
             sheet.count("max_tokens_requested", n.value as u64, line, "Both free");
         }
         // GiB without a unit.
-        for (needle, key) in [("free memory ", "device_free_gib"), ("total memory ", "device_total_gib")] {
+        for (needle, key) in [
+            ("free memory ", "device_free_gib"),
+            ("total memory ", "device_total_gib"),
+        ] {
             if let Some(n) = number_after(rest, needle) {
                 sheet.figure(key, n.value, line, needle);
             }

@@ -149,6 +149,8 @@ impl Messages for TrtLlmMessages {
         if identity::metrics(line, sheet) || self.refusal.read(line, sheet) {
             return;
         }
+        // A bar that shows how far the weights are may share the line with the failure.
+        let profiled = !sheet.ready() && milestones(line, sheet);
         if trouble::read(line, sheet) {
             self.graphs.interrupted();
         }
@@ -157,7 +159,6 @@ impl Messages for TrtLlmMessages {
             if let Some(rank) = rank_of(line.text) {
                 self.ranks.at_least(rank + 1);
             }
-            let profiled = milestones(line, sheet);
             if profiled {
                 self.pools.estimated();
                 self.graphs.estimated();
@@ -198,7 +199,10 @@ fn whole(text: &str) -> Option<u64> {
 fn milestones(line: &Line<'_>, sheet: &mut Sheet) -> bool {
     let text = line.text;
     for (needles, step) in [
-        (&["TensorRT-LLM version: ", "MPI size: "][..], EngineStep::Started),
+        (
+            &["TensorRT-LLM version: ", "MPI size: "][..],
+            EngineStep::Started,
+        ),
         (
             &[
                 "Loading weights concurrently:",
@@ -225,6 +229,7 @@ fn milestones(line: &Line<'_>, sheet: &mut Sheet) -> bool {
             sheet.step(step, line, needle);
         }
     }
+    // Both are printed, one behind the other; between them nothing is taken.
     let ends = &[
         "Estimated max memory in KV cache",
         "Peak memory during memory usage profiling",
@@ -240,7 +245,10 @@ fn ready(line: &Line<'_>, sheet: &mut Sheet) {
     let text = line.text;
     // Triton puts its messages in quotes.
     let loaded = "successfully loaded 'tensorrt_llm";
-    let served = said_any(text, &["Application startup complete", "Uvicorn running on"]);
+    let served = said_any(
+        text,
+        &["Application startup complete", "Uvicorn running on"],
+    );
     let needle = match served {
         Some((needle, _)) => needle,
         None if text.contains("model_lifecycle.cc") && text.contains(loaded) => loaded,

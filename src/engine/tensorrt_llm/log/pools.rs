@@ -97,7 +97,8 @@ impl Pools {
             let part = |name: &str| after(rest, name).and_then(whole);
             if let Some(blocks) = part("primary blocks=") {
                 let window = part("[window size=");
-                self.announced.push(announce(blocks, window, part("max sequence length=")));
+                self.announced
+                    .push(announce(blocks, window, part("max sequence length=")));
             }
             if let Some(blocks) = part("secondary blocks=") {
                 sheet.count("num_cpu_blocks", blocks, line, "secondary blocks=");
@@ -106,7 +107,9 @@ impl Pools {
                 self.size(size, line, "tokens per block=", sheet);
             }
         }
-        if let Some(blocks) = said(text, "Number of blocks in KV cache primary pool: ").and_then(whole) {
+        if let Some(blocks) =
+            said(text, "Number of blocks in KV cache primary pool: ").and_then(whole)
+        {
             self.announced.push(announce(blocks, None, None));
         }
         let secondary = "Number of blocks in KV cache secondary pool: ";
@@ -149,7 +152,8 @@ impl Pools {
             self.add(rank, Some(size), None, None, line, "Allocate ");
         }
         if let Some(rest) = said(text, "Using ")
-            && (rest.contains(" tokens in paged KV cache") || rest.contains(" total tokens in paged KV cache"))
+            && (rest.contains(" tokens in paged KV cache")
+                || rest.contains(" total tokens in paged KV cache"))
             && let Some(tokens) = whole(rest)
         {
             let open = self.current.iter_mut().find(|p| p.tokens.is_none());
@@ -208,7 +212,10 @@ impl Pools {
             .filter(|i| windows.insert(self.announced[*i].window))
             .collect();
         let makes = |of: &[usize]| {
-            let blocks = of.iter().map(|i| self.announced[*i].blocks).fold(0, u64::saturating_add);
+            let blocks = of
+                .iter()
+                .map(|i| self.announced[*i].blocks)
+                .fold(0, u64::saturating_add);
             (blocks.checked_mul(size) == Some(tokens)).then_some(blocks)
         };
         let fitting = makes(&all)
@@ -228,9 +235,17 @@ impl Pools {
     /// Writes the facts.
     pub fn conclude(&self, ranks: u64, sheet: &mut Sheet) {
         let (target, draft) = self.chosen(ranks);
-        write(&target, ["kv_cache_gib", "kv_cache_tokens", "num_gpu_blocks"], sheet);
+        write(
+            &target,
+            ["kv_cache_gib", "kv_cache_tokens", "num_gpu_blocks"],
+            sheet,
+        );
         if let Some(draft) = draft {
-            let keys = ["draft_kv_cache_gib", "draft_kv_cache_tokens", "draft_num_gpu_blocks"];
+            let keys = [
+                "draft_kv_cache_gib",
+                "draft_kv_cache_tokens",
+                "draft_num_gpu_blocks",
+            ];
             write(&[draft], keys, sheet);
         }
         if target.is_empty() && !self.estimating {
@@ -240,7 +255,10 @@ impl Pools {
             let entries = [
                 ("kv_cache_gib", pool.gib.map(FactValue::Float)),
                 ("kv_cache_tokens", pool.tokens.and_then(int)),
-                ("num_gpu_blocks", pool.blocks.as_ref().and_then(|(b, _)| int(*b))),
+                (
+                    "num_gpu_blocks",
+                    pool.blocks.as_ref().and_then(|(b, _)| int(*b)),
+                ),
             ];
             let record: BTreeMap<String, FactValue> = entries
                 .into_iter()
@@ -257,7 +275,8 @@ impl Pools {
 
     /// The pools that stay, one for each rank that printed one, and the draft model's.
     fn chosen(&self, ranks: u64) -> (Vec<&Pool>, Option<&Pool>) {
-        let (drafts, mut pools): (Vec<&Pool>, Vec<&Pool>) = self.current.iter().partition(|p| p.draft);
+        let (drafts, mut pools): (Vec<&Pool>, Vec<&Pool>) =
+            self.current.iter().partition(|p| p.draft);
         let mut draft = drafts.last().copied();
         if pools.iter().all(|p| p.rank.is_some()) {
             let last: BTreeMap<Option<u64>, &Pool> = pools.iter().map(|p| (p.rank, *p)).collect();
@@ -269,7 +288,9 @@ impl Pools {
         }
         // After the profile a second manager with other bytes per token is no second try.
         if let (true, [first, second]) = (self.finished, pools.as_slice())
-            && per_token(first).zip(per_token(second)).is_some_and(|(a, b)| b < a * 0.9)
+            && per_token(first)
+                .zip(per_token(second))
+                .is_some_and(|(a, b)| b < a * 0.9)
         {
             draft = draft.or(Some(*second));
             return (vec![*first], draft);
@@ -309,9 +330,12 @@ fn int(value: u64) -> Option<FactValue> {
     i64::try_from(value).ok().map(FactValue::Int)
 }
 
+/// A figure of a pool and its lines.
+type Figure = (FactValue, Vec<String>);
+
 /// One figure as itself, one of each rank as a list.
 fn write(pools: &[&Pool], [gib, tokens, blocks]: [&str; 3], sheet: &mut Sheet) {
-    let mut put = |key: &str, values: Vec<(FactValue, Vec<String>)>| {
+    let mut put = |key: &str, values: Vec<Figure>| {
         let at_ns = pools.first().and_then(|p| p.at);
         let mut quote: Vec<String> = Vec::new();
         for line in values.iter().flat_map(|(_, q)| q) {
@@ -324,12 +348,22 @@ fn write(pools: &[&Pool], [gib, tokens, blocks]: [&str; 3], sheet: &mut Sheet) {
             [(one, _)] => one.clone(),
             all => FactValue::List(all.iter().filter_map(|(v, _)| v.number()).collect()),
         };
-        sheet.conclude(key, Fact { value, quote, at_ns });
+        sheet.conclude(
+            key,
+            Fact {
+                value,
+                quote,
+                at_ns,
+            },
+        );
     };
-    let of = |value: &dyn Fn(&Pool) -> Option<(FactValue, Vec<String>)>| -> Vec<_> {
+    let of = |value: &dyn Fn(&Pool) -> Option<Figure>| -> Vec<_> {
         pools.iter().filter_map(|p| value(p)).collect()
     };
-    put(gib, of(&|p| Some((FactValue::Float(p.gib?), p.quote.clone()))));
+    put(
+        gib,
+        of(&|p| Some((FactValue::Float(p.gib?), p.quote.clone()))),
+    );
     put(tokens, of(&|p| Some((int(p.tokens?)?, p.quote.clone()))));
     put(
         blocks,

@@ -1,7 +1,7 @@
 //! Why TensorRT-LLM failed: lack of memory in its own words and its libraries', and the refusal
 //! that lists what each component took.
 
-use crate::engine::facts::FactValue;
+use crate::engine::facts::{Fact, FactValue};
 use crate::engine::log::Line;
 use crate::engine::log::cause::{Weight, is_exception};
 use crate::engine::log::figures::number;
@@ -16,10 +16,14 @@ const MOST_LINES: u32 = 200;
 const REFUSED: &str = "Executor creation failed due to insufficient GPU memory";
 const FAILED: &str = "The following component could not be created: ";
 const FREE: &str = "Free GPU memory before component creation attempt (GiB): ";
-const BEFORE: &str = "Previously created components and free GPU memory before/after creation (GiB)";
+const BEFORE: &str =
+    "Previously created components and free GPU memory before/after creation (GiB)";
 
 /// The libraries' words for a lack of memory.
-const LACK: &[&str] = &["Cuda Runtime (out of memory)", "Requested amount of GPU memory ("];
+const LACK: &[&str] = &[
+    "Cuda Runtime (out of memory)",
+    "Requested amount of GPU memory (",
+];
 
 /// Errors of its own.
 const CAUSES: &[&str] = &[
@@ -37,6 +41,8 @@ pub struct Refusal {
     /// Whether the list of components has begun.
     listing: bool,
     done: bool,
+    /// What could not be created, until another line shows that its name is whole.
+    failed: Option<Fact>,
 }
 
 impl Refusal {
@@ -61,8 +67,15 @@ impl Refusal {
         self.lines += 1;
         self.open = self.lines < MOST_LINES;
         if let Some(name) = said(text, FAILED).map(str::trim).filter(|n| !n.is_empty()) {
-            sheet.text("oom_component", name, line, FAILED);
+            self.failed = Some(Fact {
+                value: FactValue::Text(name.to_owned()),
+                quote: vec![line.quote(FAILED)],
+                at_ns: line.at,
+            });
             return true;
+        }
+        if let Some(fact) = self.failed.take() {
+            sheet.conclude("oom_component", fact);
         }
         for (needle, key) in [
             ("Total GPU memory (GiB): ", "device_total_gib"),
@@ -91,8 +104,14 @@ impl Refusal {
 fn component(text: &str) -> Option<(&str, f64, f64)> {
     let (name, levels) = text.rsplit_once(": ")?;
     let (before, after) = levels.split_once(" / ")?;
-    let named = name.starts_with(|c: char| c.is_ascii_uppercase()) && name.len() <= 120 && !name.contains(['[', '"']);
-    named.then_some((name, before.trim().parse().ok()?, after.trim().parse().ok()?))
+    let named = name.starts_with(|c: char| c.is_ascii_uppercase())
+        && name.len() <= 120
+        && !name.contains(['[', '"']);
+    named.then_some((
+        name,
+        before.trim().parse().ok()?,
+        after.trim().parse().ok()?,
+    ))
 }
 
 /// Reads one line; whether it says that memory lacked.
@@ -126,7 +145,9 @@ pub fn read(line: &Line<'_>, sheet: &mut Sheet) -> bool {
     }
     if let Some(needle) = CAUSES.iter().find(|n| text.contains(**n)) {
         sheet.cause(Weight::Cause, line, needle);
-    } else if let Some((needle, _)) = said_any(text, &["MPI_ABORT was invoked", "Executor worker died"]) {
+    } else if let Some((needle, _)) =
+        said_any(text, &["MPI_ABORT was invoked", "Executor worker died"])
+    {
         sheet.cause(Weight::Consequence, line, needle);
     } else {
         let message = said(text, "[E] ").unwrap_or_else(|| bare(text));
@@ -140,6 +161,8 @@ pub fn read(line: &Line<'_>, sheet: &mut Sheet) -> bool {
 /// Whether what stands before is a prompt's. Arguments that an error names are in quotes too:
 /// `Error executing load_single_module with args ('model.layers.1', Linear()): CUDA out of …`.
 fn is_request_text(before: &str) -> bool {
-    let failed = ["[E] ", "[ERROR]", "Error"].iter().any(|own| before.contains(own));
+    let failed = ["[E] ", "[ERROR]", "Error"]
+        .iter()
+        .any(|own| before.contains(own));
     handed_over(before) && !failed
 }

@@ -34,19 +34,35 @@ const FIELDS: &[(&str, &str, Kind)] = &[
     ("sharded", "sharded", Kind::Flag),
     ("num_shard", "tensor_parallel_size", Kind::Number),
     ("speculate", "speculate", Kind::Number),
-    ("max_concurrent_requests", "max_concurrent_requests", Kind::Number),
+    (
+        "max_concurrent_requests",
+        "max_concurrent_requests",
+        Kind::Number,
+    ),
     ("max_input_tokens", "max_input_tokens", Kind::Number),
     ("max_input_length", "max_input_tokens", Kind::Number),
     ("max_total_tokens", "max_total_tokens", Kind::Number),
-    ("max_batch_prefill_tokens", "max_batch_prefill_tokens", Kind::Number),
-    ("max_batch_total_tokens", "max_batch_total_tokens_requested", Kind::Number),
+    (
+        "max_batch_prefill_tokens",
+        "max_batch_prefill_tokens",
+        Kind::Number,
+    ),
+    (
+        "max_batch_total_tokens",
+        "max_batch_total_tokens_requested",
+        Kind::Number,
+    ),
     ("max_batch_size", "max_batch_size", Kind::Number),
     ("cuda_graphs", "cuda_graph_sizes_configured", Kind::List),
     ("cuda_memory_fraction", "cuda_memory_fraction", Kind::Number),
     ("rope_scaling", "rope_scaling", Kind::Variant),
     ("rope_factor", "rope_factor", Kind::Number),
     ("trust_remote_code", "trust_remote_code", Kind::Flag),
-    ("disable_custom_kernels", "disable_custom_kernels", Kind::Flag),
+    (
+        "disable_custom_kernels",
+        "disable_custom_kernels",
+        Kind::Flag,
+    ),
     ("enable_cuda_graphs", "enable_cuda_graphs", Kind::Flag),
     ("port", "port", Kind::Number),
     ("prometheus_port", "prometheus_port", Kind::Number),
@@ -112,7 +128,11 @@ impl Block {
         let begins = text.split_once(": ").is_some_and(|(name, _)| is_name(name));
         let value = !begins
             && text.starts_with(|c: char| {
-                c == '"' || c == '-' || c.is_ascii_digit() || c.is_ascii_uppercase() || "([{)]}".contains(c)
+                c == '"'
+                    || c == '-'
+                    || c.is_ascii_digit()
+                    || c.is_ascii_uppercase()
+                    || "([{)]}".contains(c)
             })
             && (!text.contains(' ') || text.starts_with('"'));
         ends && if self.field.is_empty() { begins } else { value }
@@ -120,7 +140,10 @@ impl Block {
 }
 
 fn is_name(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+    !text.is_empty()
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
 }
 
 /// The `name: value` pieces of `text` of which the end is seen: a comma or the closing brace.

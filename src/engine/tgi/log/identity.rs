@@ -35,7 +35,7 @@ impl Shards {
     /// Reads one line.
     pub fn read(&mut self, line: &Line<'_>, sheet: &mut Sheet) {
         let text = line.text;
-        if let Some(n) = said(text, "Sharding model on ").and_then(|rest| whole(rest)) {
+        if let Some(n) = said(text, "Sharding model on ").and_then(whole) {
             sheet.count("tensor_parallel_size", n, line, "Sharding model on ");
         }
         self.zero_started |= starting(text) == Some(0);
@@ -146,7 +146,10 @@ fn attention(line: &Line<'_>, sheet: &mut Sheet) {
         sheet.flag("prefix_caching", false, line, "Disabling prefix caching");
     }
     if let Some(rest) = said(text, "ROCm: using Flash Attention 2 ") {
-        for (word, name) in [("Composable Kernel", "composable_kernel"), ("Triton", "triton")] {
+        for (word, name) in [
+            ("Composable Kernel", "composable_kernel"),
+            ("Triton", "triton"),
+        ] {
             if rest.starts_with(word) {
                 sheet.text("rocm_flash_attention", name, line, "ROCm: using");
             }
@@ -202,9 +205,15 @@ pub fn info(line: &Line<'_>, sheet: &mut Sheet) -> bool {
 /// Whether a JSON object is TGI's description of itself: others have a `model_id` too.
 pub fn is_info(info: &Map<String, Value>) -> bool {
     info.get("model_id").is_some_and(Value::is_string)
-        && ["max_best_of", "docker_label", "max_client_batch_size", "validation_workers", "router"]
-            .iter()
-            .any(|key| info.contains_key(*key))
+        && [
+            "max_best_of",
+            "docker_label",
+            "max_client_batch_size",
+            "validation_workers",
+            "router",
+        ]
+        .iter()
+        .any(|key| info.contains_key(*key))
 }
 
 /// The key of a fact for a key of `/info`, which changed its words at 2.1.

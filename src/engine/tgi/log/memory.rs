@@ -134,7 +134,12 @@ fn capacity(line: &Line<'_>, sheet: &mut Sheet) {
         if sheet.get("num_gpu_blocks").is_some() {
             // The pool's blocks are rank 0's; the router goes by the shard that holds the least.
             sheet.count("kv_cache_tokens", tokens, line, used);
-            sheet.set_first("max_batch_total_tokens_inferred", FactValue::Bool(true), line, used);
+            sheet.set_first(
+                "max_batch_total_tokens_inferred",
+                FactValue::Bool(true),
+                line,
+                used,
+            );
         }
         if text.contains("text_generation_router") {
             sheet.enough_memory(line, used);
@@ -160,11 +165,9 @@ fn graphs(line: &Line<'_>, sheet: &mut Sheet) {
     if said(text, disabled).is_some() {
         sheet.count("cuda_graphs", 0, line, disabled);
     }
-    if let Some((needle, sizes)) = said_any(
-        text,
-        &["Using default cuda graphs ", "Using cuda graphs "],
-    )
-    .and_then(|(needle, rest)| Some((needle, list(rest)?)))
+    if let Some((needle, sizes)) =
+        said_any(text, &["Using default cuda graphs ", "Using cuda graphs "])
+            .and_then(|(needle, rest)| Some((needle, list(rest)?)))
     {
         let sizes = FactValue::List(sizes);
         sheet.set("cuda_graph_sizes_configured", sizes, line, needle);
@@ -199,7 +202,10 @@ fn list(text: &str) -> Option<Vec<f64>> {
 fn limits(line: &Line<'_>, sheet: &mut Sheet) {
     let text = line.text;
     for (needle, key) in [
-        ("Default `max_batch_prefill_tokens` to ", "max_batch_prefill_tokens"),
+        (
+            "Default `max_batch_prefill_tokens` to ",
+            "max_batch_prefill_tokens",
+        ),
         ("Default `max_input_tokens` to ", "max_input_tokens"),
         ("Default `max_input_length` to ", "max_input_tokens"),
         ("Default `max_total_tokens` to ", "max_total_tokens"),

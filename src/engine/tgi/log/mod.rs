@@ -123,6 +123,9 @@ impl Messages for TgiMessages {
         if self.args.read(line, sheet) || identity::info(line, sheet) {
             return;
         }
+        if trouble::in_warm_up(line.text) && !sheet.ready() {
+            sheet.step(EngineStep::WeightsLoaded, line, "armup");
+        }
         if trouble::read(line, sheet) {
             self.memory.failed(sheet);
         }
@@ -146,8 +149,13 @@ impl TgiMessages {
 fn milestones(line: &Line<'_>, shards_started: bool, sheet: &mut Sheet) {
     use crate::engine::log::said::{said, said_any};
     let text = line.text;
-    if let Some((needle, _)) = said_any(text, &["Shutting down shards", "signal received, starting graceful shutdown"])
-    {
+    if let Some((needle, _)) = said_any(
+        text,
+        &[
+            "Shutting down shards",
+            "signal received, starting graceful shutdown",
+        ],
+    ) {
         sheet.step(EngineStep::Stopping, line, needle);
     }
     if sheet.ready() {
@@ -158,7 +166,12 @@ fn milestones(line: &Line<'_>, shards_started: bool, sheet: &mut Sheet) {
     if shards_started
         && let Some((needle, _)) = said_any(
             text,
-            &["Using prefix caching = ", "Using Attention = ", "Detected system ", "ROCm: using "],
+            &[
+                "Using prefix caching = ",
+                "Using Attention = ",
+                "Detected system ",
+                "ROCm: using ",
+            ],
         )
         && !sheet.passed(EngineStep::WeightsLoaded)
     {
@@ -179,7 +192,11 @@ fn milestones(line: &Line<'_>, shards_started: bool, sheet: &mut Sheet) {
         (&["KV-cache blocks: "], EngineStep::Profiled),
         // The pool is there, graphs follow.
         (
-            &["Cuda Graphs are ", "Free RAM before cuda graph", "Warming up TunableOp"],
+            &[
+                "Cuda Graphs are ",
+                "Free RAM before cuda graph",
+                "Warming up TunableOp",
+            ],
             EngineStep::KvCacheAllocated,
         ),
     ] {

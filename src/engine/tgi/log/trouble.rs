@@ -66,6 +66,17 @@ pub fn read(line: &Line<'_>, sheet: &mut Sheet) -> bool {
     false
 }
 
+/// Whether the line is of a warm-up that fails: the weights are loaded then.
+pub fn in_warm_up(text: &str) -> bool {
+    [
+        "warmup{",
+        "Unable to warmup model",
+        "Method Warmup encountered",
+    ]
+    .iter()
+    .any(|sign| text.find(sign).is_some_and(|at| !handed_over(&text[..at])))
+}
+
 fn own_lack(text: &str) -> Option<&'static str> {
     let (needle, at) = LACK.iter().find_map(|n| Some((*n, text.find(n)?)))?;
     (!is_request_text(&text[..at])).then_some(needle)
