@@ -4,6 +4,7 @@
 
 pub mod argv;
 pub mod command;
+pub mod cuda_graphs;
 pub mod defaults;
 pub mod facts;
 pub mod lines;
