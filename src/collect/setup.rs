@@ -110,7 +110,7 @@ pub async fn inspect(
                 kind,
                 model,
                 served_model_name,
-                workdir: format!("/tmp/plimsoll-{}", plan.run_id),
+                workdir: workdir(plan),
                 help,
             };
             // Planned once here, so that a flag that the release does not know is refused now.
@@ -127,6 +127,11 @@ pub async fn inspect(
         probes,
         execs,
     })
+}
+
+/// Folder inside the container for what a run puts there.
+pub fn workdir(plan: &Plan) -> String {
+    format!("/tmp/plimsoll-{}", plan.run_id)
 }
 
 /// The job of one repeat.

@@ -56,6 +56,11 @@ pub trait Engine: Sync {
         false
     }
 
+    /// Arguments that make it run without CUDA graphs, where it has such.
+    fn without_graphs(&self) -> Option<&'static [&'static str]> {
+        None
+    }
+
     /// Whether this container is its own, by command, image and labels.
     fn recognise(&self, facts: &ContainerFacts) -> Option<Recognition>;
 
