@@ -174,7 +174,11 @@ async fn tensorrt_llm(
     let mut outcomes = Vec::new();
     for max_concurrency in arms {
         // What failed for want of a module or a model would fail again.
-        if let Some(error) = outcomes.iter().find_map(hopeless) {
+        if let Some(first) = outcomes.iter().find_map(hopeless) {
+            let error = ProbeError {
+                message: format!("not run after the first arm: {}", first.message),
+                ..first
+            };
             outcomes.push(ArmOutcome {
                 max_concurrency,
                 probe: crate::compare::graph_report::ProbeResult {

@@ -323,7 +323,6 @@ fn arm(outcome: &ArmOutcome) -> GraphArm {
         cuda_graphs_by_draft_len: by_draft_len
             .into_iter()
             .flatten()
-            .rev()
             .map(|(len, n)| (format!("draft_len_{len}"), *n))
             .collect(),
         counted_from: counted.map(|c| c.1.into()),
@@ -353,7 +352,8 @@ const WITNESSES: [(&str, Usage); 4] = [
     ("reserved", |o| grown(o, |m| m.reserved_bytes)),
     ("allocated", |o| grown(o, |m| m.allocated_bytes)),
     ("host", |o| {
-        let host = o.host.as_ref().filter(|h| h.gpu)?;
+        let whole_run = o.probe.error.is_none();
+        let host = o.host.as_ref().filter(|h| h.gpu && whole_run)?;
         Some(whole(host.after_bytes) - whole(host.before_bytes))
     }),
 ];

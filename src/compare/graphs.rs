@@ -71,7 +71,8 @@ impl GraphReading {
             .components
             .iter()
             .find(|r| r.key == "cuda_graphs");
-        let overhead = row.and_then(|r| Some(r.b.median? - r.a.median.unwrap_or(0.0)));
+        // The first arm captures none, and says nothing of them.
+        let overhead = row.and_then(|r| r.difference.or(r.b.median));
         let witness = match (overhead, comparison.total.difference) {
             (Some(_), _) => "the engine's own figure for its CUDA graphs".to_owned(),
             (None, Some(d)) => format!(

@@ -158,9 +158,11 @@ pub fn compare(a: &[Profile], b: &[Profile]) -> Comparison {
             figures::path(component),
         ));
     }
+    // Where one group has no figures at all, the other is told as it stands.
+    let alone = total.difference.is_none();
     let one_sided: Vec<String> = components
         .iter()
-        .filter(|r| r.difference.is_none())
+        .filter(|r| r.difference.is_none() && !alone)
         .map(|r| r.key.clone())
         .collect();
     let label = match one_sided.is_empty() {
@@ -171,8 +173,8 @@ pub fn compare(a: &[Profile], b: &[Profile]) -> Comparison {
         "remainder",
         label,
         Unit::Bytes,
-        a.remainder(&total.a, &components, |r| &r.a),
-        b.remainder(&total.b, &components, |r| &r.b),
+        a.remainder(&total.a, &components, &one_sided, |r| &r.a),
+        b.remainder(&total.b, &components, &one_sided, |r| &r.b),
     );
     let others = figures::OTHERS
         .iter()
@@ -227,11 +229,14 @@ impl<'a> Group<'a> {
 
     /// The total less the parts that both groups know. Its median is what the other medians leave,
     /// so that the column sums; its spread is over the runs.
-    fn remainder(&self, total: &Side, components: &[Row], side: fn(&Row) -> &Side) -> Side {
-        let known: Vec<&Row> = components
-            .iter()
-            .filter(|r| r.difference.is_some())
-            .collect();
+    fn remainder(
+        &self,
+        total: &Side,
+        components: &[Row],
+        one_sided: &[String],
+        side: fn(&Row) -> &Side,
+    ) -> Side {
+        let known = || components.iter().filter(|r| !one_sided.contains(&r.key));
         let Some(total) = total.median else {
             return Side {
                 median: None,
@@ -239,11 +244,9 @@ impl<'a> Group<'a> {
                 unknown: total.unknown.clone(),
             };
         };
-        let left: f64 = total - known.iter().filter_map(|r| side(r).median).sum::<f64>();
+        let left: f64 = total - known().filter_map(|r| side(r).median).sum::<f64>();
         let of_run = |run: &&Profile| {
-            let parts = known
-                .iter()
-                .filter_map(|r| figures::part_named(run, &r.key));
+            let parts = known().filter_map(|r| figures::part_named(run, &r.key));
             Some(figures::total(run)? - parts.sum::<f64>())
         };
         let runs: Vec<f64> = self.whole.iter().filter_map(of_run).collect();

@@ -61,7 +61,7 @@ impl Page {
         }
         self.line(&title);
         self.line(&format!(
-            "{} {version} · {} · {} bench · memory read by {}",
+            "{} {version}, {}, {} bench, memory read by {}",
             ablation.engine,
             ablation.model.as_deref().unwrap_or("model —"),
             ablation.bench,
@@ -147,9 +147,15 @@ impl Page {
         let c = &ablation.comparison;
         let rows = [&c.total].into_iter().chain(&c.components).chain(&c.others);
         let mut said = Vec::new();
-        for row in rows {
-            for (letter, side) in [("A", &row.a), ("B", &row.b)] {
-                if let Some(why) = &side.unknown {
+        let arms: [(&str, fn(&Row) -> &Side); 2] = [("A", |r| &r.a), ("B", |r| &r.b)];
+        for (letter, side) in arms {
+            // An arm without a run to its end knows nothing, for one reason.
+            if let Some(why) = &side(&c.total).unknown {
+                said.push(format!("{letter}: {why}"));
+                continue;
+            }
+            for row in rows.clone() {
+                if let Some(why) = &side(row).unknown {
                     said.push(format!("{letter}, {}: {why}", row.label));
                 }
             }

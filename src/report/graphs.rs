@@ -53,7 +53,7 @@ impl Page {
         self.line(&title);
         let s = &report.settings;
         self.line(&format!(
-            "{} ({}) · batches up to {} · drafts of {} · sequences up to {}",
+            "{} ({}), batches up to {}, drafts of {}, sequences up to {}",
             report.model_name, report.model_path, s.max_batch_size, s.max_draft_len, s.max_seq_len
         ));
     }
@@ -192,7 +192,7 @@ fn witness(name: &str) -> &'static str {
 
 fn levels(memory: &MemoryMb) -> String {
     let one = |name: &str, mb: Option<f64>| match mb {
-        Some(mb) => format!("{name} {mb:.1} MiB"),
+        Some(mb) => format!("{name} {mb:.1}"),
         None => format!("{name} —"),
     };
     [
@@ -202,4 +202,5 @@ fn levels(memory: &MemoryMb) -> String {
         one("whole device", memory.device_used_mb),
     ]
     .join(", ")
+        + " MiB"
 }
