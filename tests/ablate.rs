@@ -101,7 +101,7 @@ fn the_difference_that_is_found_is_the_true_one() {
     assert_eq!(document["simulated"], true);
     for words in [
         "SIMULATED",
-        "A  small weights: --weights 64MiB",
+        "A = small weights: --weights 64MiB",
         "Model weights",
         "+96.",
         "beyond noise",

@@ -91,7 +91,7 @@ impl Page {
             0 => String::new(),
             n => format!(", {n} FAILED"),
         };
-        self.aside(&format!("{letter}  {}: {args} ({runs}{failed})", arm.name));
+        self.aside(&format!("{letter} = {}: {args} ({runs}{failed})", arm.name));
     }
 
     fn memory(&mut self, ablation: &Ablation) {
