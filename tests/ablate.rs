@@ -43,6 +43,7 @@ fn difference(document: &Value, key: &str) -> f64 {
 fn the_difference_that_is_found_is_the_true_one() {
     needs!(Docker, ReferenceEngine);
     let engine = Engine::idle("ablate-truth");
+    engine.wait_for_process("/reference-engine idle");
     let before = engine.processes();
     let results = Results::new();
     let ended = run(&[
@@ -50,13 +51,14 @@ fn the_difference_that_is_found_is_the_true_one() {
         &engine.name,
         &results.arg(),
         "-m=reference/truth",
-        "--extra-engine-args=--activation-ms 30",
+        "--extra-engine-args=--activation-ms 30 --settle-ms 600",
         "--a=--weights 64MiB --kv-pool 256MiB --activation 32MiB",
         "--b=--weights 160MiB --kv-pool 96MiB --activation 112MiB",
         "--a-name=small weights",
         "--b-name=large weights",
         "--num-iters=3",
-        "--repeats=2",
+        "--baseline=1s",
+        "--repeats=3",
     ])
     .expect(0);
     assert_eq!(engine.processes(), before);
@@ -86,8 +88,8 @@ fn the_difference_that_is_found_is_the_true_one() {
         let runs = document[arm]["runs"].as_array().unwrap();
         runs.iter().map(|r| r["order"].as_u64().unwrap()).collect()
     };
-    assert_eq!((orders("a"), orders("b")), (vec![1, 3], vec![2, 4]));
-    assert_eq!((results.profiles().len(), results.captures().len()), (4, 4));
+    assert_eq!((orders("a"), orders("b")), (vec![1, 3, 5], vec![2, 4, 6]));
+    assert_eq!((results.profiles().len(), results.captures().len()), (6, 6));
     for arm in ["a", "b"] {
         for run in document[arm]["runs"].as_array().unwrap() {
             let file = results
@@ -199,7 +201,10 @@ fn stand_in(test: &str, what: &str, env: &[&str]) -> Option<Engine> {
         "sleep",
     ];
     options.extend(env.iter().flat_map(|e| ["-e", *e]));
-    Some(Engine::run(what, &options, VLLM_IMAGE, &["infinity"]))
+    let engine = Engine::run(what, &options, VLLM_IMAGE, &["infinity"]);
+    // Docker names it as running while it still sets it up.
+    engine.wait_for_process("sleep infinity");
+    Some(engine)
 }
 
 fn left_behind(engine: &Engine) -> bool {

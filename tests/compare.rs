@@ -96,6 +96,12 @@ fn a_difference_within_the_spread_of_the_repeats_is_noise() {
     let a = [run(100, None, 10), run(100, None, 30), run(100, None, 20)];
     let near = [run(100, None, 25), run(100, None, 26)];
     let far = [run(100, None, 80), run(100, None, 81)];
+    // Apart, and not by more than both spread: two more runs might well meet.
+    let doubtful = [run(100, None, 31), run(100, None, 51)];
+    assert_eq!(
+        compare(&a, &doubtful).total.judgement,
+        Some(Judgement::WithinNoise)
+    );
     assert_eq!(
         compare(&a, &near).total.judgement,
         Some(Judgement::WithinNoise)

@@ -71,9 +71,9 @@ pub struct Side {
 pub enum Judgement {
     /// Nothing differs.
     Equal,
-    /// No larger than the distance between the lowest and the highest repeat of one group.
+    /// No larger than the distances between lowest and highest repeat, of both groups together.
     WithinNoise,
-    /// Larger than that.
+    /// Larger than that: then no repeat of one group reaches into the other.
     BeyondNoise,
     /// One group has one run only: its spread is not known.
     SpreadUnknown,
@@ -121,7 +121,7 @@ fn judge(difference: f64, a: Option<f64>, b: Option<f64>) -> Judgement {
     match a.zip(b) {
         _ if difference == 0.0 => Judgement::Equal,
         None => Judgement::SpreadUnknown,
-        Some((a, b)) if difference.abs() <= a.max(b) => Judgement::WithinNoise,
+        Some((a, b)) if difference.abs() <= a + b => Judgement::WithinNoise,
         Some(_) => Judgement::BeyondNoise,
     }
 }

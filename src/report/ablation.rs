@@ -21,6 +21,9 @@ pub fn render(ablation: &Ablation, options: TextOptions) -> String {
     page.text
 }
 
+/// One arm's side of a row.
+type Of = fn(&Row) -> &Side;
+
 struct Page {
     text: String,
     options: TextOptions,
@@ -147,7 +150,7 @@ impl Page {
         let c = &ablation.comparison;
         let rows = [&c.total].into_iter().chain(&c.components).chain(&c.others);
         let mut said = Vec::new();
-        let arms: [(&str, fn(&Row) -> &Side); 2] = [("A", |r| &r.a), ("B", |r| &r.b)];
+        let arms: [(&str, Of); 2] = [("A", |r| &r.a), ("B", |r| &r.b)];
         for (letter, side) in arms {
             // An arm without a run to its end knows nothing, for one reason.
             if let Some(why) = &side(&c.total).unknown {
@@ -192,10 +195,18 @@ fn cells(row: &Row) -> Vec<String> {
         value(row.unit, row.a.median),
         value(row.unit, row.b.median),
         difference(row),
-        row.difference_percent
-            .map_or_else(String::new, |p| plus(p, format!("{p:.1}"))),
+        row.difference_percent.map_or_else(String::new, percent),
         judgement(row).into(),
     ]
+}
+
+/// Of next to nothing everything is very many times as much.
+fn percent(p: f64) -> String {
+    match p {
+        p if p >= 1000.0 => "> 999".into(),
+        p if p <= -1000.0 => "< -999".into(),
+        p => plus(p, format!("{p:.1}")),
+    }
 }
 
 fn judgement(row: &Row) -> &'static str {
