@@ -5,6 +5,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
 
+mod ablation;
+
+pub use ablation::{AblateArgs, CudaGraphsArgs};
+
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
     .usage(AnsiColor::Green.on_default().bold())
@@ -72,6 +76,10 @@ pub enum Command {
     Profile(Box<ProfileArgs>),
     /// Start a container, profile it when it serves, stop and remove it
     Run(Box<RunArgs>),
+    /// Compare two settings of the engine in an idle container: A, B, A, B, …
+    Ablate(Box<AblateArgs>),
+    /// Measure what CUDA graphs cost (TensorRT-LLM: by draft length; vLLM: eager against graphs)
+    CudaGraphs(Box<CudaGraphsArgs>),
     /// Derive the profile of a stored capture again
     Derive(DeriveArgs),
     /// Tell what an engine's log says about memory

@@ -12,7 +12,7 @@
 //! collect, live
 //! container | telemetry | load | store      (these do not see each other)
 //! report
-//! profile -> breakdown -> engine
+//! compare -> profile -> breakdown -> engine
 //! capture, catalog, clock, host, preset, progress, redact, error, units
 //! ```
 
@@ -23,6 +23,7 @@ pub mod cli;
 pub mod clock;
 pub mod collect;
 pub mod commands;
+pub mod compare;
 pub mod console;
 pub mod container;
 pub mod engine;

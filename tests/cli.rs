@@ -14,7 +14,17 @@ fn help_stands_under_every_subcommand() {
     let main = run(&["--help"]).expect(0);
     assert!(main.stderr.is_empty());
     for command in [
-        "profile", "run", "derive", "parse", "top", "gpus", "record", "doctor", "schema",
+        "profile",
+        "run",
+        "ablate",
+        "cuda-graphs",
+        "derive",
+        "parse",
+        "top",
+        "gpus",
+        "record",
+        "doctor",
+        "schema",
     ] {
         assert!(
             main.stdout.contains(&format!("\n  {command} ")),

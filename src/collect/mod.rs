@@ -6,6 +6,7 @@ mod builtin;
 mod ending;
 mod endpoints;
 mod follow;
+mod graph_probe;
 mod model_files;
 mod recorder;
 mod setup;
@@ -13,6 +14,7 @@ mod stop;
 
 pub use endpoints::Door;
 pub use follow::Deadline;
+pub use graph_probe::{ProbeJob, Probed, probe_graphs};
 pub use setup::{BenchSetup, answers, describe, inspect};
 pub use stop::Stop;
 
@@ -92,6 +94,23 @@ pub struct Setup {
     pub probes: Vec<Probe>,
     /// Commands that were run to find out.
     pub execs: Vec<ExecOutcome>,
+}
+
+impl Setup {
+    /// The same for another run in the same idle container: asking a bench for its flags takes as
+    /// long as loading an engine. What was asked belongs to the capture of the first run.
+    pub fn again(&self, plan: &Plan) -> Setup {
+        Setup {
+            bench: self.bench.clone().map(|bench| BenchSetup {
+                workdir: setup::workdir(plan),
+                ..bench
+            }),
+            model: self.model.clone(),
+            door: self.door.clone(),
+            probes: Vec::new(),
+            execs: Vec::new(),
+        }
+    }
 }
 
 /// What came of a run.

@@ -120,7 +120,7 @@ pub async fn inspect(
                 kind: kind.of_engine().unwrap_or(BenchKind::Serve),
                 model,
                 served_model_name: said.served_model_name.or(settings.served_model_name),
-                workdir: format!("/tmp/plimsoll-{}", plan.run_id),
+                workdir: workdir(plan),
                 help: None,
                 target: None,
             };
@@ -143,6 +143,11 @@ pub async fn inspect(
         probes,
         execs,
     })
+}
+
+/// Folder inside the container for what a run puts there.
+pub fn workdir(plan: &Plan) -> String {
+    format!("/tmp/plimsoll-{}", plan.run_id)
 }
 
 /// The job of one repeat.

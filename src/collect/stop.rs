@@ -10,6 +10,8 @@ use tokio_util::sync::CancellationToken;
 pub struct Stop {
     token: CancellationToken,
     reason: Arc<Mutex<Option<RunEnd>>>,
+    /// What this run is one of several of: when that stops, so does this.
+    whole: Option<Arc<Stop>>,
 }
 
 impl Stop {
@@ -18,6 +20,16 @@ impl Stop {
         Stop {
             token: CancellationToken::new(),
             reason: Arc::default(),
+            whole: None,
+        }
+    }
+
+    /// For one of several runs: stops when this one does, and can stop without it.
+    pub fn part(&self) -> Stop {
+        Stop {
+            token: self.token.child_token(),
+            reason: Arc::default(),
+            whole: Some(Arc::new(self.clone())),
         }
     }
 
@@ -48,15 +60,38 @@ impl Stop {
 
     /// Why it stopped, if it did.
     pub fn reason(&self) -> Option<RunEnd> {
-        self.reason
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        // What stops the whole is the reason; that its parts fail then is a consequence.
+        let whole = self.whole.as_ref().and_then(|w| w.reason());
+        whole.or_else(|| {
+            self.reason
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone()
+        })
     }
 }
 
 impl Default for Stop {
     fn default() -> Self {
         Stop::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_stops_alone_and_with_the_whole() {
+        let whole = Stop::new();
+        let (first, second) = (whole.part(), whole.part());
+        first.because(RunEnd::Deadline);
+        assert!(first.token().is_cancelled());
+        assert!(!whole.token().is_cancelled() && second.reason().is_none());
+        whole.because(RunEnd::Interrupted);
+        assert!(second.token().is_cancelled());
+        assert_eq!(second.reason(), Some(RunEnd::Interrupted));
+        second.because(RunEnd::BenchFailed("its bench was ended".into()));
+        assert_eq!(second.reason(), Some(RunEnd::Interrupted));
     }
 }

@@ -250,13 +250,26 @@ fn leave_at_once() -> ! {
     std::process::exit(ExitCode::Interrupted as i32)
 }
 
-/// From what was collected to the profile on disk and the summary on the terminal, or the error.
-pub fn conclude(
+/// A run's profile, and how the run ended.
+pub struct Concluded {
+    /// The profile.
+    pub profile: profile::Profile,
+    /// The same as it lies on the disk.
+    pub document: Vec<u8>,
+    /// Whether the capture could be written down.
+    pub captured: Result<(), Failure>,
+    /// Whether the profile could.
+    pub stored: Result<(), Failure>,
+    /// What went wrong, when the run came to no good end.
+    pub failure: Option<Failure>,
+}
+
+/// From what was collected to the profile on disk.
+pub fn derive_and_store(
     console: &Console,
-    args: &LoadArgs,
     paths: &RunPaths,
     collected: Collected,
-) -> anyhow::Result<ExitCode> {
+) -> anyhow::Result<Concluded> {
     (console.sink())(Progress::Stage(Stage::Derive));
     let Collected {
         capture,
@@ -271,27 +284,43 @@ pub fn conclude(
     let document = report::json::Json.render(&profile)?;
     // A capture that is not whole still has a profile: the space held back for it is free now.
     let stored = write_atomically(&paths.profile, &document);
+    let failure = failure.or_else(|| failure_of(&capture, &profile));
+    let failure = failure.map(|failure| {
+        // What the engine and the bench printed says more than any sentence of ours.
+        let log = paths.log();
+        match failure.code == ExitCode::RunFailed && log.is_file() {
+            true => failure.hint(format!("all that was printed is in `{}`", log.display())),
+            false => failure,
+        }
+    });
+    Ok(Concluded {
+        profile,
+        document,
+        captured: written,
+        stored,
+        failure,
+    })
+}
+
+/// From what was collected to the profile on disk and the summary on the terminal, or the error.
+pub fn conclude(
+    console: &Console,
+    args: &LoadArgs,
+    paths: &RunPaths,
+    collected: Collected,
+) -> anyhow::Result<ExitCode> {
+    let ended = derive_and_store(console, paths, collected)?;
     console.finish();
     if args.json {
-        console.data(&document)?;
+        console.data(&ended.document)?;
     } else {
-        console.data(report::text::render(&profile, console.text_options()).as_bytes())?;
+        console.data(report::text::render(&ended.profile, console.text_options()).as_bytes())?;
     }
-    if stored.is_ok() {
+    if ended.stored.is_ok() {
         console.note(&format!("profile: {}", paths.profile.display()));
     }
-    written.and(stored)?;
-    match failure.or_else(|| failure_of(&capture, &profile)) {
-        // What the engine and the bench printed says more than any sentence of ours.
-        Some(failure) if failure.code == ExitCode::RunFailed => {
-            let log = paths.log();
-            let failure = if log.is_file() {
-                failure.hint(format!("all that was printed is in `{}`", log.display()))
-            } else {
-                failure
-            };
-            Err(failure.into())
-        }
+    ended.captured.and(ended.stored)?;
+    match ended.failure {
         Some(failure) => Err(failure.into()),
         None => Ok(ExitCode::Done),
     }

@@ -1,5 +1,7 @@
 //! One file per subcommand: read the settings, call down once, hand the result to the console.
 
+mod ablate;
+mod cuda_graphs;
 mod derive;
 mod doctor;
 mod gpus;
@@ -34,6 +36,8 @@ pub fn run(cli: Cli) -> ExitCode {
     let ended = match cli.command {
         Command::Profile(args) => profile::run(&console, *args),
         Command::Run(args) => run::run(&console, *args),
+        Command::Ablate(args) => ablate::run(&console, *args),
+        Command::CudaGraphs(args) => cuda_graphs::run(&console, *args),
         Command::Derive(args) => derive::run(&console, &args),
         Command::Parse(args) => parse::run(&console, &args),
         Command::Doctor(args) => doctor::run(&console, &args),

@@ -10,7 +10,8 @@ use crate::clock::Clock;
 use crate::collect::{self, Deadline, Instruments, Plan, Stop};
 use crate::console::Console;
 use crate::container::Runtime;
-use crate::engine;
+use crate::container::inspect::Found;
+use crate::engine::{self, Engine};
 use crate::error::{ExitCode, Failure};
 use crate::progress::{Progress, Stage};
 use crate::telemetry::Target;
@@ -31,33 +32,8 @@ async fn profile(console: &Console, args: ProfileArgs, stop: &Stop) -> anyhow::R
     let runtime = unless_stopped(stop, Runtime::connect()).await?;
     let found = unless_stopped(stop, runtime.find(&args.container)).await?;
     let name = found.facts.name.clone();
-    let (engine, evidence, serving) = match (&args.load.engine, engine::recognise(&found.facts)) {
-        (Some(wanted), seen) => {
-            let engine = engine_named(wanted)?;
-            let serving = seen
-                .filter(|(e, _)| e.name() == engine.name())
-                .is_some_and(|(_, r)| r.serving);
-            (engine, format!("named by --engine {wanted}"), serving)
-        }
-        (None, Some((engine, seen))) => (engine, seen.evidence, seen.serving),
-        (None, None) => {
-            let names: Vec<&str> = engine::ALL.iter().map(|e| e.name()).collect();
-            let failure = Failure::environment(format!(
-                "no known engine in container `{name}` (image `{}`, command `{}`)",
-                found.facts.image,
-                found.facts.argv.join(" ")
-            ));
-            return Err(failure
-                .hint(format!("name it with --engine: {}", names.join(", ")))
-                .into());
-        }
-    };
-    // A start script can hide the server: what answers is one.
-    let serving = serving
-        || unless_stopped(stop, async {
-            Ok(collect::answers(&runtime, engine, &found).await)
-        })
-        .await?;
+    let (engine, evidence, serving) =
+        meet(&runtime, &found, args.load.engine.as_ref(), stop).await?;
     let mode = if serving { Mode::Serving } else { Mode::Idle };
     let kind = bench_kind(args.load.bench, engine, mode, &name)?;
     // An in-process bench loads an engine of its own, whatever else runs in the container.
@@ -100,4 +76,40 @@ async fn profile(console: &Console, args: ProfileArgs, stop: &Stop) -> anyhow::R
     let tools = Instruments::start(&clock, memory, &plan, writer, stop, news)?;
     let collected = collect::collect(&runtime, &plan, Some(setup), tools).await;
     conclude(console, &args.load, &paths, collected)
+}
+
+/// Which engine is in a container, how that was seen, and whether it serves.
+pub(super) async fn meet(
+    runtime: &Runtime,
+    found: &Found,
+    named: Option<&String>,
+    stop: &Stop,
+) -> Result<(&'static dyn Engine, String, bool), Failure> {
+    let name = &found.facts.name;
+    let (engine, evidence, serving) = match (named, engine::recognise(&found.facts)) {
+        (Some(wanted), seen) => {
+            let engine = engine_named(wanted)?;
+            let serving = seen
+                .filter(|(e, _)| e.name() == engine.name())
+                .is_some_and(|(_, r)| r.serving);
+            (engine, format!("named by --engine {wanted}"), serving)
+        }
+        (None, Some((engine, seen))) => (engine, seen.evidence, seen.serving),
+        (None, None) => {
+            let names: Vec<&str> = engine::ALL.iter().map(|e| e.name()).collect();
+            let failure = Failure::environment(format!(
+                "no known engine in container `{name}` (image `{}`, command `{}`)",
+                found.facts.image,
+                found.facts.argv.join(" ")
+            ));
+            return Err(failure.hint(format!("name it with --engine: {}", names.join(", "))));
+        }
+    };
+    // A start script can hide the server: what answers is one.
+    let serving = serving
+        || unless_stopped(stop, async {
+            Ok(collect::answers(runtime, engine, found).await)
+        })
+        .await?;
+    Ok((engine, evidence, serving))
 }

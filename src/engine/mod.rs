@@ -5,6 +5,7 @@
 pub mod argv;
 mod builtin;
 pub mod command;
+pub mod cuda_graphs;
 pub mod defaults;
 pub mod facts;
 pub mod lines;
@@ -66,6 +67,11 @@ pub trait Engine: Sync {
     /// True for an engine that only pretends (the reference engine). Shown wherever it shows.
     fn simulated(&self) -> bool {
         false
+    }
+
+    /// Arguments that make it run without CUDA graphs, where it has such.
+    fn without_graphs(&self) -> Option<&'static [&'static str]> {
+        None
     }
 
     /// Whether this container is its own, by command, image and labels.

@@ -2,7 +2,9 @@
 //!
 //! A new format is one new file here and one line in [`ALL`].
 
+pub mod ablation;
 pub mod facts;
+pub mod graphs;
 pub mod json;
 pub mod layout;
 pub mod text;

@@ -1,10 +1,12 @@
 //! The results directory: names, the atomic write, the capture on disk, the lock on a container.
 
+mod documents;
 mod lock;
 mod reader;
 mod recording;
 mod writer;
 
+pub use documents::free_name;
 pub use lock::ContainerLock;
 pub use reader::StoredCapture;
 pub use recording::{Recording, RecordingHeader, RecordingWriter};

@@ -35,6 +35,10 @@ impl Engine for Vllm {
         "vllm"
     }
 
+    fn without_graphs(&self) -> Option<&'static [&'static str]> {
+        Some(&["--enforce-eager"])
+    }
+
     fn recognise(&self, facts: &ContainerFacts) -> Option<Recognition> {
         recognise::recognise(facts)
     }

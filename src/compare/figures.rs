@@ -1,0 +1,120 @@
+//! Which figures of a profile are compared, and where they stand in it.
+
+use crate::breakdown::Component;
+use crate::profile::Profile;
+use crate::units::GIB;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// Unit of a compared figure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Unit {
+    /// Bytes.
+    Bytes,
+    /// Milliseconds.
+    Milliseconds,
+    /// Something per second.
+    PerSecond,
+    /// A count.
+    Count,
+}
+
+/// A figure beside the parts of the peak.
+pub(super) struct Other {
+    pub key: &'static str,
+    pub label: &'static str,
+    pub unit: Unit,
+    /// Where the document holds it, and its reason where it is null.
+    pub path: &'static str,
+    pub pick: fn(&Profile) -> Option<f64>,
+}
+
+/// In the order in which people read them.
+pub(super) const OTHERS: &[Other] = &[
+    Other {
+        key: "kv_cache_reserved",
+        label: "KV cache reserved",
+        unit: Unit::Bytes,
+        path: "vllm_internal_metrics.total_gpu_kv_cache_gb",
+        pick: |p| Some((p.vllm_internal_metrics.total_gpu_kv_cache_gb? * GIB).round()),
+    },
+    Other {
+        key: "kv_cache_tokens",
+        label: "KV cache tokens",
+        unit: Unit::Count,
+        path: "vllm_internal_metrics.total_gpu_kv_cache_tokens",
+        pick: |p| Some(p.vllm_internal_metrics.total_gpu_kv_cache_tokens? as f64),
+    },
+    Other {
+        key: "mean_latency_ms",
+        label: "mean latency, ms",
+        unit: Unit::Milliseconds,
+        path: "latency_stats.mean_latency_ms",
+        pick: |p| p.latency_stats.as_ref()?.mean_latency_ms,
+    },
+    Other {
+        key: "tokens_per_second",
+        label: "tokens/s",
+        unit: Unit::PerSecond,
+        path: "latency_stats.tokens_per_second",
+        pick: |p| p.latency_stats.as_ref()?.tokens_per_second,
+    },
+    Other {
+        key: "requests_per_second",
+        label: "requests/s",
+        unit: Unit::PerSecond,
+        path: "latency_stats.requests_per_second",
+        pick: |p| p.latency_stats.as_ref()?.requests_per_second,
+    },
+];
+
+/// The peak, bytes.
+pub(super) fn total(profile: &Profile) -> Option<f64> {
+    Some(profile.memory_breakdown.total_measured_bytes? as f64)
+}
+
+/// One part of the peak, bytes.
+pub(super) fn part(profile: &Profile, component: Component) -> Option<f64> {
+    let parts = &profile.memory_breakdown.components;
+    let part = parts.iter().find(|p| p.component == component)?;
+    Some(part.bytes as f64)
+}
+
+/// The same by the component's key.
+pub(super) fn part_named(profile: &Profile, name: &str) -> Option<f64> {
+    let parts = &profile.memory_breakdown.components;
+    let part = parts.iter().find(|p| key(p.component) == name)?;
+    Some(part.bytes as f64)
+}
+
+/// The components that any of these profiles has, but the unexplained rest, in reading order.
+pub(super) fn components<'a>(profiles: impl Iterator<Item = &'a Profile>) -> BTreeSet<Component> {
+    profiles
+        .flat_map(|p| &p.memory_breakdown.components)
+        .map(|p| p.component)
+        .filter(|c| *c != Component::Unexplained)
+        .collect()
+}
+
+/// A component's name in documents: `model_weights`.
+pub(super) fn key(component: Component) -> String {
+    // A unit variant is its name.
+    match serde_json::to_value(component) {
+        Ok(serde_json::Value::String(name)) => name,
+        _ => component.label().to_owned(),
+    }
+}
+
+/// Where a profile says why a component is unknown.
+pub(super) fn path(component: Component) -> &'static str {
+    match component {
+        Component::Baseline => "memory_breakdown.baseline_gb",
+        Component::ModelWeights => "memory_breakdown.model_weights_gb",
+        Component::KvCache => "memory_breakdown.kv_cache_gb",
+        Component::Activations => "memory_breakdown.activations_gb",
+        Component::CudaGraphs => "vllm_internal_metrics.cuda_graphs_gb",
+        _ => "",
+    }
+}

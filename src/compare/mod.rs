@@ -1,0 +1,259 @@
+//! Profiles side by side: two groups of them, figure by figure, with the spread of their repeats.
+//!
+//! Pure: profiles in, differences out. A figure that one group lacks stays unknown with its
+//! reason; it is never taken for 0.
+
+pub mod ablation;
+mod figures;
+pub mod graph_report;
+pub mod graphs;
+
+use crate::capture::RunEnd;
+use crate::profile::Profile;
+use crate::profile::stats::{Spread, quantile};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use figures::Unit;
+
+/// Two groups of profiles, figure by figure. Every difference is B less A.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Comparison {
+    /// The peak, bytes.
+    pub total: Row,
+    /// The parts of the peak that both groups know, and those that one of them knows, bytes.
+    pub components: Vec<Row>,
+    /// The peak less the parts that both know: what nothing explains, and the parts that only one
+    /// of them knows. The differences of the parts that both know and of this one sum to that of
+    /// the total.
+    pub remainder: Row,
+    /// Keys of the components that only one group knows: they are in the remainder.
+    pub one_sided: Vec<String>,
+    /// What is no part of the peak: pool, latency, throughput.
+    pub others: Vec<Row>,
+}
+
+/// One figure of both groups.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Row {
+    /// Its key: a component of the breakdown, or the name of another figure.
+    pub key: String,
+    /// As people read it.
+    pub label: String,
+    /// Unit of all figures of the row.
+    pub unit: Unit,
+    /// The first group.
+    pub a: Side,
+    /// The second group.
+    pub b: Side,
+    /// Median of B less median of A; null where one is unknown.
+    pub difference: Option<f64>,
+    /// The same in percent of A; null where one is unknown or A is 0.
+    pub difference_percent: Option<f64>,
+    /// Whether the difference stands out of the spread of the repeats; null where one is unknown.
+    pub judgement: Option<Judgement>,
+}
+
+/// One figure of one group.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Side {
+    /// Median over the runs that know it.
+    pub median: Option<f64>,
+    /// Spread over them.
+    pub spread: Option<Spread>,
+    /// Why it is unknown; null where it is known.
+    pub unknown: Option<String>,
+}
+
+/// What the spread of the repeats says of a difference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Judgement {
+    /// Nothing differs.
+    Equal,
+    /// No larger than the distances between lowest and highest repeat, of both groups together.
+    WithinNoise,
+    /// Larger than that: then no repeat of one group reaches into the other.
+    BeyondNoise,
+    /// One group has one run only: its spread is not known.
+    SpreadUnknown,
+}
+
+impl Side {
+    /// Of the figures of a group's runs; `why` tells of an empty list.
+    fn of(mut figures: Vec<f64>, why: impl FnOnce() -> String) -> Side {
+        figures.sort_by(f64::total_cmp);
+        let median = quantile(&figures, 0.5);
+        Side {
+            median,
+            spread: Spread::of(&figures),
+            unknown: median.is_none().then(why),
+        }
+    }
+
+    /// Highest less lowest; `None` for fewer than two runs.
+    fn range(&self) -> Option<f64> {
+        self.spread.filter(|s| s.n > 1).map(|s| s.max - s.min)
+    }
+}
+
+impl Row {
+    fn new(key: &str, label: &str, unit: Unit, a: Side, b: Side) -> Row {
+        let both = a.median.zip(b.median);
+        let difference = both.map(|(a, b)| b - a);
+        Row {
+            key: key.into(),
+            label: label.into(),
+            unit,
+            difference,
+            difference_percent: both
+                .filter(|(a, _)| *a != 0.0)
+                .map(|(a, b)| (b - a) / a.abs() * 100.0),
+            judgement: difference.map(|d| judge(d, a.range(), b.range())),
+            a,
+            b,
+        }
+    }
+}
+
+/// A difference against the ranges of both groups.
+fn judge(difference: f64, a: Option<f64>, b: Option<f64>) -> Judgement {
+    match a.zip(b) {
+        _ if difference == 0.0 => Judgement::Equal,
+        None => Judgement::SpreadUnknown,
+        Some((a, b)) if difference.abs() <= a + b => Judgement::WithinNoise,
+        Some(_) => Judgement::BeyondNoise,
+    }
+}
+
+/// The runs of a group whose figures count: those that came to their end.
+pub fn whole(profiles: &[Profile]) -> Vec<&Profile> {
+    profiles
+        .iter()
+        .filter(|p| p.metadata.outcome == RunEnd::Completed)
+        .collect()
+}
+
+/// Compares two groups. Runs that did not come to their end lend no figure, only the reason why
+/// there is none.
+pub fn compare(a: &[Profile], b: &[Profile]) -> Comparison {
+    let (a, b) = (Group::of(a), Group::of(b));
+    let row = |key: &str, label: &str, unit, pick: &dyn Fn(&Profile) -> Option<f64>, path: &str| {
+        Row::new(key, label, unit, a.side(pick, path), b.side(pick, path))
+    };
+    let total = row(
+        "total",
+        "Total at the peak",
+        Unit::Bytes,
+        &figures::total,
+        "memory_breakdown.total_measured_bytes",
+    );
+    let mut components = Vec::new();
+    for component in figures::components(a.whole.iter().chain(&b.whole).copied()) {
+        components.push(row(
+            &figures::key(component),
+            component.label(),
+            Unit::Bytes,
+            &|p| figures::part(p, component),
+            figures::path(component),
+        ));
+    }
+    // Where one group has no figures at all, the other is told as it stands.
+    let alone = total.difference.is_none();
+    let one_sided: Vec<String> = components
+        .iter()
+        .filter(|r| r.difference.is_none() && !alone)
+        .map(|r| r.key.clone())
+        .collect();
+    let label = match one_sided.is_empty() {
+        true => "Unexplained",
+        false => "Unexplained, or known on one side only",
+    };
+    let remainder = Row::new(
+        "remainder",
+        label,
+        Unit::Bytes,
+        a.remainder(&total.a, &components, &one_sided, |r| &r.a),
+        b.remainder(&total.b, &components, &one_sided, |r| &r.b),
+    );
+    let others = figures::OTHERS
+        .iter()
+        .map(|f| row(f.key, f.label, f.unit, &f.pick, f.path))
+        .filter(|r| r.a.median.is_some() || r.b.median.is_some())
+        .collect();
+    Comparison {
+        total,
+        components,
+        remainder,
+        one_sided,
+        others,
+    }
+}
+
+/// One group's runs.
+struct Group<'a> {
+    whole: Vec<&'a Profile>,
+    all: &'a [Profile],
+}
+
+impl<'a> Group<'a> {
+    fn of(all: &'a [Profile]) -> Group<'a> {
+        Group {
+            whole: whole(all),
+            all,
+        }
+    }
+
+    fn side(&self, pick: &dyn Fn(&Profile) -> Option<f64>, path: &str) -> Side {
+        let figures = self.whole.iter().filter_map(|p| pick(p)).collect();
+        Side::of(figures, || self.why(path))
+    }
+
+    /// Why no run knows the figure at `path`.
+    fn why(&self, path: &str) -> String {
+        if let Some(run) = self.whole.first() {
+            return run.unknown.get(path).cloned().unwrap_or_else(|| {
+                "no witness of this run tells of it: what it takes, if anything, is unexplained"
+                    .into()
+            });
+        }
+        match self.all.last().map(|p| &p.metadata.outcome) {
+            Some(RunEnd::BenchFailed(why) | RunEnd::ContainerLost(why) | RunEnd::Failed(why)) => {
+                format!("the run failed: {why}")
+            }
+            Some(RunEnd::Deadline) => "the run did not end within its deadline".into(),
+            Some(RunEnd::Interrupted) => "the run was interrupted".into(),
+            Some(RunEnd::Completed) | None => "no run was made".into(),
+        }
+    }
+
+    /// The total less the parts that both groups know. Its median is what the other medians leave,
+    /// so that the column sums; its spread is over the runs.
+    fn remainder(
+        &self,
+        total: &Side,
+        components: &[Row],
+        one_sided: &[String],
+        side: fn(&Row) -> &Side,
+    ) -> Side {
+        let known = || components.iter().filter(|r| !one_sided.contains(&r.key));
+        let Some(total) = total.median else {
+            return Side {
+                median: None,
+                spread: None,
+                unknown: total.unknown.clone(),
+            };
+        };
+        let left: f64 = total - known().filter_map(|r| side(r).median).sum::<f64>();
+        let of_run = |run: &&Profile| {
+            let parts = known().filter_map(|r| figures::part_named(run, &r.key));
+            Some(figures::total(run)? - parts.sum::<f64>())
+        };
+        let runs: Vec<f64> = self.whole.iter().filter_map(of_run).collect();
+        Side {
+            median: Some(left),
+            spread: Spread::of(&runs),
+            unknown: None,
+        }
+    }
+}

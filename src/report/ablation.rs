@@ -1,0 +1,264 @@
+//! An A/B run as a page: arms, memory part by part, latency and throughput.
+
+use super::layout::{Align, Table, clean, figure, wrap};
+use super::text::TextOptions;
+use crate::capture::RunEnd;
+use crate::compare::ablation::{Ablation, Arm};
+use crate::compare::graphs::MIB;
+use crate::compare::{Judgement, Row, Side, Unit};
+
+/// The page.
+pub fn render(ablation: &Ablation, options: TextOptions) -> String {
+    let mut page = Page {
+        text: String::new(),
+        options,
+    };
+    page.head(ablation);
+    page.memory(ablation);
+    page.others(ablation);
+    page.unknown(ablation);
+    page.graphs(ablation);
+    page.text
+}
+
+/// One arm's side of a row.
+type Of = fn(&Row) -> &Side;
+
+struct Page {
+    text: String,
+    options: TextOptions,
+}
+
+impl Page {
+    fn line(&mut self, line: &str) {
+        let line = clean(line, self.options.unicode);
+        self.text.push_str(line.trim_end());
+        self.text.push('\n');
+    }
+
+    fn table(&mut self, title: &str, table: &Table) {
+        self.line("");
+        self.line(title);
+        for line in table.lines() {
+            self.line(&format!("  {line}"));
+        }
+    }
+
+    /// A sentence, wrapped.
+    fn aside(&mut self, text: &str) {
+        let room = self.options.width.saturating_sub(4).max(24);
+        for (i, part) in wrap(text, room).iter().enumerate() {
+            let indent = if i == 0 { "  " } else { "    " };
+            self.line(&format!("{indent}{part}"));
+        }
+    }
+
+    fn head(&mut self, ablation: &Ablation) {
+        let version = ablation.engine_version.as_deref().unwrap_or("—");
+        let mut title = format!(
+            "{}: {} against {}",
+            ablation.container, ablation.a.name, ablation.b.name
+        );
+        if ablation.simulated {
+            title.push_str("  SIMULATED");
+        }
+        self.line(&title);
+        self.line(&format!(
+            "{} {version}, {}, {} bench, memory read by {}",
+            ablation.engine,
+            ablation.model.as_deref().unwrap_or("model —"),
+            ablation.bench,
+            ablation.memory_backend
+        ));
+        self.line("");
+        for (letter, arm) in [("A", &ablation.a), ("B", &ablation.b)] {
+            self.arm(letter, arm);
+        }
+    }
+
+    fn arm(&mut self, letter: &str, arm: &Arm) {
+        let args = match arm.engine_args.is_empty() {
+            true => "no arguments of its own".to_owned(),
+            false => arm.engine_args.join(" "),
+        };
+        let runs = match arm.runs.len() {
+            1 => "1 run".to_owned(),
+            n => format!("{n} runs"),
+        };
+        let failed = arm
+            .runs
+            .iter()
+            .filter(|r| r.outcome != RunEnd::Completed)
+            .count();
+        let failed = match failed {
+            0 => String::new(),
+            n => format!(", {n} FAILED"),
+        };
+        self.aside(&format!("{letter} = {}: {args} ({runs}{failed})", arm.name));
+    }
+
+    fn memory(&mut self, ablation: &Ablation) {
+        let mut table = Table::new(&[
+            ("", Align::Left),
+            ("A", Align::Right),
+            ("B", Align::Right),
+            ("B - A", Align::Right),
+            ("%", Align::Right),
+            ("", Align::Left),
+        ]);
+        let c = &ablation.comparison;
+        let both = c.components.iter().chain([&c.remainder]);
+        for row in [&c.total].into_iter().chain(both) {
+            table.row(cells(row));
+        }
+        self.table("Memory at the peak, MiB (medians)", &table);
+    }
+
+    fn others(&mut self, ablation: &Ablation) {
+        let others = &ablation.comparison.others;
+        if others.is_empty() {
+            return;
+        }
+        let mut table = Table::new(&[
+            ("", Align::Left),
+            ("A", Align::Right),
+            ("lowest to highest", Align::Left),
+            ("B", Align::Right),
+            ("lowest to highest", Align::Left),
+            ("B - A", Align::Right),
+            ("%", Align::Right),
+            ("", Align::Left),
+        ]);
+        for row in others {
+            let [label, a, b, tail @ ..] = &cells(row)[..] else {
+                continue;
+            };
+            let label = match row.unit {
+                Unit::Bytes => format!("{label}, MiB"),
+                _ => label.clone(),
+            };
+            let (in_a, in_b) = (range(row.unit, &row.a), range(row.unit, &row.b));
+            let mut cells = vec![label, a.clone(), in_a, b.clone(), in_b];
+            cells.extend_from_slice(tail);
+            table.row(cells);
+        }
+        self.table("Pool, latency, throughput (medians)", &table);
+    }
+
+    /// Why figures are missing, each once.
+    fn unknown(&mut self, ablation: &Ablation) {
+        let c = &ablation.comparison;
+        let rows = [&c.total].into_iter().chain(&c.components).chain(&c.others);
+        let mut said = Vec::new();
+        let arms: [(&str, Of); 2] = [("A", |r| &r.a), ("B", |r| &r.b)];
+        for (letter, side) in arms {
+            // An arm without a run to its end knows nothing, for one reason.
+            if let Some(why) = &side(&c.total).unknown {
+                said.push(format!("{letter}: {why}"));
+                continue;
+            }
+            for row in rows.clone() {
+                if let Some(why) = &side(row).unknown {
+                    said.push(format!("{letter}, {}: {why}", row.label));
+                }
+            }
+        }
+        if !said.is_empty() {
+            self.line("");
+            self.line("Unknown");
+        }
+        said.iter().for_each(|s| self.aside(s));
+    }
+
+    fn graphs(&mut self, ablation: &Ablation) {
+        let Some(graphs) = &ablation.graphs else {
+            return;
+        };
+        self.line("");
+        self.line("CUDA graphs");
+        match (graphs.overhead_bytes, graphs.reading) {
+            (Some(bytes), Some(reading)) => self.aside(&format!(
+                "{:.1} MiB, {}: {}",
+                bytes / MIB,
+                graphs.witness,
+                graphs.thresholds.sentence(reading)
+            )),
+            _ => self.aside(&format!("no reading: {}", graphs.witness)),
+        }
+    }
+}
+
+/// Label, A, B, difference, percent, judgement.
+fn cells(row: &Row) -> Vec<String> {
+    vec![
+        row.label.clone(),
+        value(row.unit, row.a.median),
+        value(row.unit, row.b.median),
+        difference(row),
+        row.difference_percent.map_or_else(String::new, percent),
+        judgement(row).into(),
+    ]
+}
+
+/// Of next to nothing everything is very many times as much.
+fn percent(p: f64) -> String {
+    match p {
+        p if p >= 1000.0 => "> 999".into(),
+        p if p <= -1000.0 => "< -999".into(),
+        p => plus(p, format!("{p:.1}")),
+    }
+}
+
+fn judgement(row: &Row) -> &'static str {
+    match row.judgement {
+        None => "",
+        Some(Judgement::Equal) => "equal",
+        Some(Judgement::WithinNoise) => "within noise",
+        Some(Judgement::BeyondNoise) => "beyond noise",
+        Some(Judgement::SpreadUnknown) => "spread unknown",
+    }
+}
+
+fn value(unit: Unit, value: Option<f64>) -> String {
+    match (unit, value) {
+        (_, None) => "—".into(),
+        (Unit::Bytes, Some(bytes)) => nought(format!("{:.1}", bytes / MIB)),
+        (_, Some(v)) => figure(v),
+    }
+}
+
+fn difference(row: &Row) -> String {
+    match row.difference {
+        None => "—".into(),
+        Some(d) => plus(d, value(row.unit, Some(d))),
+    }
+}
+
+/// With its sign, unless it rounds to nothing.
+fn plus(v: f64, text: String) -> String {
+    let text = nought(text);
+    let nothing = text.chars().all(|c| c == '0' || c == '.');
+    match v > 0.0 && !nothing {
+        true => format!("+{text}"),
+        false => text,
+    }
+}
+
+/// Nothing is negative zero.
+fn nought(text: String) -> String {
+    match text.strip_prefix('-') {
+        Some(rest) if rest.chars().all(|c| c == '0' || c == '.') => rest.to_owned(),
+        _ => text,
+    }
+}
+
+fn range(unit: Unit, side: &Side) -> String {
+    match side.spread.filter(|s| s.n > 1) {
+        None => String::new(),
+        Some(s) => format!(
+            "{} to {}",
+            value(unit, Some(s.min)),
+            value(unit, Some(s.max))
+        ),
+    }
+}
