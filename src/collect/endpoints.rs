@@ -14,8 +14,6 @@ use tokio_util::sync::CancellationToken;
 /// Between two readings of the gauges.
 const GAUGE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The endpoint that carries the gauges.
-const METRICS: &str = "/metrics";
 
 /// Where an engine listens, and the key to it.
 #[derive(Clone)]
@@ -72,9 +70,9 @@ pub async fn watch_gauges(
     cancel: CancellationToken,
 ) -> Vec<EngineGauges> {
     let mut gauges = Vec::new();
-    if !engine.endpoints().contains(&METRICS) {
+    let Some(path) = engine.gauges_endpoint() else {
         return gauges;
-    }
+    };
     let mut ticks = interval(GAUGE_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -84,7 +82,7 @@ pub async fn watch_gauges(
         }
         let probe = tokio::select! {
             () = cancel.cancelled() => return gauges,
-            probe = ask_one(&runtime, &door, METRICS, &recorder.clock, &recorder.redactor) => probe,
+            probe = ask_one(&runtime, &door, path, &recorder.clock, &recorder.redactor) => probe,
         };
         if probe.status != Some(200) {
             continue;

@@ -88,6 +88,12 @@ pub trait Engine: Sync {
     /// Paths to GET from a serving engine, in order of use.
     fn endpoints(&self) -> &'static [&'static str];
 
+    /// The endpoint that is read every second while the load runs; `None` for an engine that has
+    /// none, or whose reading takes something away from others.
+    fn gauges_endpoint(&self) -> Option<&'static str> {
+        self.endpoints().iter().copied().find(|p| *p == "/metrics")
+    }
+
     /// What the endpoints' replies say.
     fn read_probes(&self, probes: &[Probe]) -> ProbeFacts;
 

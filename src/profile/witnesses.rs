@@ -406,7 +406,16 @@ impl Witnesses<'_, '_> {
     /// What the engine says of its other device memory, else what the load added.
     fn gpu_load(&mut self, top: &Repeat, peak: &Peak) {
         self.add_logged(Component::CudaGraphs, "cuda_graph_gib");
-        self.add_logged(Component::NonTorch, "non_torch_gib");
+        if let Some((gib, quote)) = self.logged("non_torch_gib") {
+            // TensorRT-LLM measures it with a pool in place that is gone when the final one is taken.
+            let temporary = self.logged("temporary_kv_gib").map_or(0.0, |(gib, _)| gib);
+            self.add(
+                Component::NonTorch,
+                bytes_of_gib(gib - temporary),
+                EvidenceSource::EngineLog,
+                quote,
+            );
+        }
         if let (Some((consumed, quote)), Some((weights, _))) =
             (self.logged("consumed_gib"), self.logged("weights_gib"))
         {

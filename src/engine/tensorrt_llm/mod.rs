@@ -41,6 +41,11 @@ impl Engine for TensorRtLlm {
         &["/health", "/version", "/v1/models", "/prometheus/metrics"]
     }
 
+    fn gauges_endpoint(&self) -> Option<&'static str> {
+        // `/metrics` is a queue that reading empties.
+        Some("/prometheus/metrics")
+    }
+
     fn read_probes(&self, probes: &[Probe]) -> ProbeFacts {
         endpoints::read(probes)
     }
