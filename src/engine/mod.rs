@@ -7,9 +7,13 @@ pub mod command;
 pub mod defaults;
 pub mod facts;
 pub mod lines;
+pub mod llama_cpp;
 pub mod log;
+pub mod ollama;
+pub mod process;
 pub mod prometheus;
 pub mod reference;
+pub mod sglang;
 pub mod vllm;
 
 use crate::capture::{AtNs, ContainerFacts, Probe, RequestedSettings, Workload};
@@ -19,7 +23,14 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Every engine, in the order in which they are asked whether a container is theirs.
-pub static ALL: &[&dyn Engine] = &[&reference::Reference, &vllm::Vllm];
+pub static ALL: &[&dyn Engine] = &[
+    &reference::Reference,
+    &vllm::Vllm,
+    &sglang::Sglang,
+    // Before Ollama, whose runner speaks as it does: a log of its lines alone is llama.cpp's.
+    &llama_cpp::LlamaCpp,
+    &ollama::Ollama,
+];
 
 /// The engine called `name`, as in `--engine`: its own name or one that people use for it.
 pub fn by_name(name: &str) -> Option<&'static dyn Engine> {

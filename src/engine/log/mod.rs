@@ -7,6 +7,7 @@
 pub mod auto;
 pub mod cause;
 pub mod figures;
+pub mod heads;
 pub mod sheet;
 pub mod text;
 pub mod torch;
