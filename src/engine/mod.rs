@@ -87,6 +87,12 @@ pub trait Engine: Sync {
     /// up, at most 64: how a log of unknown origin is told ([`log::auto`]).
     fn log_marks(&self) -> &'static [&'static str];
 
+    /// Those of the marks that settle it against an engine whose lines this one prints as well
+    /// (Ollama against its runner, llama.cpp): a line with one counts twice.
+    fn own_log_marks(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// A fresh parser for this engine's log, without its carrier: see [`parser_of`].
     fn log_parser(&self) -> Box<dyn LogParser>;
 

@@ -8,6 +8,8 @@ pub mod auto;
 pub mod cause;
 pub mod figures;
 pub mod heads;
+#[cfg(test)]
+pub mod laws_tests;
 pub mod sheet;
 pub mod text;
 pub mod torch;

@@ -82,6 +82,10 @@ impl Engine for Ollama {
         &ALL
     }
 
+    fn own_log_marks(&self) -> &'static [&'static str] {
+        OWN_MARKS
+    }
+
     fn log_parser(&self) -> Box<dyn LogParser> {
         Box::<log::OllamaLogParser>::default()
     }

@@ -13,6 +13,33 @@ use super::{
 };
 use crate::capture::{ContainerFacts, Probe};
 
+/// Words that only its lines hold.
+const MARKS: &[&str] = &[
+    "sglang",
+    "server_args=",
+    "Init torch distributed",
+    "oad weight begin",
+    "oad weight end",
+    "avail mem=",
+    "mem usage=",
+    "KV Cache is allocated",
+    "Using KV cache dtype",
+    "SWAKVPool",
+    "Mamba Cache is allocated",
+    "Post-capture KV sizing",
+    "Memory pool end",
+    "max_total_num_token",
+    "Capture cuda graph",
+    "Capturing batches (",
+    "Disable prefill CUDA graph",
+    "Tree cache initialized",
+    "fired up and ready to roll",
+    "Prefill batch",
+    "Decode batch",
+    "mem-fraction-static",
+    "hierarchical KV cache",
+];
+
 /// SGLang, releases 0.1 to 0.5.23.
 pub struct Sglang;
 
@@ -42,32 +69,12 @@ impl Engine for Sglang {
     }
 
     fn log_marks(&self) -> &'static [&'static str] {
-        &[
-            "sglang",
-            "server_args=",
-            "Init torch distributed",
-            "oad weight begin",
-            "oad weight end",
-            "avail mem=",
-            "mem usage=",
-            "KV Cache is allocated",
-            "Using KV cache dtype",
-            "SWAKVPool",
-            "Mamba Cache is allocated",
-            "Post-capture KV sizing",
-            "Memory pool end",
-            "max_total_num_token",
-            "Capture cuda graph",
-            "Capturing batches (",
-            "Registering ",
-            "Disable prefill CUDA graph",
-            "Tree cache initialized",
-            "fired up and ready to roll",
-            "Prefill batch",
-            "Decode batch",
-            "mem-fraction-static",
-            "hierarchical KV cache",
-        ]
+        MARKS
+    }
+
+    fn own_log_marks(&self) -> &'static [&'static str] {
+        // Its lines name modules of vLLM, too, of which it uses some.
+        MARKS
     }
 
     fn log_parser(&self) -> Box<dyn LogParser> {

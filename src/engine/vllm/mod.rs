@@ -64,6 +64,8 @@ impl Engine for Vllm {
             "Model loading took",
             "loading weights took",
             "Memory profiling takes",
+            "desired GPU memory utilization",
+            "Error in memory profiling",
         ]
     }
 
