@@ -23,6 +23,10 @@ const OF_CONTEXT: &[&str] = &[
     "recurrent_state",
     "activation_peak_gib",
     "output_gib",
+    "pinned_kv_cache_gib",
+    "pinned_activation_peak_gib",
+    "pinned_output_gib",
+    "pinned_recurrent_state_gib",
 ];
 
 /// One cache as its `size = …` line tells it.
@@ -75,7 +79,9 @@ impl Buffers {
 
     fn in_load(&mut self, sheet: &mut Sheet) {
         if std::mem::take(&mut self.load_begins) {
-            sheet.take(&self.key("weights_gib"));
+            for key in ["weights_gib", "pinned_weights_gib"] {
+                sheet.take(&self.key(key));
+            }
             self.context_begins = true;
             self.in_context(sheet);
         }
@@ -121,10 +127,16 @@ impl Buffers {
             "CPU_Mapped" => "CPU",
             other => other,
         };
+        // Host memory that a device reads; it is none of the device's.
+        let pinned = match device.ends_with("_Host") {
+            true => "pinned_",
+            false => "",
+        };
         match what {
             "model" => {
                 self.in_load(sheet);
-                sheet.entry_more(&self.key("weights_gib"), device, value, line);
+                let key = self.key(&format!("{pinned}weights_gib"));
+                sheet.entry_more(&key, device, value, line);
             }
             "LoRA" => sheet.entry_more("lora_gib", device, value, line),
             // Of the image encoder beside the model.
@@ -139,7 +151,7 @@ impl Buffers {
                     "output" => "output_gib",
                     _ => "activation_peak_gib",
                 };
-                let key = self.key(key);
+                let key = self.key(&format!("{pinned}{key}"));
                 match what {
                     "KV" | "RS" => sheet.entry_more(&key, device, value, line),
                     _ => sheet.entry(&key, device, FactValue::Float(value), line),

@@ -3,7 +3,8 @@
 //!
 //! | key | from |
 //! |---|---|
-//! | `weights_gib` by device | `{device} [model ]buffer size`; files mapped from disk (`CPU_Mapped`) count as `CPU`; `CUDA_Host` is pinned host memory |
+//! | `weights_gib` by device | `{device} [model ]buffer size`; files mapped from disk (`CPU_Mapped`) count as `CPU` |
+//! | `pinned_weights_gib`, `pinned_activation_peak_gib`, … | the same in `CUDA_Host`, `ROCm_Host`: host memory that a device reads |
 //! | `kv_cache_gib` by device, `kv_total_gib`, `kv_k_gib`, `kv_v_gib`, `kv_cache_dtype` | `{device} KV buffer size`, `KV self size`, `size = … cells`; the caches of one context add up |
 //! | `kv_pools`, `full_tokens`, `swa_tokens` | the two caches of a model with sliding windows |
 //! | `kv_cache_tokens` | `n_ctx`, once a cache is there; else cells × streams; else slots × `n_ctx_slot` |

@@ -125,7 +125,7 @@ fn buffers_add_up_or_replace_each_other() {
         ("kv_cache_gib", "CUDA0", 640.0),
         ("kv_cache_gib", "CUDA1", 320.0),
         ("activation_peak_gib", "CUDA0", 320.0),
-        ("activation_peak_gib", "CUDA_Host", 16.0),
+        ("pinned_activation_peak_gib", "CUDA_Host", 16.0),
         ("recurrent_state_gib", "CUDA0", 32.0),
         ("recurrent_state", "s_gib", 24.0),
         ("avail_before_load_gib", "CUDA0", 23552.0),

@@ -370,10 +370,9 @@ impl Sglang {
 
     fn mamba(&mut self, rank: &RankId, rest: &str, line: &Line<'_>) {
         let mut record = BTreeMap::new();
-        if let Some(n) = whole_count(rest, "max_mamba_cache_size: ") {
-            if let Ok(n) = i64::try_from(n) {
-                record.insert("slots".to_owned(), FactValue::Int(n));
-            }
+        let slots = whole_count(rest, "max_mamba_cache_size: ");
+        if let Some(n) = slots.and_then(|n| i64::try_from(n).ok()) {
+            record.insert("slots".to_owned(), FactValue::Int(n));
         }
         for (needle, key) in [
             (" conv_state size: ", "conv_gib"),
