@@ -14,7 +14,6 @@ use tokio_util::sync::CancellationToken;
 /// Between two readings of the gauges.
 const GAUGE_INTERVAL: Duration = Duration::from_secs(1);
 
-
 /// Where an engine listens, and the key to it.
 #[derive(Clone)]
 pub struct Door {

@@ -9,9 +9,13 @@ pub mod cuda_graphs;
 pub mod defaults;
 pub mod facts;
 pub mod lines;
+pub mod llama_cpp;
 pub mod log;
+pub mod ollama;
+pub mod process;
 pub mod prometheus;
 pub mod reference;
+pub mod sglang;
 pub mod tensorrt_llm;
 pub mod tgi;
 pub mod torch_probe;
@@ -32,6 +36,10 @@ pub static ALL: &[&dyn Engine] = &[
     &tgi::Tgi,
     &tensorrt_llm::TensorRtLlm,
     &vllm::Vllm,
+    &sglang::Sglang,
+    // Before Ollama, whose runner speaks as it does: a log of its lines alone is llama.cpp's.
+    &llama_cpp::LlamaCpp,
+    &ollama::Ollama,
     &transformers::Transformers,
 ];
 
@@ -100,6 +108,12 @@ pub trait Engine: Sync {
     /// Words that the lines of this engine's log hold and those of others do not, four bytes and
     /// up, at most 64: how a log of unknown origin is told ([`log::auto`]).
     fn log_marks(&self) -> &'static [&'static str];
+
+    /// Those of the marks that settle it against an engine whose lines this one prints as well
+    /// (Ollama against its runner, llama.cpp): a line with one counts twice.
+    fn own_log_marks(&self) -> &'static [&'static str] {
+        &[]
+    }
 
     /// A fresh parser for this engine's log, without its carrier: see [`parser_of`].
     fn log_parser(&self) -> Box<dyn LogParser>;

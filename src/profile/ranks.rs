@@ -97,8 +97,12 @@ fn numbered(entries: &BTreeMap<String, FactValue>) -> impl Iterator<Item = (u64,
         .filter_map(|(label, v)| Some((number_of(label)?, v.number()?)))
 }
 
-/// `TP3`, `CUDA3`, `ROCm3`: 3. `CPU`, `Host`: none.
+/// `TP3`, `CUDA3`, `ROCm3`: 3. `CPU`, `Host`: none. `DP1 TP0` names a rank by several numbers, of
+/// which none alone is its own.
 fn number_of(label: &str) -> Option<u64> {
+    if label.contains(' ') {
+        return None;
+    }
     let digits = label.trim_start_matches(|c: char| c.is_ascii_alphabetic());
     digits
         .split(|c: char| !c.is_ascii_digit())
@@ -143,6 +147,8 @@ mod tests {
             four.total(&record(&[("TP0", 1.0), ("TP1", 1.0)])),
             Some(4.0)
         );
+        let grid = record(&[("PP0 TP0", 1.0), ("PP0 TP1", 2.0), ("PP1 TP0", 3.0)]);
+        assert_eq!((four.one(&grid, 0), four.total(&grid)), (None, Some(6.0)));
     }
 
     #[test]

@@ -21,6 +21,8 @@ pub struct AutoParser {
 struct Candidate {
     engine: &'static dyn Engine,
     marks: Words,
+    /// Marks that count once more.
+    own: Option<Words>,
     /// Lines that hold a mark.
     lines: u64,
     parser: Box<dyn LogParser>,
@@ -41,6 +43,8 @@ impl AutoParser {
                 .map(|engine| Candidate {
                     engine: *engine,
                     marks: Words::new(engine.log_marks()),
+                    own: (!engine.own_log_marks().is_empty())
+                        .then(|| Words::new(engine.own_log_marks())),
                     lines: 0,
                     parser: engine.log_parser(),
                 })
@@ -55,8 +59,8 @@ impl AutoParser {
         Some(self.best()?.engine)
     }
 
-    /// The one with the most lines; where two have as many (the runner of Ollama speaks as
-    /// llama.cpp does), the first in the list.
+    /// The one with the most lines; where two have as many (a log of only the lines that the
+    /// runner of Ollama prints as llama.cpp does), the first in the list.
     fn best(&self) -> Option<&Candidate> {
         let mut best: Option<&Candidate> = None;
         for candidate in self.candidates.iter().filter(|c| c.lines > 0) {
@@ -89,7 +93,8 @@ impl LogParser for AutoParser {
             return only.parser.line(raw, at);
         }
         for candidate in &mut self.candidates {
-            candidate.lines += u64::from(candidate.marks.hold(raw));
+            let own = candidate.own.as_ref().is_some_and(|own| own.hold(raw));
+            candidate.lines += u64::from(own) + u64::from(candidate.marks.hold(raw));
             candidate.parser.line(raw, at);
         }
         let before = self.bytes / ENOUGH_BYTES;
@@ -142,6 +147,17 @@ mod tests {
             "vllm"
         );
         assert_eq!(engine("reference-engine phase=start"), "reference");
+        let runner = "load_tensors:        CUDA0 model buffer size =  1000.00 MiB";
+        assert_eq!(engine(runner), "llama_cpp");
+        assert_eq!(engine(&format!("ollama  | {runner}")), "ollama");
+        assert_eq!(
+            engine(&format!("{runner}\n[GIN] 2031/01/02 | 200 | GET")),
+            "ollama"
+        );
+        assert_eq!(
+            engine("[03:04:05 TP0] Memory pool end. avail mem=2.00 GB\nusing vllm kernels"),
+            "sglang"
+        );
         assert_eq!(engine("LOG:  database system is ready"), "unknown");
         assert_eq!(engine(""), "unknown");
     }

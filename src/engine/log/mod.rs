@@ -7,6 +7,9 @@
 pub mod auto;
 pub mod cause;
 pub mod figures;
+pub mod heads;
+#[cfg(test)]
+pub mod laws_tests;
 pub mod said;
 pub mod sheet;
 pub mod text;

@@ -249,6 +249,30 @@ impl Sheet {
         }
     }
 
+    /// The engine tries again with less after a lack of memory: that lack is no longer the end of
+    /// it, and whether the next try is enough is not known yet.
+    pub fn tries_again(&mut self) {
+        self.facts.remove("oom");
+        self.facts.remove("oom_phase");
+        self.findings.retain(|f| f.code != "out_of_memory");
+        self.cause = self.cause.take().filter(|c| c.weight < Weight::Memory);
+    }
+
+    /// The engine starts something anew that it does many times in one log, such as loading a
+    /// model on demand: of its facts those in `keep` hold on, and steps up to its start.
+    pub fn begin_again(&mut self, keep: &[&str]) {
+        self.facts.retain(|key, _| keep.contains(&key.as_str()));
+        self.steps.retain(|m| m.step == EngineStep::Started);
+        self.findings.retain(|f| f.code != "out_of_memory");
+        self.ready = false;
+        self.cause = None;
+    }
+
+    /// Whether a line was seen that explains a failure.
+    pub fn failed(&self) -> bool {
+        self.cause.is_some()
+    }
+
     /// What the engine was doing last, in one word.
     pub fn phase(&self) -> &'static str {
         phase_after(&self.steps)

@@ -5,7 +5,7 @@ use crate::capture::ContainerFacts;
 use crate::engine::Recognition;
 use crate::engine::argv::basename;
 use crate::engine::command::{Command, commands};
-use crate::engine::vllm::{ABOUT, TALKERS, is_idle};
+use crate::engine::process::{is_about, is_idle, is_talker};
 
 /// Modules and files that are the server.
 const MODULES: &[&str] = &["tensorrt_llm.commands.serve", "tensorrt_llm.serve"];
@@ -39,7 +39,7 @@ pub fn server(facts: &ContainerFacts) -> Option<ServerCommand> {
 
 fn server_words(command: Command, image: &str) -> Option<ServerCommand> {
     let argv = &command.argv;
-    if argv.first().is_some_and(|w| TALKERS.contains(&basename(w))) {
+    if is_talker(argv) {
         return None;
     }
     // `mpirun -n 2 trtllm-llmapi-launch trtllm-serve …`: any launcher may stand in front.
@@ -128,9 +128,9 @@ fn is_own_triton(image: &str) -> bool {
 fn image_is_trtllm(image: &str) -> bool {
     let repository = image.split('@').next().unwrap_or_default();
     let name = basename(repository).split(':').next().unwrap_or_default();
-    let about = name.split(['-', '_', '.']).any(|w| ABOUT.contains(&w));
+    let words: Vec<&str> = name.split(['-', '_', '.']).collect();
     let path = repository.to_ascii_lowercase();
-    !about
+    !is_about(&words)
         && (is_own_triton(image)
             || path.contains("/tensorrt-llm/")
             || ["tensorrt-llm", "tensorrt_llm", "tensorrtllm", "trtllm", "trt-llm"]

@@ -10,8 +10,8 @@ mod settings;
 pub use log::TgiLogParser;
 
 use super::{
-    BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, LogParser, PlanError,
-    ProbeFacts, ReadError, Recognition, ServeJob, ServePlan, ServerSettings,
+    BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Dialect, Engine, LoadKind,
+    LogParser, PlanError, ProbeFacts, ReadError, Recognition, ServeJob, ServePlan, ServerSettings,
 };
 use crate::capture::{ContainerFacts, Probe};
 
@@ -77,6 +77,18 @@ impl Engine for Tgi {
 
     fn log_parser(&self) -> Box<dyn LogParser> {
         Box::<TgiLogParser>::default()
+    }
+
+    fn default_bench(&self, serving: bool) -> LoadKind {
+        if serving {
+            LoadKind::Builtin
+        } else {
+            LoadKind::Latency
+        }
+    }
+
+    fn dialect(&self) -> Dialect {
+        Dialect::Tgi
     }
 
     fn bench_help(&self, _kind: BenchKind) -> Option<Vec<String>> {

@@ -4,7 +4,7 @@ use crate::capture::ContainerFacts;
 use crate::engine::Recognition;
 use crate::engine::argv::basename;
 use crate::engine::command::{Command, commands};
-use crate::engine::vllm::{ABOUT, TALKERS, is_idle};
+use crate::engine::process::{is_about, is_idle, is_talker};
 
 /// Programs that are the server, or start it.
 const PROGRAMS: &[&str] = &[
@@ -33,12 +33,7 @@ pub fn server(facts: &ContainerFacts) -> Option<ServerCommand> {
     let all = commands(&facts.argv, &facts.env);
     let ours = image_is_tgi(&facts.image);
     for command in all {
-        let first = command
-            .argv
-            .first()
-            .map(|w| basename(w))
-            .unwrap_or_default();
-        if TALKERS.contains(&first) {
+        if is_talker(&command.argv) {
             continue;
         }
         let begins = |word: &str| {
@@ -108,7 +103,7 @@ fn image_is_tgi(image: &str) -> bool {
     let name = basename(repository).split(':').next().unwrap_or_default();
     let words: Vec<&str> = name.split(['-', '_', '.']).collect();
     let named = name.contains("text-generation-inference") || words.contains(&"tgi");
-    named && !words.iter().any(|w| ABOUT.contains(w))
+    named && !is_about(&words)
 }
 
 #[cfg(test)]

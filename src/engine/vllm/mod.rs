@@ -13,7 +13,6 @@ pub(super) use bench_result::read as read_bench_result;
 pub(super) use endpoints::{Names, read as read_endpoints};
 pub use log::VllmLogParser;
 pub(super) use progress::read as read_bench_progress;
-pub(super) use recognise::{ABOUT, TALKERS, is_idle};
 
 use super::{
     BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, LogParser, PlanError,
@@ -76,6 +75,8 @@ impl Engine for Vllm {
             "Model loading took",
             "loading weights took",
             "Memory profiling takes",
+            "desired GPU memory utilization",
+            "Error in memory profiling",
         ]
     }
 

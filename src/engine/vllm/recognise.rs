@@ -4,6 +4,7 @@ use crate::capture::ContainerFacts;
 use crate::engine::Recognition;
 use crate::engine::argv::basename;
 use crate::engine::command::{Command, commands};
+use crate::engine::process::{image_is, is_idle, is_talker, of_process};
 
 /// Modules that are servers when run with `python -m`.
 const MODULES: &[&str] = &[
@@ -15,12 +16,6 @@ const MODULES: &[&str] = &[
 const FILES: &[&str] = &[
     "vllm/entrypoints/openai/api_server.py",
     "vllm/entrypoints/api_server.py",
-];
-
-/// Programs that may well have `vllm serve` among their words without running it.
-pub const TALKERS: &[&str] = &[
-    "echo", "printf", "grep", "pgrep", "pkill", "cat", "ls", "which", "curl", "wget", "docker",
-    "kubectl", "ssh",
 ];
 
 /// Variables that vLLM itself reads, set by its images or for it. Not the `VLLM_URL`, `VLLM_HOST`
@@ -40,26 +35,6 @@ const OWN_ENV: &[&str] = &[
     "VLLM_ENABLE_CUDA_COMPATIBILITY",
     "VLLM_USE_TRITON_FLASH_ATTN",
     "VLLM_ENABLE_V1_MULTIPROCESSING",
-];
-
-/// Words in an image's name that make it something about vLLM and not vLLM.
-pub const ABOUT: &[&str] = &[
-    "router",
-    "exporter",
-    "client",
-    "bench",
-    "benchmark",
-    "gateway",
-    "proxy",
-    "dashboard",
-    "operator",
-    "docs",
-    "monitor",
-    "controller",
-    "ui",
-    "webui",
-    "frontend",
-    "guidellm",
 ];
 
 /// The server's command: what was set for it, whether it names its model first, and its flags.
@@ -97,7 +72,7 @@ pub fn server(facts: &ContainerFacts) -> Option<ServerCommand> {
 }
 
 fn server_words(argv: &[String]) -> Option<(usize, bool)> {
-    if argv.first().is_some_and(|w| TALKERS.contains(&basename(w))) {
+    if is_talker(argv) {
         return None;
     }
     // Any wrapper may stand in front: an init, `numactl`, a profiler, an entrypoint script.
@@ -143,15 +118,7 @@ pub fn recognise(facts: &ContainerFacts) -> Option<Recognition> {
         }
         format!("variable `{name}` is vLLM's own")
     };
-    let process = match facts.argv.as_slice() {
-        [] => "process 1 is unknown".to_owned(),
-        argv if is_idle(argv) => format!("process 1 (`{}`) is idle", basename(&argv[0])),
-        // It could start a server all the same; only its port can tell.
-        argv => format!(
-            "process 1 (`{}`) is not its server by name",
-            basename(&argv[0])
-        ),
-    };
+    let process = of_process(&facts.argv);
     Some(Recognition {
         evidence: format!("{seen}; {process}"),
         serving: false,
@@ -159,10 +126,7 @@ pub fn recognise(facts: &ContainerFacts) -> Option<Recognition> {
 }
 
 fn image_is_vllm(image: &str) -> bool {
-    let repository = image.split('@').next().unwrap_or_default();
-    let name = basename(repository).split(':').next().unwrap_or_default();
-    let words: Vec<&str> = name.split(['-', '_', '.']).collect();
-    words.contains(&"vllm") && !words.iter().any(|w| ABOUT.contains(w))
+    image_is(image, &["vllm"])
 }
 
 /// An image label that names vLLM. Labels of compose and the like name services, not contents.
@@ -179,22 +143,6 @@ fn own_label(facts: &ContainerFacts) -> Option<&str> {
             || (key == "plimsoll.engine" && value == "vllm");
         own.then_some(key.as_str())
     })
-}
-
-/// A process 1 that only keeps the container alive.
-pub fn is_idle(argv: &[String]) -> bool {
-    let idle = |command: &Command| {
-        let words: Vec<&str> = command.argv.iter().map(|w| basename(w)).collect();
-        let waits = |w: &&str| matches!(*w, "sleep" | "tail" | "pause" | "cat" | "idle");
-        match words.as_slice() {
-            [.., last] if matches!(*last, "bash" | "sh" | "zsh" | "ash" | "dash") => true,
-            [shell, flags @ ..] if matches!(*shell, "bash" | "sh") => {
-                flags.iter().all(|f| f.starts_with('-'))
-            }
-            words => words.iter().any(waits),
-        }
-    };
-    commands(argv, &Default::default()).iter().any(idle)
 }
 
 #[cfg(test)]

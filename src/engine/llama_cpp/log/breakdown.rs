@@ -1,0 +1,149 @@
+//! Tables of memory by device: what a dry run projects (nothing is allocated), and what there was
+//! when the engine ended. Whole MiB, cut off and not rounded.
+
+use crate::engine::facts::FactValue;
+use crate::engine::log::Line;
+use crate::engine::log::figures::{number, number_after, number_before};
+use crate::engine::log::sheet::Sheet;
+use std::collections::BTreeMap;
+
+/// A row kept until it is clear what it tells.
+#[derive(Debug, Clone)]
+struct Row {
+    label: String,
+    figures: BTreeMap<String, FactValue>,
+    quote: String,
+    at: Option<i64>,
+    unaccounted: Option<f64>,
+}
+
+/// The last table.
+#[derive(Debug, Clone, Default)]
+pub struct Breakdown {
+    rows: Vec<Row>,
+    /// The last table of a dry run, when another one followed.
+    projected: Vec<Row>,
+    /// Whether it was printed by an engine that had memory.
+    real: bool,
+    /// Parameters are being fitted to the devices by dry runs.
+    pub fitting: bool,
+    fitted: bool,
+}
+
+fn mib(value: f64) -> FactValue {
+    FactValue::Float(value / 1024.0)
+}
+
+impl Breakdown {
+    /// Fitting begins.
+    pub fn fit_begins(&mut self) {
+        (self.fitting, self.fitted) = (true, true);
+    }
+
+    /// A line of `memory_breakdown_print`. `allocated`: the log showed a model with its memory.
+    pub fn table(&mut self, text: &str, line: &Line<'_>, allocated: bool) {
+        let cells: Vec<&str> = text.split('|').map(str::trim).collect();
+        let [_, name, figures, ..] = cells.as_slice() else {
+            return;
+        };
+        if name.starts_with("memory breakdown") {
+            if !self.rows.is_empty() && !self.is_real() {
+                self.projected = std::mem::take(&mut self.rows);
+            }
+            self.rows.clear();
+            self.real = allocated && !self.fitting;
+            return;
+        }
+        let (Some(name), true) = (name.strip_prefix("- "), self.rows.len() < 128) else {
+            return;
+        };
+        let label = name.split(" (").next().unwrap_or(name).trim();
+        let mut numbers = Vec::new();
+        let mut rest = *figures;
+        while let Some(at) = rest.find(|c: char| c.is_ascii_digit() || c == '-') {
+            let Some((n, tail)) = number(&rest[at..]) else {
+                return;
+            };
+            numbers.push(n.value);
+            rest = tail;
+        }
+        let (parts, unaccounted) = match numbers.as_slice() {
+            [_, _, parts @ .., unaccounted] if parts.len() == 4 => (parts, Some(*unaccounted)),
+            parts if parts.len() == 4 => (parts, None),
+            // Cut off.
+            _ => return,
+        };
+        let names = ["self_gib", "model_gib", "context_gib", "compute_gib"];
+        let mut figures: BTreeMap<String, FactValue> = names
+            .iter()
+            .zip(parts)
+            .map(|(name, v)| ((*name).to_owned(), mib(*v)))
+            .collect();
+        if let ([total, free, ..], Some(_)) = (numbers.as_slice(), unaccounted) {
+            figures.insert("device_total_gib".to_owned(), mib(*total));
+            figures.insert("device_free_gib".to_owned(), mib(*free));
+        }
+        self.rows.retain(|r| r.label != label);
+        self.rows.push(Row {
+            label: label.to_owned(),
+            figures,
+            quote: line.quote(label),
+            at: line.at,
+            unaccounted,
+        });
+    }
+
+    /// A line of `params_fit_impl`.
+    pub fn projection(&mut self, rest: &str, line: &Line<'_>, sheet: &mut Sheet) {
+        self.fitted = true;
+        if let Some(n) = number_after(rest, "projected to use ") {
+            let key = match rest.contains("of host memory") {
+                true => "host_gib",
+                false => "total_gib",
+            };
+            sheet.entry("projection", key, mib(n.value), line);
+        } else if let (Some(at), Some(n)) = (rest.find("- "), number_before(rest, " used,"))
+            && let Some((device, _)) = rest[at + 2..].split_once([' ', ':'])
+        {
+            sheet.entry(
+                "projection",
+                &format!("{device}_used_gib"),
+                mib(n.value),
+                line,
+            );
+        }
+    }
+
+    /// Whether the table tells of memory that was there.
+    fn is_real(&self) -> bool {
+        // More than the device had free was never allocated.
+        let impossible = self
+            .rows
+            .iter()
+            .any(|r| r.unaccounted.is_some_and(|n| n < -8.0));
+        self.real || !(self.fitted || impossible)
+    }
+
+    /// Tells the tables, now that all is known: `projection`, and `memory_breakdown` of an engine
+    /// that ended.
+    pub fn conclude(&self, sheet: &mut Sheet) {
+        let key = match self.is_real() {
+            true => "memory_breakdown",
+            false => "projection",
+        };
+        for (key, rows) in [("projection", &self.projected), (key, &self.rows)] {
+            for row in rows {
+                // A quote is a line already.
+                let line = Line {
+                    text: &row.quote,
+                    at: row.at,
+                };
+                let mut figures = row.figures.clone();
+                if let (true, Some(more)) = (key == "memory_breakdown", row.unaccounted) {
+                    figures.insert("unaccounted_gib".to_owned(), mib(more));
+                }
+                sheet.entry(key, &row.label, FactValue::Record(figures), &line);
+            }
+        }
+    }
+}

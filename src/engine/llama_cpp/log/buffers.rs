@@ -1,0 +1,315 @@
+//! Buffers: weights, KV cache, recurrent state, compute and output, device by device.
+//!
+//! A model is loaded, then contexts are made for it. What a load or a context prints a second time
+//! replaces what the one before printed; within one, pieces of a device add up (files that are
+//! mapped one by one, two caches of a model with sliding windows), but compute buffers are
+//! reserved in passes of which the last counts.
+
+use crate::engine::facts::FactValue;
+use crate::engine::log::Line;
+use crate::engine::log::figures::{after, gib, gib_after, number};
+use crate::engine::log::sheet::Sheet;
+use std::collections::BTreeMap;
+
+/// Facts of a context.
+const OF_CONTEXT: &[&str] = &[
+    "kv_cache_gib",
+    "kv_total_gib",
+    "kv_k_gib",
+    "kv_v_gib",
+    "kv_pools",
+    "kv_cache_dtype",
+    "recurrent_state_gib",
+    "recurrent_state",
+    "activation_peak_gib",
+    "output_gib",
+    "pinned_kv_cache_gib",
+    "pinned_activation_peak_gib",
+    "pinned_output_gib",
+    "pinned_recurrent_state_gib",
+];
+
+/// One cache as its `size = …` line tells it.
+#[derive(Debug, Clone, Default)]
+struct Cache {
+    cells: Option<u64>,
+    streams: Option<u64>,
+    gib: f64,
+    k: Option<f64>,
+    v: Option<f64>,
+}
+
+/// Where in its loads the engine is.
+#[derive(Debug, Clone, Default)]
+pub struct Buffers {
+    /// A load has begun, none of its buffers was told yet.
+    load_begins: bool,
+    context_begins: bool,
+    /// The model being loaded is the draft model of speculative decoding.
+    draft: bool,
+    caches: Vec<Cache>,
+    /// Of the model and not of a draft: tokens of its longest cache, and its streams.
+    tokens: Option<u64>,
+    streams: u64,
+}
+
+impl Buffers {
+    /// A model begins to load.
+    pub fn load_begins(&mut self) {
+        self.load_begins = true;
+    }
+
+    /// A context is made.
+    pub fn context_begins(&mut self) {
+        self.context_begins = true;
+    }
+
+    /// Whether what comes belongs to a draft model.
+    pub fn set_draft(&mut self, draft: bool) {
+        self.draft = draft;
+    }
+
+    /// The name of a fact of the model that is being loaded.
+    pub fn key(&self, key: &str) -> String {
+        match self.draft {
+            true => format!("draft_{key}"),
+            false => key.to_owned(),
+        }
+    }
+
+    fn in_load(&mut self, sheet: &mut Sheet) {
+        if std::mem::take(&mut self.load_begins) {
+            for key in ["weights_gib", "pinned_weights_gib"] {
+                sheet.take(&self.key(key));
+            }
+            self.context_begins = true;
+            self.in_context(sheet);
+        }
+    }
+
+    fn in_context(&mut self, sheet: &mut Sheet) {
+        if std::mem::take(&mut self.context_begins) {
+            for key in OF_CONTEXT {
+                sheet.take(&self.key(key));
+            }
+            self.caches.clear();
+        }
+    }
+
+    /// `{function}: {device} {what} buffer size = {x} MiB`: `prefix` ends before `buffer`, `rest`
+    /// begins behind `size`. Returns what kind of buffer it was.
+    pub fn buffer<'a>(
+        &mut self,
+        prefix: &'a str,
+        rest: &str,
+        line: &Line<'_>,
+        sheet: &mut Sheet,
+    ) -> Option<&'a str> {
+        let value = rest.trim_start();
+        let value = ["=", "is", "of"]
+            .iter()
+            .find_map(|word| value.strip_prefix(word))?;
+        let (value, _) = gib(value)?;
+        let mut words = prefix.split_whitespace().rev();
+        let last = words.next()?;
+        let kinds = ["model", "KV", "RS", "compute", "output", "LoRA"];
+        let (device, what) = match kinds.contains(&last) {
+            true => (words.next()?, last),
+            // Until October 2024 those of the weights had no name.
+            false => (last, "model"),
+        };
+        let function = words.next().unwrap_or_default().trim_end_matches(':');
+        if !is_device(device) || (last == device && !function.ends_with("load_tensors")) {
+            return None;
+        }
+        // The file is mapped and not copied; it is host memory all the same.
+        let device = match device {
+            "CPU_Mapped" => "CPU",
+            other => other,
+        };
+        // Host memory that a device reads; it is none of the device's.
+        let pinned = match device.ends_with("_Host") {
+            true => "pinned_",
+            false => "",
+        };
+        match what {
+            "model" => {
+                self.in_load(sheet);
+                let key = self.key(&format!("{pinned}weights_gib"));
+                sheet.entry_more(&key, device, value, line);
+            }
+            "LoRA" => sheet.entry_more("lora_gib", device, value, line),
+            // Of the image encoder beside the model.
+            "compute" if function.ends_with("compute_meta") => {
+                sheet.entry("mmproj_compute_gib", device, FactValue::Float(value), line);
+            }
+            _ => {
+                self.in_context(sheet);
+                let key = match what {
+                    "KV" => "kv_cache_gib",
+                    "RS" => "recurrent_state_gib",
+                    "output" => "output_gib",
+                    _ => "activation_peak_gib",
+                };
+                let key = self.key(&format!("{pinned}{key}"));
+                match what {
+                    "KV" | "RS" => sheet.entry_more(&key, device, value, line),
+                    _ => sheet.entry(&key, device, FactValue::Float(value), line),
+                }
+            }
+        }
+        Some(what)
+    }
+
+    /// `size = {x} MiB ({n} cells, {l} layers, {s}/{u} seqs), K ({t}): {k} MiB, V ({t}): {v} MiB`,
+    /// and of a recurrent state `R (…)`, `S (…)`; until May 2025 `KV self size  = {x} MiB, K …`.
+    /// Returns whether it was a cache's.
+    pub fn total(&mut self, rest: &str, line: &Line<'_>, sheet: &mut Sheet) -> bool {
+        let value = rest.trim_start();
+        let Some((total, tail)) = value.strip_prefix('=').and_then(gib) else {
+            return false;
+        };
+        let count = |word: &str| count_before(tail, word);
+        if let Some(r) = typed(tail, "R") {
+            self.in_context(sheet);
+            let s = typed(tail, "S").map(|(gib, _)| gib);
+            let mut state = BTreeMap::from([("r_gib".to_owned(), FactValue::Float(r.0))]);
+            state.extend(s.map(|v| ("s_gib".to_owned(), FactValue::Float(v))));
+            if let Some(cells) = count(" cells").and_then(|n| i64::try_from(n).ok()) {
+                state.insert("cells".to_owned(), FactValue::Int(cells));
+            }
+            let key = self.key("recurrent_state");
+            sheet.set(&key, FactValue::Record(state), line, "size");
+            return true;
+        }
+        let k = typed(tail, "K").or_else(|| typed(tail, "c^KV"));
+        let v = typed(tail, "V");
+        // Cut off before it says whose cells these are.
+        let nobodys = k.is_none() && tail.contains(" cells");
+        if nobodys || self.caches.len() >= 16 {
+            return false;
+        }
+        self.in_context(sheet);
+        self.caches.push(Cache {
+            cells: count(" cells"),
+            streams: streams(tail),
+            gib: total,
+            k: k.map(|(gib, _)| gib),
+            v: v.map(|(gib, _)| gib),
+        });
+        let kind = match (k, v) {
+            (Some((_, k)), Some((_, v))) if k != v => Some(format!("K {k}, V {v}")),
+            (Some((_, k)), _) => Some(k.to_owned()),
+            _ => None,
+        };
+        if let Some(kind) = kind {
+            sheet.text(&self.key("kv_cache_dtype"), &kind, line, "K (");
+        }
+        if !self.draft {
+            let tokens = |c: &Cache| c.cells?.checked_mul(c.streams.unwrap_or(1).max(1));
+            self.tokens = self.caches.iter().filter_map(tokens).max();
+            self.streams = self
+                .caches
+                .iter()
+                .filter_map(|c| c.streams)
+                .max()
+                .unwrap_or(1);
+        }
+        self.tell_caches(line, sheet);
+        true
+    }
+
+    fn tell_caches(&self, line: &Line<'_>, sheet: &mut Sheet) {
+        let sum = |part: fn(&Cache) -> Option<f64>| self.caches.iter().map(part).sum();
+        let sums: [(&str, Option<f64>); 3] = [
+            ("kv_total_gib", sum(|c| Some(c.gib))),
+            ("kv_k_gib", sum(|c| c.k)),
+            ("kv_v_gib", sum(|c| c.v)),
+        ];
+        for (key, value) in sums {
+            if let Some(value) = value {
+                let key = self.key(key);
+                let before = sheet.take(&key);
+                sheet.figure(&key, value, line, "size");
+                quote_before(sheet, &key, before);
+            }
+        }
+        if let [.., last] = self.caches.as_slice()
+            && self.caches.len() > 1
+        {
+            let rows = match self.caches.len() {
+                2 => self.caches.iter().collect(),
+                _ => vec![last],
+            };
+            for cache in rows {
+                sheet.row(&self.key("kv_pools"), cache.row(), line);
+            }
+        }
+    }
+
+    /// Tokens that the model's cache holds, by the longest of its parts: cells times streams.
+    pub fn tokens(&self) -> Option<u64> {
+        self.tokens
+    }
+
+    /// How many streams the model's cache has, each with all of its cells.
+    pub fn streams(&self) -> u64 {
+        self.streams.max(1)
+    }
+}
+
+impl Cache {
+    fn row(&self) -> BTreeMap<String, FactValue> {
+        let mut row = BTreeMap::from([("size".to_owned(), FactValue::Float(self.gib))]);
+        let tokens = self.cells.and_then(|n| i64::try_from(n).ok());
+        row.extend(tokens.map(|n| ("tokens".to_owned(), FactValue::Int(n))));
+        row.extend(self.k.map(|v| ("k".to_owned(), FactValue::Float(v))));
+        row.extend(self.v.map(|v| ("v".to_owned(), FactValue::Float(v))));
+        row
+    }
+}
+
+/// A sum is witnessed by the lines of its parts.
+fn quote_before(sheet: &mut Sheet, key: &str, before: Option<crate::engine::facts::Fact>) {
+    if let Some(before) = before
+        && let Some(mut fact) = sheet.take(key)
+    {
+        let mut quote = before.quote;
+        quote.append(&mut fact.quote);
+        fact.quote = quote;
+        sheet.conclude(key, fact);
+    }
+}
+
+/// `CUDA0`, `CUDA0_Split`, `CPU_REPACK`, `RPC[10.0.0.1:50052]`.
+fn is_device(word: &str) -> bool {
+    word.len() < 64
+        && !word.ends_with(':')
+        && word.starts_with(|c: char| c.is_ascii_alphabetic())
+        && word
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "_[]:.-".contains(c))
+}
+
+/// `K (f16):   64.00 MiB` → GiB and type.
+fn typed<'a>(text: &'a str, name: &str) -> Option<(f64, &'a str)> {
+    let inside = after(text, &format!(" {name} ("))?;
+    let (kind, rest) = inside.split_once(')')?;
+    Some((gib_after(rest, ":")?, kind.trim()))
+}
+
+/// `(  1024 cells` → 1024.
+fn count_before(text: &str, word: &str) -> Option<u64> {
+    let head = text.split_once(word)?.0;
+    head.rsplit(|c: char| !c.is_ascii_digit())
+        .next()?
+        .parse()
+        .ok()
+}
+
+/// ` 2/2 seqs` → 2; where only ` 2 seqs` stands it is not known.
+fn streams(text: &str) -> Option<u64> {
+    let head = text.split_once(" seqs")?.0;
+    let (_, streams) = head.rsplit_once([',', '('])?.1.split_once('/')?;
+    number(streams).map(|(n, _)| n.value as u64)
+}

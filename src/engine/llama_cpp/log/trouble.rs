@@ -1,0 +1,120 @@
+//! What goes wrong in llama.cpp: lacks of memory, those that it survived, other causes.
+
+use crate::engine::facts::Severity;
+use crate::engine::log::Line;
+use crate::engine::log::cause::Weight;
+use crate::engine::log::figures::{after, gib_after, number_after};
+use crate::engine::log::sheet::Sheet;
+
+/// What says that a device or the host had no room.
+const LACK: &[&str] = &[
+    "Malloc failed: out of memory",
+    "CUDA error: out of memory",
+    "HIP error: out of memory",
+    "ROCm error: out of memory",
+    "MUSA error: out of memory",
+    "ErrorOutOfDeviceMemory",
+    "ErrorOutOfHostMemory",
+    "OUT_OF_DEVICE_MEMORY",
+    "OUT_OF_HOST_MEMORY",
+    "CallbackErrorOutOfMemory",
+    "error: Insufficient Memory",
+    "failed to allocate compute",
+    "failed to allocate buffer",
+    "failed to allocate backend buffer",
+    "Device memory allocation of size",
+    "std::bad_alloc",
+];
+
+/// What looks like one and only means another kind of memory.
+const HARMLESS: &[&str] = &["pinned memory", "mlock", "failed to find a memory slot"];
+
+/// Lacks of memory so far.
+#[derive(Debug, Clone, Default)]
+pub struct Trouble {
+    /// The engine said that it tries again with less.
+    retrying: bool,
+}
+
+impl Trouble {
+    /// Reads a line for trouble.
+    pub fn read(&mut self, line: &Line<'_>, sheet: &mut Sheet) {
+        let text = line.text;
+        if HARMLESS.iter().any(|sign| text.contains(sign)) {
+            return;
+        }
+        if text.contains("compute buffer allocation failed, retrying") {
+            sheet.tries_again();
+            self.retrying = true;
+            return;
+        }
+        let buffer = (text.contains("failed to allocate ") && text.contains(" buffer of size "))
+            || (text.contains("unable to allocate ") && text.contains(" buffer"));
+        let sign = LACK.iter().find(|sign| text.contains(**sign)).copied();
+        if let Some(sign) = sign.or(buffer.then_some("allocate ")) {
+            if std::mem::take(&mut self.retrying) {
+                sheet.take("oom_requested_gib");
+            }
+            sheet.out_of_memory(line, sign);
+            requested(line, sheet);
+            return;
+        }
+        for (sign, weight) in [
+            ("error loading model: ", Weight::Cause),
+            ("CUDA error: ", Weight::Cause),
+            ("failed to create context", Weight::Consequence),
+            ("GGML_ASSERT", Weight::Death),
+            ("GGML_ABORT", Weight::Death),
+            ("terminate called", Weight::Death),
+            ("failed to load model", Weight::Consequence),
+        ] {
+            if text.contains(sign) {
+                sheet.cause(weight, line, sign);
+                return;
+            }
+        }
+        if text.contains("failed to find free space in the KV cache")
+            || text.contains("the KV cache is full")
+        {
+            let text = "the KV cache was full while it served";
+            sheet.finding("kv_cache_full", Severity::Warning, text, line, "KV cache");
+        }
+    }
+
+    /// A line shows that all memory was taken.
+    pub fn enough(&mut self, line: &Line<'_>, needle: &str, sheet: &mut Sheet) {
+        if sheet.get("oom").is_some() {
+            return;
+        }
+        sheet.enough_memory(line, needle);
+        if std::mem::take(&mut self.retrying) {
+            sheet.flag("oom_recovered", true, line, needle);
+            let text = "memory lacked for a buffer; the engine tried again with less and goes on";
+            sheet.finding(
+                "out_of_memory_recovered",
+                Severity::Warning,
+                text,
+                line,
+                needle,
+            );
+        }
+    }
+}
+
+/// How much was asked for: MiB in one message, bytes in the one that follows it.
+fn requested(line: &Line<'_>, sheet: &mut Sheet) {
+    if sheet.get("oom_requested_gib").is_some() {
+        return;
+    }
+    let whole = |needle: &str| {
+        let n = number_after(line.text, needle).filter(|n| n.whole)?;
+        Some(n.value / f64::from(1 << 30))
+    };
+    let mib = after(line.text, "allocating ").and_then(|_| gib_after(line.text, "allocating "));
+    let gib = mib
+        .or_else(|| whole(" buffer of size "))
+        .or_else(|| whole("memory allocation of size "));
+    if let Some(gib) = gib {
+        sheet.figure("oom_requested_gib", gib, line, "alloc");
+    }
+}

@@ -1,0 +1,114 @@
+//! llama.cpp's server and its fork ik_llama.cpp: recognising it, settings, endpoints, benches, log.
+
+mod bench;
+mod endpoints;
+pub mod log;
+mod recognise;
+mod settings;
+
+use super::{
+    BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, LoadKind, LogParser,
+    PlanError, ProbeFacts, ReadError, Recognition, ServeJob, ServePlan, ServerSettings,
+};
+use crate::capture::{ContainerFacts, Probe};
+
+/// Words that lines of llama.cpp hold, also under Ollama.
+pub const MARKS: &[&str] = &[
+    "llama_model_loader",
+    "llm_load_",
+    "load_tensors:",
+    "llama_kv_cache",
+    "llama_context:",
+    "llama_new_context",
+    "llama_init_from_model",
+    "llama_model_load",
+    "ggml_",
+    "GGML_",
+    "sched_reserve",
+    "graph_reserve",
+    "print_info: ",
+    "common_init",
+    "breakdown_print",
+    "params_fit",
+    "alloc_tensor_range",
+    "KV self size",
+    "model buffer size",
+    "KV buffer size",
+    "compute buffer size",
+    "layers to GPU",
+    "load_model: ",
+    "update_slots",
+    "llama-server",
+    "llama.cpp",
+    "CUDA error: out of memory",
+    "VMM: ",
+];
+
+/// llama.cpp's server, builds of 2024 to 2026.
+pub struct LlamaCpp;
+
+impl Engine for LlamaCpp {
+    fn name(&self) -> &'static str {
+        "llama_cpp"
+    }
+
+    fn aliases(&self) -> &'static [&'static str] {
+        &["llama.cpp", "ik_llama.cpp", "llamacpp"]
+    }
+
+    fn recognise(&self, facts: &ContainerFacts) -> Option<Recognition> {
+        recognise::recognise(facts)
+    }
+
+    fn settings(&self, facts: &ContainerFacts) -> ServerSettings {
+        settings::read(facts)
+    }
+
+    fn default_port(&self) -> u16 {
+        8080
+    }
+
+    fn endpoints(&self) -> &'static [&'static str] {
+        endpoints::PATHS
+    }
+
+    fn read_probes(&self, probes: &[Probe]) -> ProbeFacts {
+        endpoints::read(probes)
+    }
+
+    fn log_marks(&self) -> &'static [&'static str] {
+        MARKS
+    }
+
+    fn log_parser(&self) -> Box<dyn LogParser> {
+        Box::<log::LlamaCppLogParser>::default()
+    }
+
+    fn default_bench(&self, serving: bool) -> LoadKind {
+        if serving {
+            LoadKind::Builtin
+        } else {
+            LoadKind::Latency
+        }
+    }
+
+    fn bench_help(&self, kind: BenchKind) -> Option<Vec<String>> {
+        bench::question(kind)
+    }
+
+    fn bench(&self, job: &BenchJob<'_>, help: Option<&str>) -> Result<BenchPlan, PlanError> {
+        bench::plan(job, help)
+    }
+
+    fn read_bench(&self, kind: BenchKind, result: &str) -> Result<BenchResult, ReadError> {
+        bench::read(kind, result)
+    }
+
+    fn bench_progress(&self, kind: BenchKind, line: &str) -> Option<BenchProgress> {
+        bench::progress(kind, line)
+    }
+
+    fn serve(&self, job: &ServeJob<'_>) -> ServePlan {
+        settings::serve(job)
+    }
+}

@@ -1,0 +1,118 @@
+//! Whether a container is llama.cpp's, and where in process 1's command its server begins.
+
+use crate::capture::ContainerFacts;
+use crate::engine::Recognition;
+use crate::engine::argv::basename;
+use crate::engine::command::{Command, commands};
+use crate::engine::process::{image_is, is_talker, of_process};
+
+/// Names of its images: `ghcr.io/ggml-org/llama.cpp:server-cuda`.
+const IMAGES: &[&str] = &["llama.cpp", "ik_llama.cpp", "llamacpp", "llama-server"];
+
+/// The server that process 1 is, if it is one: its command, and the index of its first flag.
+pub fn server(facts: &ContainerFacts) -> Option<(Command, usize)> {
+    let image = image_is(&facts.image, IMAGES);
+    for command in commands(&facts.argv, &facts.env) {
+        if let Some(at) = server_words(&command.argv, image) {
+            return Some((command, at));
+        }
+    }
+    // Some runtimes report an image's entrypoint apart, and then only flags are left here; only
+    // the images for serving have the server as their entrypoint.
+    let flags_only = facts.argv.first().is_some_and(|w| w.starts_with('-'));
+    let tag = basename(&facts.image)
+        .rsplit_once(':')
+        .map_or("", |(_, t)| t);
+    (flags_only && image && tag.starts_with("server")).then(|| {
+        let command = Command {
+            argv: facts.argv.clone(),
+            ..Command::default()
+        };
+        (command, 0)
+    })
+}
+
+fn server_words(argv: &[String], image: bool) -> Option<usize> {
+    if is_talker(argv) {
+        return None;
+    }
+    (0..argv.len()).find_map(|i| {
+        let next = argv.get(i + 1).map(String::as_str);
+        match basename(&argv[i]) {
+            "llama-server" => Some(i + 1),
+            "llama_cpp" | "llama" if next == Some("serve") => Some(i + 2),
+            // The script of the `full` images.
+            "tools.sh" if matches!(next, Some("--server" | "-s")) => Some(i + 2),
+            // Its name until June 2024.
+            "server" if image => Some(i + 1),
+            _ => None,
+        }
+    })
+}
+
+/// Whether the container is llama.cpp's.
+pub fn recognise(facts: &ContainerFacts) -> Option<Recognition> {
+    if let Some((command, at)) = server(facts) {
+        let evidence = match at {
+            0 => format!("image `{}` was given a server's flags", facts.image),
+            _ => format!("process 1 runs `{}`", basename(&command.argv[at - 1])),
+        };
+        return Some(Recognition {
+            evidence,
+            serving: true,
+        });
+    }
+    image_is(&facts.image, IMAGES).then(|| Recognition {
+        evidence: format!(
+            "image `{}` is named after llama.cpp; {}",
+            facts.image,
+            of_process(&facts.argv)
+        ),
+        serving: false,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn serving(image: &str, argv: &[&str]) -> Option<bool> {
+        let facts = ContainerFacts {
+            image: image.to_owned(),
+            argv: argv.iter().map(|w| (*w).to_owned()).collect(),
+            ..ContainerFacts::default()
+        };
+        recognise(&facts).map(|r| r.serving)
+    }
+
+    #[test]
+    fn servers_and_others() {
+        let image = "ghcr.io/ggml-org/llama.cpp:server-cuda-b6123";
+        for (image, argv) in [
+            ("any", &["/app/llama-server", "-m", "/m.gguf"][..]),
+            ("any", &["sh", "-c", "exec llama-server -m $M"]),
+            (image, &["-m", "/m.gguf"]),
+            (
+                "ghcr.io/ggml-org/llama.cpp:full",
+                &["/app/tools.sh", "--server", "-m", "x"],
+            ),
+            (
+                "ghcr.io/ggerganov/llama.cpp:server",
+                &["/server", "-m", "x"],
+            ),
+        ] {
+            assert_eq!(serving(image, argv), Some(true), "{image} {argv:?}");
+        }
+        assert_eq!(serving(image, &["sleep", "1"]), Some(false));
+        assert_eq!(
+            serving(
+                "ghcr.io/ggml-org/llama.cpp:full",
+                &["/app/tools.sh", "--bench"]
+            ),
+            Some(false)
+        );
+        assert_eq!(serving("any", &["/server", "-m", "x"]), None);
+        assert_eq!(serving("ollama/ollama", &["/bin/ollama", "serve"]), None);
+        assert_eq!(serving("any", &["grep", "llama-server"]), None);
+    }
+}

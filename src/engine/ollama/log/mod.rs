@@ -1,0 +1,381 @@
+//! The log of Ollama, 0.1 to 0.33: its own lines, and those of the llama.cpp runner below it.
+//!
+//! Models are loaded when they are asked for and unloaded later. What is told is the last load;
+//! what holds for the server (devices, host memory, version) stays. Its amounts are rounded to one
+//! decimal.
+//!
+//! | key | from |
+//! |---|---|
+//! | `estimate` {weights_gib, kv_gib, graph_full_gib, graph_partial_gib, required_full_gib, required_partial_gib, allocations_gib, available_gib, gpu_overhead_gib, projector_weights_gib, projector_graph_gib, weights_repeating_gib, weights_nonrepeating_gib, layers_model, layers_offload, layers_requested, layers_split} | `msg=offload`, `msg="offload to cuda"`: before loading, no allocation |
+//! | `weights_gib`, `kv_cache_gib`, `activation_peak_gib` by device, `total_memory_gib` | `model weights`, `kv cache`, `compute graph`, `total memory` of the new engine; the last pass counts |
+//! | the same and more | the runner's lines, as llama.cpp's |
+//! | `n_ctx`, `n_batch`, `n_gpu_layers`, `n_seq_max`, `model_blob` | the runner's command line, or the new engine's load request |
+//! | `layers_offloaded` | `offloaded 41/41 layers to GPU` |
+//! | `devices` {id, name, library, compute, total_gib, available_gib} | `inference compute` |
+//! | `host_total_gib`, `host_free_gib`, `host_free_swap_gib` | `system memory` |
+//! | `default_num_ctx`, `total_vram_gib` | `vram-based default context` |
+//! | `load_seconds`, `model_loads` | `llama runner started in`, how often a runner was started |
+//! | `oom` | true by a lack; false once a runner started, weights and cache were taken, or requests were answered with the weights in memory |
+
+mod logfmt;
+
+use crate::engine::facts::{EngineStep, FactValue, Severity};
+use crate::engine::llama_cpp::log::{LlamaCpp, WORDS};
+use crate::engine::log::cause::Weight;
+use crate::engine::log::figures::{gib, number_after};
+use crate::engine::log::sheet::Sheet;
+use crate::engine::log::words::Words;
+use crate::engine::log::{Line, Messages, SheetParser};
+use logfmt::Record;
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+/// Reads Ollama's log.
+pub type OllamaLogParser = SheetParser<Ollama>;
+
+/// Facts of the server and not of a load.
+const OF_SERVER: &[&str] = &[
+    "devices",
+    "host_total_gib",
+    "host_free_gib",
+    "host_free_swap_gib",
+    "default_num_ctx",
+    "total_vram_gib",
+    "model_loads",
+];
+
+/// What the log said.
+#[derive(Debug, Clone)]
+pub struct Ollama {
+    runner: LlamaCpp,
+    loads: u64,
+    /// The new engine prints its memory anew from here on.
+    pass_ended: bool,
+}
+
+impl Default for Ollama {
+    fn default() -> Ollama {
+        Ollama {
+            runner: LlamaCpp::of_child(),
+            loads: 0,
+            pass_ended: false,
+        }
+    }
+}
+
+impl Ollama {
+    /// A load begins: what the one before said is over.
+    fn load_begins(&mut self, line: &Line<'_>, sheet: &mut Sheet) {
+        sheet.begin_again(OF_SERVER);
+        *self = Ollama {
+            loads: self.loads.saturating_add(1),
+            ..Ollama::default()
+        };
+        sheet.step(EngineStep::LoadingWeights, line, "msg");
+        sheet.count("model_loads", self.loads, line, "msg");
+    }
+
+    fn record(&mut self, r: &Record, line: &Line<'_>, sheet: &mut Sheet) {
+        let msg = r.get("msg").unwrap_or_default();
+        match msg {
+            "offload" | "offload to gpu" | "offload to cuda" | "offload to rocm"
+            | "offload to metal" | "offload to cpu" | "offload to oneapi" => {
+                // A load that ended comes before another's estimate.
+                if sheet.passed(EngineStep::Ready) || sheet.failed() {
+                    sheet.begin_again(OF_SERVER);
+                    self.runner = LlamaCpp::of_child();
+                }
+                estimate(r, line, sheet);
+            }
+            "starting llama server"
+            | "starting runner"
+            | "starting llama-server"
+            | "starting llama runner"
+            | "starting ollama runner" => {
+                let estimate = sheet.take("estimate");
+                self.load_begins(line, sheet);
+                if let Some(fact) = estimate {
+                    sheet.conclude("estimate", fact);
+                }
+                command(r.get("cmd").unwrap_or_default(), line, sheet);
+            }
+            "model weights" => self.device("weights_gib", r, line, sheet),
+            "kv cache" => {
+                self.device("kv_cache_gib", r, line, sheet);
+                sheet.step(EngineStep::KvCacheAllocated, line, msg);
+            }
+            "compute graph" => self.device("activation_peak_gib", r, line, sheet),
+            "total memory" => {
+                if let Some(v) = r.gib("size") {
+                    sheet.figure("total_memory_gib", v, line, msg);
+                    self.pass_ended = true;
+                }
+            }
+            "load" => request(r.get("request").unwrap_or_default(), line, sheet),
+            "inference compute" => device_row(r, line, sheet),
+            "system memory" => {
+                for (name, key) in [
+                    ("total", "host_total_gib"),
+                    ("free", "host_free_gib"),
+                    ("free_swap", "host_free_swap_gib"),
+                ] {
+                    if let Some(v) = r.gib(name) {
+                        sheet.figure(key, v, line, name);
+                    }
+                }
+            }
+            "vram-based default context" => {
+                if let Some(v) = r.gib("total_vram") {
+                    sheet.figure("total_vram_gib", v, line, "total_vram");
+                }
+                if let Some(n) = r.int("default_num_ctx") {
+                    sheet.set(
+                        "default_num_ctx",
+                        FactValue::Int(n),
+                        line,
+                        "default_num_ctx",
+                    );
+                }
+            }
+            "Load failed" => failed(r.get("error").unwrap_or_default(), line, sheet),
+            _ => self.sentence(msg, r, line, sheet),
+        }
+    }
+
+    fn sentence(&mut self, msg: &str, r: &Record, line: &Line<'_>, sheet: &mut Sheet) {
+        if let Some(split) = msg
+            .strip_prefix("offloaded ")
+            .and_then(|m| m.strip_suffix(" layers to GPU"))
+        {
+            sheet.text("layers_offloaded", split, line, "offloaded");
+        } else if msg.starts_with("llama runner started in ") {
+            if let Some(n) = number_after(msg, "started in ") {
+                sheet.figure("load_seconds", n.value, line, "started in");
+            }
+            self.runner.enough(line, "started in", sheet);
+            sheet.step(EngineStep::Ready, line, "started in");
+        } else if msg.starts_with("Listening on ") {
+            if sheet.passed(EngineStep::Started) {
+                sheet.restart();
+                *self = Ollama::default();
+            }
+            let version = msg.split_once("(version ").map(|(_, v)| v);
+            sheet.version(version.unwrap_or_default().trim_end_matches(')'));
+            sheet.step(EngineStep::Started, line, "Listening");
+        } else if msg.contains("no per-device buffer sizes were parsed") {
+            let text = "Ollama could not read its runner's memory; `size_vram` is a guess";
+            sheet.finding("size_vram_unknown", Severity::Warning, text, line, "VRAM");
+        } else if lacks(msg) {
+            failed(msg, line, sheet);
+        } else if matches!(r.get("level"), Some("ERROR"))
+            || msg.starts_with("llama runner process has terminated")
+        {
+            let error = r.get("error").or(r.get("err")).unwrap_or_default();
+            match lacks(error) {
+                true => failed(error, line, sheet),
+                false => sheet.cause(Weight::Consequence, line, "msg"),
+            }
+        }
+    }
+
+    /// `msg="model weights" device=CUDA0 size="11.5 GiB"`, until 0.11 `buffer=`, and of compute
+    /// graphs `buffer_type=`.
+    fn device(&mut self, key: &str, r: &Record, line: &Line<'_>, sheet: &mut Sheet) {
+        let device = ["device", "buffer", "buffer_type", "backend"]
+            .iter()
+            .find_map(|name| r.get(name));
+        let (Some(device), Some(v)) = (device, r.gib("size")) else {
+            return;
+        };
+        if std::mem::take(&mut self.pass_ended) {
+            for key in ["weights_gib", "kv_cache_gib", "activation_peak_gib"] {
+                sheet.take(key);
+            }
+        }
+        sheet.entry(key, device, FactValue::Float(v), line);
+    }
+}
+
+/// What an estimate says: name in the record, field, and whether it is a count.
+const ESTIMATE: &[(&str, &str)] = &[
+    ("weights_gib", "memory.weights.total"),
+    ("weights_repeating_gib", "memory.weights.repeating"),
+    ("weights_nonrepeating_gib", "memory.weights.nonrepeating"),
+    ("kv_gib", "memory.required.kv"),
+    ("graph_full_gib", "memory.graph.full"),
+    ("graph_partial_gib", "memory.graph.partial"),
+    ("required_full_gib", "memory.required.full"),
+    ("required_partial_gib", "memory.required.partial"),
+    ("gpu_overhead_gib", "memory.gpu_overhead"),
+    ("projector_weights_gib", "projector.weights"),
+    ("projector_graph_gib", "projector.graph"),
+];
+
+fn estimate(r: &Record, line: &Line<'_>, sheet: &mut Sheet) {
+    let mut record = BTreeMap::new();
+    for (key, field) in ESTIMATE {
+        if let Some(v) = r.gib(field) {
+            record.insert((*key).to_owned(), FactValue::Float(v));
+        }
+    }
+    for (key, field) in [
+        ("allocations_gib", "memory.required.allocations"),
+        ("available_gib", "memory.available"),
+    ] {
+        // 0.1 has one amount where later releases have a list.
+        let list = r.gibs(field).or_else(|| r.gib(field).map(|v| vec![v]));
+        if let Some(list) = list {
+            record.insert(key.to_owned(), FactValue::List(list));
+        }
+    }
+    for (key, field) in [
+        ("layers_model", "layers.model"),
+        ("layers_offload", "layers.offload"),
+        ("layers_offload", "layers.estimate"),
+        ("layers_requested", "layers.requested"),
+        ("layers_requested", "layers.real"),
+    ] {
+        if let Some(n) = r.int(field) {
+            record.entry(key.to_owned()).or_insert(FactValue::Int(n));
+        }
+    }
+    if let Some(split) = r.get("layers.split").filter(|s| !s.is_empty()) {
+        record.insert("layers_split".to_owned(), FactValue::Text(split.to_owned()));
+    }
+    if !record.is_empty() {
+        sheet.set("estimate", FactValue::Record(record), line, "memory.");
+    }
+}
+
+/// The runner's command line.
+fn command(cmd: &str, line: &Line<'_>, sheet: &mut Sheet) {
+    let words: Vec<&str> = cmd.split_whitespace().collect();
+    for pair in words.windows(2) {
+        let [flag, value] = pair else { continue };
+        let key = match *flag {
+            "--ctx-size" | "-c" => "n_ctx",
+            "--batch-size" | "-b" => "n_batch",
+            "--n-gpu-layers" | "-ngl" => "n_gpu_layers",
+            "--parallel" | "-np" => "n_seq_max",
+            "--kv-cache-type" | "--cache-type-k" => {
+                sheet.text("kv_cache_dtype", value, line, flag);
+                continue;
+            }
+            "--model" | "-m" if !value.starts_with('[') => {
+                sheet.text("model_blob", value, line, flag);
+                continue;
+            }
+            _ => continue,
+        };
+        if let Ok(n) = value.parse::<u64>() {
+            sheet.count(key, n, line, flag);
+        }
+    }
+}
+
+/// `{Operation:commit … Parallel:1 BatchSize:512 FlashAttention:true KvSize:8192 KvCacheType: …}`
+fn request(request: &str, line: &Line<'_>, sheet: &mut Sheet) {
+    for (name, key) in [
+        ("KvSize:", "n_ctx"),
+        ("BatchSize:", "n_batch"),
+        ("Parallel:", "n_seq_max"),
+    ] {
+        if let Some(n) = number_after(request, name).filter(|n| n.whole && n.value > 0.0) {
+            sheet.count(key, n.value as u64, line, name);
+        }
+    }
+    let kind = request.split_once("KvCacheType:").map(|(_, k)| k);
+    let kind = kind.and_then(|k| k.split([' ', '}']).next());
+    if let Some(kind) = kind.filter(|k| !k.is_empty()) {
+        sheet.text("kv_cache_dtype", kind, line, "KvCacheType:");
+    }
+}
+
+fn device_row(r: &Record, line: &Line<'_>, sheet: &mut Sheet) {
+    let mut row = BTreeMap::new();
+    for name in ["id", "name", "library", "compute", "description"] {
+        if let Some(text) = r.get(name).filter(|t| !t.is_empty()) {
+            row.insert(name.to_owned(), FactValue::Text(text.to_owned()));
+        }
+    }
+    for (name, key) in [("total", "total_gib"), ("available", "available_gib")] {
+        if let Some(v) = r.gib(name) {
+            row.insert(key.to_owned(), FactValue::Float(v));
+        }
+    }
+    if !row.is_empty() {
+        sheet.row("devices", row, line);
+    }
+}
+
+fn lacks(text: &str) -> bool {
+    [
+        "requires more system memory",
+        "cudaMalloc failed",
+        "out of memory",
+        "unable to allocate ",
+        "failed to allocate ",
+    ]
+    .iter()
+    .any(|sign| text.contains(sign))
+}
+
+/// `model requires more system memory (5.6 GiB) than is available (3.2 GiB)`, and what a runner
+/// said last.
+fn failed(error: &str, line: &Line<'_>, sheet: &mut Sheet) {
+    if !lacks(error) {
+        return sheet.cause(Weight::Cause, line, "error");
+    }
+    sheet.out_of_memory(line, "error");
+    if let Some((needed, has)) = error
+        .split_once("system memory (")
+        .map(|(_, t)| t)
+        .and_then(|t| t.split_once(") than is available ("))
+    {
+        for (key, text) in [("oom_requested_gib", needed), ("host_available_gib", has)] {
+            if let Some((v, _)) = gib(text) {
+                sheet.figure(key, v, line, "system memory");
+            }
+        }
+    }
+}
+
+impl Messages for Ollama {
+    const ENGINE: &'static str = "ollama";
+
+    fn words() -> &'static Words {
+        static SEARCH: LazyLock<Words> = LazyLock::new(|| {
+            let own = ["msg=", "[GIN] ", "system memory"];
+            let all: Vec<&str> = own.iter().chain(WORDS).copied().collect();
+            Words::new(&all)
+        });
+        &SEARCH
+    }
+
+    fn read(&mut self, line: &Line<'_>, sheet: &mut Sheet) {
+        if line.text.contains("[GIN] ") {
+            // `[GIN] 2031/01/02 - 03:04:05 | 200 | 1.5ms | 192.0.2.7 | GET "/api/ps"`
+            let access = line.text.split_once("[GIN] ").map(|(_, a)| a);
+            let status = access.and_then(|a| a.split('|').nth(1)).map(str::trim);
+            if sheet.get("oom").is_none()
+                && status.is_some_and(|s| s.starts_with('2'))
+                && sheet.get("weights_gib").is_some()
+            {
+                self.runner.enough(line, "[GIN]", sheet);
+            }
+            return;
+        }
+        match Record::read(line.text) {
+            Some(record) => self.record(&record, line, sheet),
+            None => self.runner.read(line, sheet),
+        }
+    }
+
+    fn conclude(&self, sheet: &mut Sheet) {
+        self.runner.conclude(sheet);
+    }
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

@@ -1,0 +1,75 @@
+//! Whether a container is Ollama's. That it answers `/api/tags` proves nothing: SGLang does, too.
+
+use crate::capture::ContainerFacts;
+use crate::engine::Recognition;
+use crate::engine::argv::basename;
+use crate::engine::command::{Command, commands};
+use crate::engine::process::{image_is, is_talker, of_process};
+
+const IMAGES: &[&str] = &["ollama"];
+
+/// The server that process 1 is, if it is one.
+pub fn server(facts: &ContainerFacts) -> Option<Command> {
+    let serves = |c: &Command| {
+        !is_talker(&c.argv)
+            && c.argv
+                .windows(2)
+                .any(|w| basename(&w[0]) == "ollama" && matches!(w[1].as_str(), "serve" | "start"))
+    };
+    let found = commands(&facts.argv, &facts.env).into_iter().find(serves);
+    // Some runtimes report an image's entrypoint apart.
+    let apart = facts.argv == ["serve"] && image_is(&facts.image, IMAGES);
+    found.or_else(|| {
+        apart.then(|| Command {
+            argv: facts.argv.clone(),
+            ..Command::default()
+        })
+    })
+}
+
+/// Whether the container is Ollama's.
+pub fn recognise(facts: &ContainerFacts) -> Option<Recognition> {
+    if server(facts).is_some() {
+        return Some(Recognition {
+            evidence: "process 1 runs `ollama serve`".to_owned(),
+            serving: true,
+        });
+    }
+    image_is(&facts.image, IMAGES).then(|| Recognition {
+        evidence: format!(
+            "image `{}` is named after Ollama; {}",
+            facts.image,
+            of_process(&facts.argv)
+        ),
+        serving: false,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_and_others() {
+        let serving = |image: &str, argv: &[&str]| {
+            let facts = ContainerFacts {
+                image: image.to_owned(),
+                argv: argv.iter().map(|w| (*w).to_owned()).collect(),
+                ..ContainerFacts::default()
+            };
+            recognise(&facts).map(|r| r.serving)
+        };
+        for argv in [
+            &["/bin/ollama", "serve"][..],
+            &["tini", "--", "ollama", "serve"],
+            &["sh", "-c", "OLLAMA_HOST=0.0.0.0 ollama serve & wait"],
+        ] {
+            assert_eq!(serving("any", argv), Some(true), "{argv:?}");
+        }
+        assert_eq!(serving("ollama/ollama:0.13.5", &["serve"]), Some(true));
+        assert_eq!(serving("ollama/ollama:rocm", &["sleep", "1"]), Some(false));
+        assert_eq!(serving("x/ollama-webui", &["node"]), None);
+        assert_eq!(serving("any", &["ollama", "run", "m"]), None);
+        assert_eq!(serving("lmsysorg/sglang", &["sleep", "1"]), None);
+    }
+}

@@ -1,0 +1,594 @@
+//! The log of SGLang, 0.1 to 0.5.23, by the shape of its messages.
+//!
+//! Its `GB` are GiB. `avail mem` and `mem usage` are of the whole device, other processes
+//! included, and `mem usage` is a difference of two such readings.
+//!
+//! | key | from |
+//! |---|---|
+//! | `distributed_init_gib` | `Init torch distributed ends`, `Memory baseline taken` |
+//! | `avail_before_load_gib`, `avail_after_load_gib`, `avail_after_pool_gib`, `avail_before_graph_gib`, `avail_after_graph_gib`, `avail_after_kv_sizing_gib`, `avail_after_start_gib` | `avail mem=`, `available_gpu_mem=` at that moment |
+//! | `weights_gib` | `Load weight end … mem usage=` of the model; a second one of a rank is the draft's |
+//! | `kv_cache_gib`, `kv_k_gib`, `kv_v_gib`, `kv_cache_tokens`, `kv_pools` | `KV Cache is allocated`, `SWAKVPool`, `Post-capture KV sizing`; never `VA upper bound` (address space) |
+//! | `full_tokens`, `swa_tokens` | `SWAKVPool`, `Use sliding window memory pool` |
+//! | `mamba` {slots, conv_gib, ssm_gib, intermediate_ssm_gib, intermediate_conv_gib} | `Mamba Cache is allocated` |
+//! | `cuda_graph_gib`, `cuda_graphs` | `Capture … end` of the model's decode or verify graphs; the count once that ended |
+//! | `cuda_graph_prefill_gib`, `draft_cuda_graph_gib`, `draft_weights_gib`, `draft_kv_cache_gib`, `draft_kv_cache_tokens` | the further series of piecewise capture and of speculative decoding |
+//! | `cuda_graph_batch_sizes_configured` | the list of sizes to capture |
+//! | `max_total_num_tokens`, `max_running_requests`, `chunked_prefill_size`, `max_model_len` | the scheduler's closing line |
+//! | `profiled_max_total_tokens` | `… is larger than the profiled value`; below zero: it does not fit |
+//! | `hicache_host_gib` | `Allocating … for hierarchical KV cache` (printed in 10^9) |
+//! | `dsv4_bytes_per_full_token`, `dsv4_available_gib`, `dsv4_pool_tokens` | `DSV4 …` |
+//! | `kv_logical_tokens` | `KV Cache skipped (no-op pool)` |
+//! | `kv_cache_usage_peak_pct`, `retracted_requests` | batches while it serves |
+//! | `oom` | true by a lack; false by the scheduler's closing line or readiness |
+//!
+//! With tags (`TP1`, `DP0 TP1`) a figure is a record by tag; of a single rank it is the figure,
+//! and free memory at a moment a list of one; of `[gpu_id=1]` a list in that order.
+
+mod graphs;
+mod pool;
+mod ranks;
+mod server_args;
+
+use crate::engine::facts::{EngineStep, Fact, FactValue, Severity};
+use crate::engine::log::cause::{Weight, is_exception};
+use crate::engine::log::figures::{after, gib_after, number_after};
+use crate::engine::log::heads::{Heads, Message};
+use crate::engine::log::sheet::Sheet;
+use crate::engine::log::words::Words;
+use crate::engine::log::{Line, Messages, SheetParser, torch};
+use graphs::Graphs;
+use pool::{Pools, whole_count, windows};
+use ranks::{ByRank, RankId, Shape};
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+/// Reads SGLang's log.
+pub type SglangLogParser = SheetParser<Sglang>;
+
+/// Ranks kept.
+const MOST_RANKS: usize = 1024;
+
+/// What a message is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Arguments,
+    Init,
+    LoadBegin,
+    LoadEnd,
+    KvDtype,
+    Kv,
+    KvSkipped,
+    LateKv,
+    SwaSum,
+    Windows,
+    Mamba,
+    Profiled,
+    Dsv4Budget,
+    Dsv4Pools,
+    PoolEnd,
+    Limits,
+    Capture,
+    Bar,
+    HostCache,
+    Ready,
+    Retract,
+    Batch,
+    RequestLog,
+    NotEnough,
+    Unbalanced,
+    Stop,
+    ChildDied,
+}
+
+static HEADS: LazyLock<Heads<Kind>> = LazyLock::new(|| {
+    Heads::new(&[
+        ("server_args=", Kind::Arguments),
+        ("Init torch distributed end", Kind::Init),
+        ("Memory baseline taken", Kind::Init),
+        ("oad weight begin", Kind::LoadBegin),
+        ("oad weight end", Kind::LoadEnd),
+        ("Using KV cache dtype: ", Kind::KvDtype),
+        ("KV Cache is allocated.", Kind::Kv),
+        ("KV Cache skipped", Kind::KvSkipped),
+        ("Post-capture KV sizing: ", Kind::LateKv),
+        ("SWAKVPool ", Kind::SwaSum),
+        ("Use sliding window memory pool", Kind::Windows),
+        ("Mamba Cache is allocated.", Kind::Mamba),
+        ("max_total_tokens=", Kind::Profiled),
+        ("DSV4 memory calculation:", Kind::Dsv4Budget),
+        ("DSV4 pool sizes:", Kind::Dsv4Pools),
+        ("Memory pool end.", Kind::PoolEnd),
+        ("max_total_num_token", Kind::Limits),
+        ("Capture ", Kind::Capture),
+        ("Capturing batches", Kind::Bar),
+        ("Allocating ", Kind::HostCache),
+        ("The server is fired up and ready to roll", Kind::Ready),
+        ("KV cache pool is full. Retract", Kind::Retract),
+        ("Decode batch", Kind::Batch),
+        ("Prefill batch", Kind::Batch),
+        ("Receive: ", Kind::RequestLog),
+        ("Finish: ", Kind::RequestLog),
+        ("Not enough memory. Please try", Kind::NotEnough),
+        ("Prefill out of memory. Try", Kind::NotEnough),
+        ("Decode out of memory. Try", Kind::NotEnough),
+        ("The memory capacity is unbalanced", Kind::Unbalanced),
+        ("Gracefully exiting", Kind::Stop),
+        ("SIGTERM received", Kind::Stop),
+        ("Received sigquit from a child", Kind::ChildDied),
+    ])
+});
+
+/// What the log said, rank by rank.
+#[derive(Debug, Clone, Default)]
+pub struct Sglang {
+    figures: BTreeMap<&'static str, ByRank>,
+    pools: BTreeMap<RankId, Pools>,
+    /// How many models each rank has loaded.
+    loads: BTreeMap<RankId, u32>,
+    graphs: Graphs,
+    windows: Option<(u64, u64)>,
+    /// Highest use of the pool, hundredths of a percent: batches are logged all the time.
+    usage: u64,
+    retracted: u64,
+}
+
+/// Figures that are free memory at a moment.
+const LISTED: &[&str] = &[
+    "distributed_init_gib",
+    "avail_before_load_gib",
+    "avail_after_load_gib",
+    "avail_after_pool_gib",
+    "avail_after_kv_sizing_gib",
+];
+
+impl Sglang {
+    fn figure(&mut self, key: &'static str, rank: &RankId, value: Option<f64>, line: &Line<'_>) {
+        if let Some(value) = value {
+            self.put(key, rank, FactValue::Float(value), line, true);
+        }
+    }
+
+    fn put(
+        &mut self,
+        key: &'static str,
+        rank: &RankId,
+        value: FactValue,
+        line: &Line<'_>,
+        first: bool,
+    ) {
+        let by_rank = self.figures.entry(key).or_default();
+        let known = by_rank.contains_key(rank);
+        if (known && first) || (!known && by_rank.len() >= MOST_RANKS) {
+            return;
+        }
+        let fact = Fact {
+            value,
+            quote: vec![line.quote("")],
+            at_ns: line.at,
+        };
+        by_rank.insert(rank.clone(), fact);
+    }
+
+    fn pools_of(&mut self, rank: &RankId) -> Option<&mut Pools> {
+        if self.pools.len() >= MOST_RANKS && !self.pools.contains_key(rank) {
+            return None;
+        }
+        Some(self.pools.entry(rank.clone()).or_default())
+    }
+
+    fn message(&mut self, m: &Message<'_, Kind>, line: &Line<'_>, sheet: &mut Sheet) {
+        let rank = RankId::of(m.prefix);
+        let rest = m.rest;
+        match m.kind {
+            Kind::Arguments => {
+                if sheet.passed(EngineStep::LoadingWeights) || sheet.failed() {
+                    sheet.restart();
+                    *self = Sglang::default();
+                }
+                sheet.step(EngineStep::Started, line, m.head);
+                server_args::read(rest, line, sheet);
+            }
+            Kind::Init => {
+                self.figure(
+                    "distributed_init_gib",
+                    &rank,
+                    gib_after(rest, "mem usage="),
+                    line,
+                );
+            }
+            Kind::LoadBegin => {
+                sheet.step(EngineStep::LoadingWeights, line, m.head);
+                if let Some(pools) = self.pools.get_mut(&rank) {
+                    pools.close();
+                }
+                let avail = gib_after(rest, "avail mem=");
+                self.figure("avail_before_load_gib", &rank, avail, line);
+            }
+            Kind::LoadEnd => self.loaded(&rank, rest, line, sheet),
+            Kind::KvDtype => kv_dtype(rest, line, sheet),
+            Kind::Kv => {
+                if let Some(dtype) = after(rest, "dtype: ") {
+                    kv_dtype(dtype, line, sheet);
+                }
+                // `Full KV Cache is allocated`: a word between the tag and the message.
+                let label = m.prefix.trim_end().rsplit([' ', ']']).next();
+                let label = label.filter(|l| matches!(*l, "Full" | "SWA" | "full" | "swa"));
+                if let Some(pools) = self.pools_of(&rank) {
+                    pools.allocated(label.unwrap_or_default(), rest, line);
+                }
+            }
+            Kind::KvSkipped => {
+                if let Some(n) = whole_count(rest, "#tokens: ") {
+                    sheet.count("kv_logical_tokens", n, line, "#tokens");
+                }
+            }
+            Kind::LateKv => self.sized_late(&rank, rest, line, sheet),
+            Kind::SwaSum | Kind::Windows => {
+                if let Some(found) = windows(rest) {
+                    self.windows = Some(found);
+                    for (key, n) in [("full_tokens", found.0), ("swa_tokens", found.1)] {
+                        sheet.count(key, n, line, m.head);
+                    }
+                }
+                if let (Kind::SwaSum, Some(pools)) = (m.kind, self.pools_of(&rank)) {
+                    pools.swa_sum(rest, line);
+                }
+            }
+            Kind::Mamba => self.mamba(&rank, rest, line),
+            Kind::Profiled => {
+                if let Some(n) = number_after(rest, "larger than the profiled value ") {
+                    let value = FactValue::Int(n.value as i64);
+                    sheet.set("profiled_max_total_tokens", value, line, "profiled");
+                    if n.value < 0.0 {
+                        sheet.cause(Weight::Cause, line, m.head);
+                    }
+                }
+            }
+            Kind::Dsv4Budget => {
+                if let Some(n) = number_after(rest, "bytes_per_full_token=") {
+                    let value = FactValue::Float(n.value);
+                    sheet.set("dsv4_bytes_per_full_token", value, line, m.head);
+                }
+                if let Some(v) = gib_after(rest, "available_bytes=") {
+                    sheet.figure("dsv4_available_gib", v, line, m.head);
+                }
+            }
+            Kind::Dsv4Pools => {
+                for name in ["full", "swa", "c4", "c128"] {
+                    if let Some(n) = number_after(rest, &format!(" {name}=")) {
+                        let value = FactValue::Int(n.value as i64);
+                        sheet.entry("dsv4_pool_tokens", name, value, line);
+                    }
+                }
+            }
+            Kind::PoolEnd => {
+                sheet.step(EngineStep::KvCacheAllocated, line, m.head);
+                let avail = gib_after(rest, "avail mem=");
+                self.figure("avail_after_pool_gib", &rank, avail, line);
+                if let Some(pools) = self.pools.get_mut(&rank) {
+                    pools.close();
+                }
+            }
+            Kind::Limits => limits(rest, line, sheet),
+            Kind::Capture => {
+                if rest.contains(" graph failed") {
+                    sheet.cause(Weight::Cause, line, m.head);
+                } else {
+                    self.graphs.message(rest, &rank, line, sheet);
+                }
+            }
+            Kind::Bar => self.graphs.bar(rest, line),
+            Kind::HostCache => {
+                let amount = rest.split_once(" GB host memory for hierarchical KV cache");
+                if let Some(gb) = amount.and_then(|(n, _)| n.trim().parse::<f64>().ok()) {
+                    // The one figure of the log in decimal units.
+                    let gib = gb * 1e9 / f64::from(1 << 30);
+                    self.figure("hicache_host_gib", &rank, Some(gib), line);
+                }
+            }
+            Kind::Ready => {
+                sheet.step(EngineStep::Ready, line, m.head);
+                sheet.enough_memory(line, m.head);
+            }
+            Kind::Retract => self.retract(rest, line, sheet),
+            Kind::Batch => self.batch(rest, line, sheet),
+            Kind::RequestLog => {}
+            Kind::NotEnough => sheet.out_of_memory(line, m.head),
+            Kind::Unbalanced => {
+                sheet.cause(Weight::Cause, line, m.head);
+                let text = "the GPUs do not have equally much free memory";
+                sheet.finding("memory_unbalanced", Severity::Warning, text, line, m.head);
+            }
+            Kind::Stop => sheet.step(EngineStep::Stopping, line, m.head),
+            Kind::ChildDied => sheet.cause(Weight::Consequence, line, m.head),
+        }
+    }
+
+    fn loaded(&mut self, rank: &RankId, rest: &str, line: &Line<'_>, sheet: &mut Sheet) {
+        // Weights that are filled in after graph capture: the line has no sizes.
+        if rest.contains("Committed real weights") {
+            return;
+        }
+        sheet.step(EngineStep::WeightsLoaded, line, "oad weight end");
+        if let Some(pools) = self.pools.get_mut(rank) {
+            pools.close();
+        }
+        if self.loads.len() < MOST_RANKS || self.loads.contains_key(rank) {
+            let loads = self.loads.entry(rank.clone()).or_default();
+            *loads = loads.saturating_add(1);
+        }
+        let draft = self.loads.get(rank).is_some_and(|n| *n > 1);
+        let used = gib_after(rest, "mem usage=");
+        if draft {
+            if let Some(used) = used {
+                let before = self
+                    .figures
+                    .get("draft_weights_gib")
+                    .and_then(|by_rank| by_rank.get(rank)?.value.number());
+                let value = FactValue::Float(before.unwrap_or(0.0) + used);
+                self.put("draft_weights_gib", rank, value, line, false);
+            }
+            return;
+        }
+        let avail = gib_after(rest, "avail mem=");
+        self.figure("avail_after_load_gib", rank, avail, line);
+        self.figure("weights_gib", rank, used, line);
+        for (needle, key) in [
+            ("type=", "architecture"),
+            ("dtype=", "dtype"),
+            ("quant=", "quantization"),
+        ] {
+            let value = word(rest, needle);
+            if let Some(value) = value.filter(|v| !matches!(*v, "None" | "auto")) {
+                sheet.text(key, value.trim_start_matches("torch."), line, needle);
+            }
+        }
+    }
+
+    fn sized_late(&mut self, rank: &RankId, rest: &str, line: &Line<'_>, sheet: &mut Sheet) {
+        if let Some(found) = windows(rest) {
+            self.windows = Some(found);
+            sheet.count("full_tokens", found.0, line, "full_layer");
+            sheet.count("swa_tokens", found.1, line, "swa_layer");
+        }
+        let draft = rest.starts_with("draft ");
+        if !rest.contains("KV cache allocated") {
+            return;
+        }
+        if let Some(dtype) = after(rest, "dtype: ") {
+            kv_dtype(dtype, line, sheet);
+        }
+        if !draft {
+            let avail = gib_after(rest, "avail mem=");
+            self.figure("avail_after_kv_sizing_gib", rank, avail, line);
+        }
+        if let Some(pools) = self.pools_of(rank) {
+            pools.sized_late(draft, rest, line);
+        }
+    }
+
+    fn mamba(&mut self, rank: &RankId, rest: &str, line: &Line<'_>) {
+        let mut record = BTreeMap::new();
+        let slots = whole_count(rest, "max_mamba_cache_size: ");
+        if let Some(n) = slots.and_then(|n| i64::try_from(n).ok()) {
+            record.insert("slots".to_owned(), FactValue::Int(n));
+        }
+        for (needle, key) in [
+            (" conv_state size: ", "conv_gib"),
+            (" ssm_state size: ", "ssm_gib"),
+            (
+                "intermediate_ssm_state_cache size: ",
+                "intermediate_ssm_gib",
+            ),
+            (
+                "intermediate_conv_window_cache size: ",
+                "intermediate_conv_gib",
+            ),
+        ] {
+            if let Some(v) = gib_after(rest, needle) {
+                record.insert(key.to_owned(), FactValue::Float(v));
+            }
+        }
+        if !record.is_empty() {
+            self.put("mamba", rank, FactValue::Record(record), line, true);
+        }
+    }
+
+    fn retract(&mut self, rest: &str, line: &Line<'_>, sheet: &mut Sheet) {
+        let counted = number_after(rest, "#retracted_reqs: ")
+            .or_else(|| number_after(rest, "#retracted_reqs="))
+            .map_or(1, |n| n.value.max(1.0) as u64);
+        self.retracted = self.retracted.saturating_add(counted);
+        sheet.count("retracted_requests", self.retracted, line, "Retract");
+        let text = "the KV pool was full, and running requests were put back";
+        sheet.finding("preemption_seen", Severity::Warning, text, line, "Retract");
+    }
+
+    fn batch(&mut self, rest: &str, line: &Line<'_>, sheet: &mut Sheet) {
+        let mut left = rest;
+        while let Some(behind) = after(left, "token usage: ") {
+            left = behind;
+            let share = number_after(behind, "").map_or(0.0, |n| n.value);
+            if !(0.0..=1.0).contains(&share) {
+                continue;
+            }
+            let hundredths = (share * 10_000.0).round() as u64;
+            if hundredths > self.usage {
+                self.usage = hundredths;
+                let percent = hundredths as f64 / 100.0;
+                sheet.figure("kv_cache_usage_peak_pct", percent, line, "token usage");
+            }
+        }
+    }
+
+    fn shape(&self, sheet: &Sheet) -> Shape {
+        let size = |key: &str| sheet.number(key).map(|n| n.max(1.0) as u64);
+        let world = size("tensor_parallel_size")
+            .map(|tp| tp * size("pipeline_parallel_size").unwrap_or(1))
+            .map(|n| n * size("data_parallel_size").unwrap_or(1));
+        let ranks = self.figures.values().flat_map(BTreeMap::keys);
+        let ranks = ranks.chain(self.pools.keys()).chain(self.loads.keys());
+        Shape::of(
+            ranks
+                .chain(self.graphs.ranks())
+                .collect::<std::collections::BTreeSet<_>>()
+                .into_iter(),
+            world,
+        )
+    }
+}
+
+/// The word behind `needle`, up to a comma; `dtype=` is not the `type=` that it holds.
+fn word<'a>(text: &'a str, needle: &str) -> Option<&'a str> {
+    let at = text.match_indices(needle).find_map(|(at, _)| {
+        let before = text[..at].chars().next_back();
+        before
+            .is_none_or(|c| !c.is_alphanumeric() && c != '_')
+            .then_some(at)
+    })?;
+    let (word, _) = text[at + needle.len()..].split_once(',')?;
+    (!word.is_empty() && word.len() < 128).then_some(word)
+}
+
+fn kv_dtype(text: &str, line: &Line<'_>, sheet: &mut Sheet) {
+    let name = text.split(',').next().unwrap_or_default().trim();
+    let name = name.trim_start_matches("torch.");
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    if !name.is_empty() && name.len() < 64 && name.chars().all(plain) {
+        sheet.text("kv_cache_dtype", name, line, name);
+    }
+}
+
+/// `s=473854, chunked_prefill_size=8192, …`: what follows `max_total_num_token`.
+fn limits(rest: &str, line: &Line<'_>, sheet: &mut Sheet) {
+    let Some(values) = rest
+        .strip_prefix("s=")
+        .or_else(|| rest.strip_prefix('='))
+        .filter(|v| v.starts_with(|c: char| c.is_ascii_digit()))
+    else {
+        return;
+    };
+    let given = format!("={values}");
+    for (needle, key) in [
+        ("=", "max_total_num_tokens"),
+        ("chunked_prefill_size=", "chunked_prefill_size"),
+        ("max_prefill_tokens=", "max_prefill_tokens"),
+        ("max_running_requests=", "max_running_requests"),
+        ("context_len=", "max_model_len"),
+    ] {
+        if let Some(n) = number_after(&given, needle).filter(|n| n.whole && n.value >= 0.0) {
+            sheet.count(key, n.value as u64, line, needle);
+        }
+    }
+    for needle in ["available_gpu_mem=", "available_cpu_mem="] {
+        if let Some(v) = gib_after(rest, needle) {
+            sheet.figure("avail_after_start_gib", v, line, needle);
+        }
+    }
+    // The scheduler's last word before it serves: weights, pools and graphs are there.
+    sheet.enough_memory(line, "max_total_num_token");
+}
+
+impl Messages for Sglang {
+    const ENGINE: &'static str = "sglang";
+
+    fn words() -> &'static Words {
+        static WORDS: LazyLock<Words> = LazyLock::new(|| {
+            Words::new(&[
+                "server_args=",
+                "Init torch distributed end",
+                "Memory baseline taken",
+                "oad weight",
+                "KV Cache ",
+                "KV cache dtype",
+                "KV cache pool",
+                "KV sizing",
+                "SWAKVPool",
+                "sliding window memory pool",
+                "Mamba Cache",
+                "max_total_",
+                "DSV4 ",
+                "Memory pool end",
+                "Capture ",
+                "Capturing batches",
+                "hierarchical KV cache",
+                "The server is fired up",
+                "token usage",
+                "Not enough memory",
+                "not enough memory",
+                "ut of memory",
+                "OutOfMemory",
+                "bad_alloc",
+                "allocate memory",
+                "STATUS_ALLOC_FAILED",
+                "memory capacity is",
+                "Gracefully exiting",
+                "SIGTERM received",
+                "sigquit from a child",
+                "Error",
+                "Exception",
+            ])
+        });
+        &WORDS
+    }
+
+    fn read(&mut self, line: &Line<'_>, sheet: &mut Sheet) {
+        let mut text = line.text;
+        // A progress bar may stand before a message on one line.
+        while let Some(m) = HEADS.find(text) {
+            self.message(&m, line, sheet);
+            match m.kind {
+                Kind::RequestLog => return,
+                Kind::Bar => text = m.rest,
+                _ => break,
+            }
+        }
+        if ["Receive: ", "Finish: ", "obj=", "text="]
+            .iter()
+            .any(|sign| line.text.contains(sign))
+        {
+            return;
+        }
+        if !torch::read(line, sheet) && is_exception(bare(line.text)) {
+            sheet.cause(Weight::Cause, line, "");
+        }
+    }
+
+    fn conclude(&self, sheet: &mut Sheet) {
+        // Data-parallel attention shares the tensor-parallel ranks out; it adds none.
+        if matches!(
+            sheet.get("enable_dp_attention").map(|f| &f.value),
+            Some(FactValue::Bool(true))
+        ) && let Some(fact) = sheet.take("data_parallel_size")
+        {
+            sheet.conclude("dp_attention_size", fact);
+        }
+        let shape = self.shape(sheet);
+        for (key, by_rank) in &self.figures {
+            shape.tell(sheet, key, by_rank, LISTED.contains(key));
+        }
+        pool::conclude(&self.pools, self.windows, shape, sheet);
+        self.graphs.conclude(shape, sheet);
+        // A pool whose lines told no tokens, or no pool line at all: the scheduler's own count.
+        if sheet.get("kv_cache_tokens").is_none()
+            && self.windows.is_none()
+            && let Some(fact) = sheet.get("max_total_num_tokens").cloned()
+        {
+            sheet.conclude("kv_cache_tokens", fact);
+        }
+    }
+}
+
+/// A line without the tag of its rank.
+fn bare(text: &str) -> &str {
+    let text = crate::engine::log::text::bare(text);
+    match text.strip_prefix('[').and_then(|t| t.split_once("] ")) {
+        Some((tag, message)) if tag.len() < 80 => message.trim_start(),
+        _ => text,
+    }
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

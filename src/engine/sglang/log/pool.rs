@@ -1,0 +1,323 @@
+//! The KV pools of one rank: what each line says, which of them are one pool's parts, and which
+//! are the draft model's.
+
+use super::ranks::{ByRank, RankId, Shape};
+use crate::engine::facts::{Fact, FactValue};
+use crate::engine::log::Line;
+use crate::engine::log::figures::{after, gib_after, number, number_after};
+use crate::engine::log::sheet::Sheet;
+use std::collections::BTreeMap;
+
+/// Pools and lines of one that are kept: a draft model has some more, a log of nonsense has many.
+const MOST: usize = 16;
+
+/// One line about a pool that was allocated.
+#[derive(Debug, Clone, Default)]
+struct Part {
+    /// `Full`, `SWA`; empty where it has none.
+    label: String,
+    tokens: Option<u64>,
+    k: Option<f64>,
+    v: Option<f64>,
+    /// Of both, where they are not told apart.
+    size: Option<f64>,
+    quote: String,
+    at: Option<i64>,
+}
+
+impl Part {
+    fn gib(&self) -> Option<f64> {
+        self.size.or_else(|| Some(self.k? + self.v?))
+    }
+
+    fn fact(&self, value: FactValue) -> Fact {
+        Fact {
+            value,
+            quote: vec![self.quote.clone()],
+            at_ns: self.at,
+        }
+    }
+}
+
+/// The pool of one model on one rank.
+#[derive(Debug, Clone, Default)]
+struct Pool {
+    parts: Vec<Part>,
+    /// The sum that a pool with sliding windows prints below its parts.
+    swa_sum: Option<Part>,
+    closed: bool,
+}
+
+/// A pool as it counts.
+struct Counted {
+    gib: Option<f64>,
+    tokens: Option<u64>,
+    parts: Vec<Part>,
+    /// More than one part.
+    hybrid: bool,
+    quotes: Vec<String>,
+    at: Option<i64>,
+}
+
+/// The pools of one rank, in the order of their allocation: the first is the model's.
+#[derive(Debug, Clone, Default)]
+pub struct Pools {
+    pools: Vec<Pool>,
+    /// The true figures of a pool that is sized after graph capture.
+    late: Option<Part>,
+    late_draft: Option<Part>,
+}
+
+/// A count that another word follows: one that ends a line may have been cut off.
+pub fn whole_count(text: &str, needle: &str) -> Option<u64> {
+    let (n, rest) = number(after(text, needle)?)?;
+    (n.whole && n.value >= 0.0 && rest.starts_with([',', ' ', ')'])).then_some(n.value as u64)
+}
+
+fn part(label: &str, rest: &str, line: &Line<'_>, needle: &str) -> Part {
+    Part {
+        label: label.to_owned(),
+        tokens: whole_count(rest, "#tokens: "),
+        k: gib_after(rest, " K size: "),
+        v: gib_after(rest, " V size: "),
+        size: gib_after(rest, " KV size: "),
+        quote: line.quote(needle),
+        at: line.at,
+    }
+}
+
+impl Pools {
+    /// `{label} KV Cache is allocated. …`
+    pub fn allocated(&mut self, label: &str, rest: &str, line: &Line<'_>) {
+        let part = part(label, rest, line, "KV Cache is allocated");
+        if part.gib().is_some() {
+            let pool = self.open();
+            if pool.parts.len() < MOST {
+                pool.parts.push(part);
+            }
+        }
+    }
+
+    /// `SWAKVPool mem usage: {x} GB, swa size: {n}, full size: {m}`
+    pub fn swa_sum(&mut self, rest: &str, line: &Line<'_>) {
+        let size = gib_after(rest, "mem usage: ");
+        if size.is_some() {
+            self.open().swa_sum = Some(Part {
+                size,
+                quote: line.quote("SWAKVPool"),
+                at: line.at,
+                ..Part::default()
+            });
+        }
+    }
+
+    /// `Post-capture KV sizing: [draft ]KV cache allocated. …`
+    pub fn sized_late(&mut self, draft: bool, rest: &str, line: &Line<'_>) {
+        let part = part("", rest, line, "Post-capture");
+        if part.gib().is_some() {
+            let place = if draft {
+                &mut self.late_draft
+            } else {
+                &mut self.late
+            };
+            *place = Some(part);
+        }
+    }
+
+    /// What comes next belongs to another pool.
+    pub fn close(&mut self) {
+        if let Some(last) = self.pools.last_mut() {
+            last.closed = true;
+        }
+    }
+
+    fn open(&mut self) -> &mut Pool {
+        if self.pools.last().is_none_or(|p| p.closed) && self.pools.len() < MOST {
+            self.pools.push(Pool::default());
+        }
+        let last = self.pools.len().saturating_sub(1);
+        // There is one: the list was empty above, or is not.
+        &mut self.pools[last]
+    }
+
+    /// The model's pool and those of draft models. `windows`: the tokens of both parts, where the
+    /// log announced a pool with sliding windows.
+    fn counted(&self, windows: Option<(u64, u64)>) -> (Option<Counted>, Vec<Counted>) {
+        let mut target = None;
+        let mut drafts = Vec::new();
+        for (i, pool) in self.pools.iter().enumerate() {
+            let (own, rest) = pool.split(windows);
+            let rest = rest.iter().map(|p| counted(std::slice::from_ref(p), None));
+            if i == 0 {
+                target = Some(counted(own, pool.swa_sum.as_ref()));
+            } else {
+                drafts.push(counted(own, pool.swa_sum.as_ref()));
+            }
+            drafts.extend(rest);
+        }
+        if let Some(late) = &self.late {
+            target = Some(counted(std::slice::from_ref(late), None));
+        }
+        if let Some(late) = &self.late_draft {
+            drafts = vec![counted(std::slice::from_ref(late), None)];
+        }
+        (target, drafts)
+    }
+}
+
+impl Pool {
+    /// Its own parts, and those that can only be a draft model's.
+    fn split(&self, windows: Option<(u64, u64)>) -> (&[Part], &[Part]) {
+        let all = self.parts.as_slice();
+        let Some(first) = all.first() else {
+            return (all, &[]);
+        };
+        if self.swa_sum.is_some() {
+            return (all, &[]);
+        }
+        let known = |p: &Part| {
+            windows.is_some_and(|(full, swa)| p.tokens == Some(full) || p.tokens == Some(swa))
+        };
+        let own = 1 + all[1..]
+            .iter()
+            .take_while(|p| {
+                let labelled = !p.label.is_empty() && p.label != first.label;
+                labelled || (p.tokens != first.tokens && known(p))
+            })
+            .count();
+        let rest = &all[own..];
+        // Neither a part that was announced nor a pool as long as the first: nobody's, until the
+        // line that closes the first pool was seen.
+        let drafts = rest
+            .iter()
+            .take_while(|p| self.closed || p.tokens == first.tokens)
+            .count();
+        (&all[..own], &rest[..drafts])
+    }
+}
+
+fn counted(parts: &[Part], sum: Option<&Part>) -> Counted {
+    let all: Option<f64> = parts.iter().map(Part::gib).sum();
+    let witnesses = sum.map_or_else(|| parts.to_vec(), |s| vec![s.clone()]);
+    let hybrid = parts.len() > 1 || sum.is_some();
+    Counted {
+        gib: sum
+            .and_then(Part::gib)
+            .or(all.filter(|_| !parts.is_empty())),
+        tokens: match parts {
+            [only] if !hybrid => only.tokens,
+            _ => None,
+        },
+        parts: parts.to_vec(),
+        hybrid,
+        quotes: witnesses.iter().map(|p| p.quote.clone()).collect(),
+        at: witnesses.iter().filter_map(|p| p.at).max(),
+    }
+}
+
+/// `swa size: {n}, full size: {m}`, `full_layer_tokens={m}, swa_layer_tokens={n}`: full, then swa.
+/// The second number may end its line.
+pub fn windows(rest: &str) -> Option<(u64, u64)> {
+    let count = |needle: &str| {
+        let n = number_after(rest, needle)?;
+        (n.whole && n.value >= 0.0).then_some(n.value as u64)
+    };
+    let full = count("full size: ").or_else(|| count("full_layer_tokens="));
+    let swa = count("swa size: ").or_else(|| count("swa_layer_tokens="));
+    full.zip(swa)
+}
+
+/// Tells the pools of all ranks.
+pub fn conclude(
+    ranks: &BTreeMap<RankId, Pools>,
+    windows: Option<(u64, u64)>,
+    shape: Shape,
+    sheet: &mut Sheet,
+) {
+    let mut by_key: BTreeMap<&str, ByRank> = BTreeMap::new();
+    let mut least: BTreeMap<&str, (u64, Fact)> = BTreeMap::new();
+    let mut rows: Option<Fact> = None;
+    for (rank, pools) in ranks {
+        let (target, drafts) = pools.counted(windows);
+        let mut put = |key, value: f64, c: &Counted| {
+            let more = Fact {
+                value: FactValue::Float(value),
+                quote: c.quotes.clone(),
+                at_ns: c.at,
+            };
+            super::graphs::add(by_key.entry(key).or_default(), rank, &more);
+        };
+        let mut fewest = |key, c: &Counted| {
+            if let (Some(tokens), Some(part)) = (c.tokens, c.parts.first())
+                && least.get(key).is_none_or(|(n, _)| tokens < *n)
+                && let Ok(value) = i64::try_from(tokens)
+            {
+                least.insert(key, (tokens, part.fact(FactValue::Int(value))));
+            }
+        };
+        for draft in &drafts {
+            if let Some(gib) = draft.gib {
+                put("draft_kv_cache_gib", gib, draft);
+            }
+            fewest("draft_kv_cache_tokens", draft);
+        }
+        let Some(target) = target else { continue };
+        if let Some(gib) = target.gib {
+            put("kv_cache_gib", gib, &target);
+        }
+        fewest("kv_cache_tokens", &target);
+        if target.hybrid {
+            rows.get_or_insert_with(|| table(&target, windows));
+        } else if let [only] = target.parts.as_slice() {
+            for (key, value) in [("kv_k_gib", only.k), ("kv_v_gib", only.v)] {
+                if let Some(value) = value {
+                    put(key, value, &target);
+                }
+            }
+        }
+    }
+    for (key, figures) in &by_key {
+        shape.tell(sheet, key, figures, false);
+    }
+    for (key, (_, fact)) in least {
+        sheet.conclude(key, fact);
+    }
+    if let Some(fact) = rows.filter(|f| f.value != FactValue::Rows(Vec::new())) {
+        sheet.conclude("kv_pools", fact);
+    }
+}
+
+fn table(pool: &Counted, windows: Option<(u64, u64)>) -> Fact {
+    let row = |p: &Part| {
+        let mut row = BTreeMap::new();
+        let mut put = |key: &str, value: Option<FactValue>| {
+            if let Some(value) = value {
+                row.insert(key.to_owned(), value);
+            }
+        };
+        put(
+            "tokens",
+            p.tokens
+                .and_then(|t| i64::try_from(t).ok())
+                .map(FactValue::Int),
+        );
+        put("k", p.k.map(FactValue::Float));
+        put("v", p.v.map(FactValue::Float));
+        put("size", p.size.map(FactValue::Float));
+        // Which is which is known by its length and not by its place.
+        let by_length = windows.and_then(|(full, swa)| match p.tokens? {
+            t if t == full && t != swa => Some("full"),
+            t if t == swa && t != full => Some("swa"),
+            _ => None,
+        });
+        let label = Some(p.label.to_ascii_lowercase()).filter(|l| !l.is_empty());
+        let name = label.or(by_length.map(str::to_owned));
+        put("pool", name.map(FactValue::Text));
+        row
+    };
+    Fact {
+        value: FactValue::Rows(pool.parts.iter().map(row).collect()),
+        quote: pool.parts.iter().map(|p| p.quote.clone()).collect(),
+        at_ns: pool.at,
+    }
+}

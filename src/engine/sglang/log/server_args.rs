@@ -1,0 +1,120 @@
+//! The line in which a server tells its arguments: `server_args=ServerArgs(model_path='…', …)`, in
+//! the newest releases `server_args={…}`.
+
+use crate::engine::facts::FactValue;
+use crate::engine::log::Line;
+use crate::engine::log::sheet::Sheet;
+
+/// Their names, and the facts that they are.
+const KEYS: &[(&str, &str)] = &[
+    ("model_path", "model"),
+    ("served_model_name", "served_model_name"),
+    ("dtype", "dtype"),
+    ("quantization", "quantization"),
+    ("kv_cache_dtype", "kv_cache_dtype"),
+    ("tp_size", "tensor_parallel_size"),
+    ("pp_size", "pipeline_parallel_size"),
+    ("dp_size", "data_parallel_size"),
+    ("ep_size", "expert_parallel_size"),
+    ("nnodes", "nnodes"),
+    ("node_rank", "node_rank"),
+    ("mem_fraction_static", "mem_fraction_static"),
+    ("attention_backend", "attention_backend"),
+    ("context_length", "context_length"),
+    ("max_running_requests", "max_running_requests"),
+    ("max_total_tokens", "max_total_tokens_asked"),
+    ("chunked_prefill_size", "chunked_prefill_size"),
+    ("max_prefill_tokens", "max_prefill_tokens"),
+    ("page_size", "page_size"),
+    ("cuda_graph_max_bs", "cuda_graph_max_bs"),
+    ("disable_cuda_graph", "enforce_eager"),
+    ("speculative_algorithm", "speculative_algorithm"),
+    ("enable_dp_attention", "enable_dp_attention"),
+    ("cpu_offload_gb", "cpu_offload_gb"),
+    ("device", "device"),
+];
+
+/// Puts the arguments on the sheet. `auto` and `None` leave a thing open, so they say nothing.
+pub fn read(rest: &str, line: &Line<'_>, sheet: &mut Sheet) {
+    for (name, key) in KEYS {
+        let Some((value, needle)) = value_of(rest, name) else {
+            continue;
+        };
+        match value {
+            "None" | "null" | "auto" | "" => {}
+            "True" | "true" => sheet.flag(key, true, line, &needle),
+            "False" | "false" => sheet.flag(key, false, line, &needle),
+            value => {
+                let fact = match (value.parse::<i64>(), value.parse::<f64>()) {
+                    (Ok(n), _) => FactValue::Int(n),
+                    (_, Ok(v)) if v.is_finite() => FactValue::Float(v),
+                    _ => FactValue::Text(value.to_owned()),
+                };
+                sheet.set(key, fact, line, &needle);
+            }
+        }
+    }
+}
+
+/// The value of `name='v'`, `name=3`, `'name': 'v'` or `"name": 3`, where something ends it, and
+/// how it is spelled.
+fn value_of<'a>(text: &'a str, name: &str) -> Option<(&'a str, String)> {
+    for spelled in [
+        format!("{name}="),
+        format!("'{name}': "),
+        format!("\"{name}\": "),
+        format!("\"{name}\":"),
+    ] {
+        for (at, _) in text.match_indices(&spelled).take(4) {
+            let part = |c: char| c.is_alphanumeric() || c == '_';
+            // `draft_model_path=` is another's.
+            if text[..at].chars().next_back().is_some_and(part) {
+                continue;
+            }
+            let value = &text[at + spelled.len()..];
+            let value = match value.chars().next() {
+                Some(mark @ ('\'' | '"')) => value[1..].split_once(mark)?.0,
+                _ => value.split_once([',', ')', '}'])?.0.trim(),
+            };
+            return Some((value, spelled));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(text: &str) -> Vec<(String, String)> {
+        let mut sheet = Sheet::default();
+        read(text, &Line { text, at: None }, &mut sheet);
+        let report = sheet.report("sglang");
+        let shown = report.facts.iter();
+        shown
+            .map(|(k, f)| (k.clone(), f.value.to_string()))
+            .collect()
+    }
+
+    #[test]
+    fn both_forms() {
+        for text in [
+            "ServerArgs(model_path='org/m', draft_model_path='d', tp_size=4, mem_fraction_static=0.81, dtype='auto', kv_cache_dtype='fp8_e5m2', quantization=None, disable_cuda_graph=False, cuda_graph_bs=[1, 2])",
+            "{'model_path': 'org/m', 'tp_size': 4, 'mem_fraction_static': 0.81, 'kv_cache_dtype': 'fp8_e5m2', 'disable_cuda_graph': False}",
+            r#"{"model_path":"org/m","tp_size":4,"mem_fraction_static":0.81,"kv_cache_dtype":"fp8_e5m2","disable_cuda_graph":false}"#,
+        ] {
+            let told = [
+                ("enforce_eager", "false"),
+                ("kv_cache_dtype", "fp8_e5m2"),
+                ("mem_fraction_static", "0.81"),
+                ("model", "org/m"),
+                ("tensor_parallel_size", "4"),
+            ];
+            let told = told.map(|(k, v)| (k.to_owned(), v.to_owned()));
+            assert_eq!(facts(text), told, "{text}");
+        }
+        // Cut off: what has no end is not told.
+        assert_eq!(facts("ServerArgs(model_path='org/m"), []);
+        assert_eq!(facts("ServerArgs(tp_size=1"), []);
+    }
+}

@@ -1,0 +1,107 @@
+//! SGLang: recognising it, its settings, endpoints, benches and log.
+
+mod bench;
+mod bench_result;
+mod endpoints;
+pub mod log;
+mod recognise;
+mod settings;
+
+use super::{
+    BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, LogParser, PlanError,
+    ProbeFacts, ReadError, Recognition, ServeJob, ServePlan, ServerSettings,
+};
+use crate::capture::{ContainerFacts, Probe};
+
+/// Words that only its lines hold.
+const MARKS: &[&str] = &[
+    "sglang",
+    "server_args=",
+    "Init torch distributed",
+    "oad weight begin",
+    "oad weight end",
+    "avail mem=",
+    "mem usage=",
+    "KV Cache is allocated",
+    "Using KV cache dtype",
+    "SWAKVPool",
+    "Mamba Cache is allocated",
+    "Post-capture KV sizing",
+    "Memory pool end",
+    "max_total_num_token",
+    "Capture cuda graph",
+    "Capturing batches (",
+    "Disable prefill CUDA graph",
+    "Tree cache initialized",
+    "fired up and ready to roll",
+    "Prefill batch",
+    "Decode batch",
+    "mem-fraction-static",
+    "hierarchical KV cache",
+];
+
+/// SGLang, releases 0.1 to 0.5.23.
+pub struct Sglang;
+
+impl Engine for Sglang {
+    fn name(&self) -> &'static str {
+        "sglang"
+    }
+
+    fn recognise(&self, facts: &ContainerFacts) -> Option<Recognition> {
+        recognise::recognise(facts)
+    }
+
+    fn settings(&self, facts: &ContainerFacts) -> ServerSettings {
+        settings::read(facts)
+    }
+
+    fn default_port(&self) -> u16 {
+        30000
+    }
+
+    fn endpoints(&self) -> &'static [&'static str] {
+        endpoints::PATHS
+    }
+
+    fn read_probes(&self, probes: &[Probe]) -> ProbeFacts {
+        endpoints::read(probes)
+    }
+
+    fn log_marks(&self) -> &'static [&'static str] {
+        MARKS
+    }
+
+    fn own_log_marks(&self) -> &'static [&'static str] {
+        // Its lines name modules of vLLM, too, of which it uses some.
+        MARKS
+    }
+
+    fn log_parser(&self) -> Box<dyn LogParser> {
+        Box::<log::SglangLogParser>::default()
+    }
+
+    fn bench_help(&self, kind: BenchKind) -> Option<Vec<String>> {
+        Some(bench::question(kind))
+    }
+
+    fn bench_help_again(&self, kind: BenchKind, first: &str) -> Option<Vec<String>> {
+        bench::question_again(kind, first)
+    }
+
+    fn bench(&self, job: &BenchJob<'_>, help: Option<&str>) -> Result<BenchPlan, PlanError> {
+        bench::plan(job, help)
+    }
+
+    fn read_bench(&self, kind: BenchKind, result: &str) -> Result<BenchResult, ReadError> {
+        bench_result::read(kind, result)
+    }
+
+    fn bench_progress(&self, kind: BenchKind, line: &str) -> Option<BenchProgress> {
+        bench::progress(kind, line)
+    }
+
+    fn serve(&self, job: &ServeJob<'_>) -> ServePlan {
+        settings::serve(job)
+    }
+}

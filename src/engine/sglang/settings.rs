@@ -1,0 +1,192 @@
+//! What an SGLang server was told, by flag and by variable; and telling one.
+
+use super::recognise;
+use crate::capture::{ContainerFacts, RequestedSettings};
+use crate::engine::argv::{Flags, Grammar};
+use crate::engine::{ServeJob, ServePlan, ServerSettings};
+use std::sync::LazyLock;
+
+/// Spellings of one flag; the right one is the word that other engines have for it.
+static GRAMMAR: LazyLock<Grammar> = LazyLock::new(|| {
+    Grammar::from_table(
+        "alias\n  tp tensor_parallel_size\n  tp_size tensor_parallel_size\n  \
+         pp pipeline_parallel_size\n  pp_size pipeline_parallel_size\n  \
+         dp data_parallel_size\n  dp_size data_parallel_size\n  \
+         ep expert_parallel_size\n  ep_size expert_parallel_size\n  \
+         model_path model\n  tokenizer_path tokenizer\n",
+    )
+});
+
+/// Flags whose values never leave the command line.
+const SECRET: &[&str] = &["api_key", "admin_api_key", "ssl_keyfile_password"];
+
+/// Variables that change what memory it takes, beside its own.
+const FOREIGN_ENV: &[&str] = &[
+    "CUDA_VISIBLE_DEVICES",
+    "HIP_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "NVIDIA_VISIBLE_DEVICES",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "PYTORCH_ALLOC_CONF",
+    "HF_HUB_OFFLINE",
+];
+
+/// Settings of the server that process 1 is; of an idle container only its environment.
+pub fn read(facts: &ContainerFacts) -> ServerSettings {
+    let mut env = facts.env.clone();
+    let mut settings = ServerSettings::default();
+    if let Some((command, at)) = recognise::server(facts) {
+        let flags = Flags::read(&command.argv[at..], &GRAMMAR);
+        env.extend(command.env);
+        settings.port = flags.value("port").and_then(|p| p.parse().ok());
+        settings.host = flags.value("host").map(str::to_owned);
+        settings.model = flags.value("model").map(str::to_owned);
+        settings.served_model_name = flags.value("served_model_name").map(str::to_owned);
+        settings.needs_api_key = flags.value("api_key").is_some_and(|v| !v.is_empty());
+        for flag in &flags.given {
+            if !SECRET.contains(&flag.name.as_str()) {
+                settings
+                    .values
+                    .insert(flag.name.clone(), flag.values.join(" "));
+            }
+        }
+        // Data-parallel attention shares the tensor-parallel ranks out; it adds none.
+        if settings.values.contains_key("enable_dp_attention")
+            && let Some(size) = settings.values.remove("data_parallel_size")
+        {
+            settings.values.insert("dp_attention_size".to_owned(), size);
+        }
+    }
+    for (name, value) in env {
+        let own = name.starts_with("SGLANG_") || name.starts_with("SGL_");
+        let secret = ["KEY", "TOKEN", "SECRET", "PASSWORD"]
+            .iter()
+            .any(|w| name.split('_').any(|part| part == *w));
+        if (own && !secret) || FOREIGN_ENV.contains(&name.as_str()) {
+            settings.values.insert(name, value);
+        }
+    }
+    settings
+}
+
+/// The user's settings as SGLang's flags.
+pub fn engine_flags(settings: &RequestedSettings) -> Vec<String> {
+    // Destructured, so that a new setting cannot be forgotten here.
+    let RequestedSettings {
+        dtype,
+        quantization,
+        kv_cache_dtype,
+        tensor_parallel_size,
+        enforce_eager,
+        gpu_memory_utilization,
+        max_model_len,
+    } = settings;
+    let pairs = [
+        ("--dtype", dtype.clone()),
+        ("--quantization", quantization.clone()),
+        ("--kv-cache-dtype", kv_cache_dtype.clone()),
+        ("--tp-size", tensor_parallel_size.map(|v| v.to_string())),
+        // Its share is for weights and pool, and leaves out the rest; vLLM's holds all of it.
+        (
+            "--mem-fraction-static",
+            gpu_memory_utilization.map(|v| v.to_string()),
+        ),
+        ("--context-length", max_model_len.map(|v| v.to_string())),
+    ];
+    let mut words: Vec<String> = pairs
+        .into_iter()
+        .filter_map(|(flag, value)| Some([flag.to_owned(), value?]))
+        .flatten()
+        .collect();
+    if *enforce_eager {
+        words.push("--disable-cuda-graph".to_owned());
+    }
+    words
+}
+
+/// The command that makes an SGLang image serve: its images start nothing by themselves.
+pub fn serve(job: &ServeJob<'_>) -> ServePlan {
+    let mut cmd = ["python3", "-m", "sglang.launch_server", "--model-path"]
+        .map(str::to_owned)
+        .to_vec();
+    cmd.extend([
+        job.model.to_owned(),
+        "--host".to_owned(),
+        "0.0.0.0".to_owned(),
+        "--port".to_owned(),
+        job.port.to_string(),
+    ]);
+    cmd.extend(engine_flags(job.settings));
+    cmd.extend(job.extra_engine_args.iter().cloned());
+    ServePlan {
+        cmd,
+        env: Vec::new(),
+        health_path: "/health",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spellings_and_secrets() {
+        let mut facts = ContainerFacts {
+            argv: [
+                "python3",
+                "-m",
+                "sglang.launch_server",
+                "--model-path",
+                "org/m",
+                "--tp",
+                "4",
+                "--dp-size=2",
+                "--enable-dp-attention",
+                "--mem-fraction-static",
+                "0.8",
+                "--port",
+                "31000",
+                "--api-key",
+                "sk-x",
+                "--served-model-name",
+                "m",
+            ]
+            .map(str::to_owned)
+            .to_vec(),
+            ..ContainerFacts::default()
+        };
+        facts.env = [
+            ("SGLANG_API_KEY", "sk-y"),
+            ("CUDA_VISIBLE_DEVICES", "2,3"),
+            ("PATH", "/"),
+        ]
+        .map(|(k, v)| (k.to_owned(), v.to_owned()))
+        .into();
+        let s = read(&facts);
+        assert_eq!((s.port, s.model.as_deref()), (Some(31000), Some("org/m")));
+        assert!(s.needs_api_key && !format!("{s:?}").contains("sk-"));
+        for (key, value) in [
+            ("tensor_parallel_size", "4"),
+            ("dp_attention_size", "2"),
+            ("mem_fraction_static", "0.8"),
+            ("CUDA_VISIBLE_DEVICES", "2,3"),
+        ] {
+            assert_eq!(s.values.get(key).map(String::as_str), Some(value), "{key}");
+        }
+        assert!(!s.values.contains_key("PATH") && !s.values.contains_key("data_parallel_size"));
+        let plan = serve(&ServeJob {
+            model: "org/m",
+            port: 31000,
+            settings: &RequestedSettings::default(),
+            extra_engine_args: &[],
+        });
+        let served = read(&ContainerFacts {
+            argv: plan.cmd,
+            ..ContainerFacts::default()
+        });
+        assert_eq!(
+            (served.port, served.model),
+            (Some(31000), Some("org/m".to_owned()))
+        );
+    }
+}
