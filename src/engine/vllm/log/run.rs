@@ -186,7 +186,7 @@ impl Run {
 
     /// `0, 86874 MiB`: a row of `nvidia-smi --query-gpu=index,memory.used`.
     fn smi_row(&mut self, line: &Line<'_>) {
-        let Some((index, rest)) = number(line.text) else {
+        let Some((index, rest)) = number(bare(line.text)) else {
             return;
         };
         let Some((used, unit)) = rest.strip_prefix(", ").and_then(number) else {
