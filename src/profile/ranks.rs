@@ -24,9 +24,14 @@ impl Ranks {
             logged.or_else(asked).unwrap_or(1).clamp(1, 1 << 16)
         };
         let tensor = size("tensor_parallel_size");
+        // llama.cpp lays layers on the devices that its buffers name.
+        let devices = log
+            .facts
+            .get("weights_gib")
+            .map_or(0, |f| devices(&f.value));
         Ranks {
             tensor,
-            per_engine: tensor * size("pipeline_parallel_size"),
+            per_engine: (tensor * size("pipeline_parallel_size")).max(devices),
             engines: size("data_parallel_size"),
         }
     }
@@ -90,6 +95,37 @@ impl Ranks {
     }
 }
 
+/// How many devices the labels of a record name: `CUDA1` is the second of two at least.
+fn devices(value: &FactValue) -> u64 {
+    let FactValue::Record(entries) = value else {
+        return 0;
+    };
+    let of_device = |label: &&String| {
+        ["CUDA", "ROCm", "HIP", "Vulkan", "SYCL", "MUSA", "CANN"]
+            .iter()
+            .any(|kind| label.starts_with(kind))
+    };
+    let numbers = entries
+        .keys()
+        .filter(of_device)
+        .filter_map(|l| number_of(l));
+    numbers.max().map_or(0, |n| n.min(1 << 16) + 1)
+}
+
+/// A figure that an engine prints in pieces (`{"conv_gib": 0.2, "ssm_gib": 1.1, "slots": 30}`), in
+/// one; any other as it is.
+pub fn whole(value: &FactValue) -> FactValue {
+    let FactValue::Record(entries) = value else {
+        return value.clone();
+    };
+    let pieces = || entries.iter().filter(|(k, _)| k.ends_with("_gib"));
+    if pieces().next().is_some() {
+        return FactValue::Float(pieces().filter_map(|(_, v)| v.number()).sum());
+    }
+    let each = entries.iter().map(|(k, v)| (k.clone(), whole(v)));
+    FactValue::Record(each.collect())
+}
+
 /// The figures of a record whose labels name a rank or device, with its number.
 fn numbered(entries: &BTreeMap<String, FactValue>) -> impl Iterator<Item = (u64, f64)> + '_ {
     entries
@@ -137,6 +173,9 @@ mod tests {
             FactValue::Record(pairs.collect())
         };
         let devices = record(&[("CUDA0", 1.0), ("CUDA3", 2.0), ("CPU", 5.0)]);
+        assert_eq!(super::devices(&devices), 4);
+        let mamba = record(&[("conv_gib", 0.25), ("ssm_gib", 1.5), ("slots", 30.0)]);
+        assert_eq!(whole(&mamba), FactValue::Float(1.75));
         assert_eq!(four.one(&devices, 3), Some(2.0));
         assert_eq!(four.one(&devices, 1), None);
         assert_eq!(

@@ -5,7 +5,7 @@ use super::attention::kv_bytes_per_token;
 use super::configuration::{ModelInfo, bytes_of_gib};
 use super::observation::{Observation, Repeat, file_bytes};
 use super::placement::Placement;
-use super::ranks::Ranks;
+use super::ranks::{Ranks, whole};
 use super::series::{MOST_BYTES, Peak};
 use super::{DtypeMetadata, checkpoint, torch};
 use crate::breakdown::{Component, Evidence, EvidenceSource};
@@ -15,6 +15,20 @@ use crate::units::signed;
 
 /// The kernel charges memory in batches per processor: a level is known to about this, bytes.
 const TOLERANCE_BYTES: i64 = 4 << 20;
+
+/// What some engines print apart, and what belongs to the same part: a draft model's share, and
+/// the states that recurrent layers keep instead of keys and values.
+const BESIDE: &[(&str, &[&str])] = &[
+    ("weights_gib", &["draft_weights_gib"]),
+    (
+        "kv_cache_gib",
+        &["draft_kv_cache_gib", "recurrent_state_gib", "mamba"],
+    ),
+    (
+        "cuda_graph_gib",
+        &["draft_cuda_graph_gib", "cuda_graph_prefill_gib"],
+    ),
+];
 
 /// Collects evidence for one device in the order of trust.
 struct Witnesses<'a, 'b> {
@@ -88,11 +102,12 @@ impl Witnesses<'_, '_> {
     /// the device is the host's memory.
     fn logged(&self, key: &str) -> Option<(f64, String)> {
         let fact = self.o.log.facts.get(key)?;
+        let value = whole(&fact.value);
         let gib = if self.o.is_host(self.device) {
-            self.ranks.total(&fact.value)?
+            self.ranks.total(&value)?
         } else {
             let rank = self.placement.rank_on(self.device as u32)?;
-            self.ranks.one(&fact.value, rank)?
+            self.ranks.one(&value, rank)?
         };
         // Where each rank printed a line of its own, that one.
         let own = match &fact.value {
@@ -116,7 +131,14 @@ impl Witnesses<'_, '_> {
     }
 
     fn add_logged(&mut self, component: Component, key: &str) {
-        if let Some((gib, quote)) = self.logged(key) {
+        let beside = BESIDE.iter().find(|(k, _)| *k == key);
+        if let Some((mut gib, mut quote)) = self.logged(key) {
+            for other in beside.iter().flat_map(|(_, others)| others.iter()) {
+                if let Some((more, said)) = self.logged(other) {
+                    gib += more;
+                    quote = format!("{quote} | {said}");
+                }
+            }
             self.add(
                 component,
                 bytes_of_gib(gib),
