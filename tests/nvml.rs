@@ -205,8 +205,9 @@ fn an_old_driver_is_read_through_the_old_call() {
 
 #[test]
 fn broken_process_lists_are_never_asked_for() {
-    let scenario =
-        format!("{TWO_GPUS}driver 535.54.03\nstride32\nat 0 proc 0 self 100\nat 0 proc 0 parent 200\n");
+    let scenario = format!(
+        "{TWO_GPUS}driver 535.54.03\nstride32\nat 0 proc 0 self 100\nat 0 proc 0 parent 200\n"
+    );
     staged(
         "broken_process_lists_are_never_asked_for",
         &scenario,

@@ -215,9 +215,17 @@ fn a_process_on_many_devices_is_looked_at_once_in_each_reading() {
 #[test]
 fn a_restarted_container_is_known_by_its_new_processes_and_whatever_runs_inside() {
     let machine = Machine::new("pid:[4026531836]");
-    machine.process(7, 100, "python", &format!("0::/system.slice/docker-{A}.scope\n"));
+    machine.process(
+        7,
+        100,
+        "python",
+        &format!("0::/system.slice/docker-{A}.scope\n"),
+    );
     let mut whose = machine.attribution(Some((7, A)));
-    assert_eq!(of(&whose.identify(&[(7, Some(1))]), 7), (Some(A), Some(true)));
+    assert_eq!(
+        of(&whose.identify(&[(7, Some(1))]), 7),
+        (Some(A), Some(true))
+    );
     fs::remove_dir_all(machine.0.path().join("7")).unwrap();
     let inner = format!("0::/system.slice/docker-{A}.scope/system.slice/serve.service\n");
     machine.process(9001, 300, "python", &inner);
