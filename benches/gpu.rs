@@ -52,7 +52,9 @@ fn main() {
     use_library(library());
     ticks();
     let per_sample = sampling(seconds);
-    against_spawning(per_sample);
+    for (interval, each) in per_sample {
+        against_spawning(interval, each);
+    }
 }
 
 /// Eight busy GPUs with four processes each.
@@ -133,11 +135,12 @@ fn ticks() {
     measure("probe", &mut |b| drop(b.probe(&mut probed)));
 }
 
-/// The whole sampler, threads and channel included. Returns processor time per tick at 100 ms.
-fn sampling(seconds: u64) -> Duration {
+/// The whole sampler, threads and channel included. Returns intervals and processor time per tick,
+/// without probes.
+fn sampling(seconds: u64) -> Vec<(u64, Duration)> {
     println!("\nsampler on eight GPUs");
     println!("interval  probes  length  ticks  rate off  core share  per tick  jitter p99  missed");
-    let mut per_sample = Duration::ZERO;
+    let mut per_sample = Vec::new();
     for (interval, probes, length) in [
         (10, false, seconds),
         (100, true, seconds.min(30)),
@@ -180,7 +183,10 @@ fn sampling(seconds: u64) -> Duration {
             facts.jitter_p99_ns.unwrap_or(0) as f64 / 1e6,
             facts.missed_ticks,
         );
-        per_sample = cpu / u32::try_from(facts.ticks.max(1)).unwrap_or(1);
+        if !probes {
+            let each = cpu / u32::try_from(facts.ticks.max(1)).unwrap_or(1);
+            per_sample.push((interval, each));
+        }
     }
     per_sample
 }
@@ -200,7 +206,7 @@ fn cpu_with_children() -> Duration {
 
 /// What others do: a program started for every sample. The stub prints what the real one prints
 /// for eight GPUs and does nothing else; the real one also takes 10 to 20 ms to start.
-fn against_spawning(per_sample: Duration) {
+fn against_spawning(interval: u64, per_sample: Duration) {
     let Ok(dir) = tempfile::tempdir() else { return };
     let stub = dir.path().join("nvidia-smi");
     let row = "0, GPU-0000, 70000 MiB, 81559 MiB, 690.00 W, 66, 100 %";
@@ -219,7 +225,7 @@ fn against_spawning(per_sample: Duration) {
     let mut read = 0;
     let start = Instant::now();
     for round in 0..rounds {
-        let due = start + Duration::from_millis(100) * round;
+        let due = start + Duration::from_millis(interval) * round;
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
         let Ok(out) = Command::new(&stub).stdin(Stdio::null()).output() else {
             return println!("SKIPPED: a stub cannot be run here");
@@ -228,7 +234,7 @@ fn against_spawning(per_sample: Duration) {
     }
     let each = (cpu_with_children() - before) / rounds;
     println!(
-        "\na stub nvidia-smi per sample, every 100 ms: {:.0} us of processor time ({} lines read); plimsoll at 100 ms: {:.0} us; {:.0} times less",
+        "\na stub nvidia-smi per sample, every {interval} ms: {:.0} us of processor time ({} lines read); plimsoll: {:.0} us; {:.0} times less",
         each.as_secs_f64() * 1e6,
         read,
         per_sample.as_secs_f64() * 1e6,
