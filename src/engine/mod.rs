@@ -57,9 +57,17 @@ pub fn parser_of(engine: &dyn Engine) -> Box<dyn LogParser> {
     Box::new(log::unwrap::Unwrapped::new(engine.log_parser()))
 }
 
-/// The first engine that recognises the container.
+/// The engine that a container is of: the first whose server process 1 is, else the first that is
+/// in it by other signs (an image of one engine can run another).
 pub fn recognise(facts: &ContainerFacts) -> Option<(&'static dyn Engine, Recognition)> {
-    ALL.iter().find_map(|e| e.recognise(facts).map(|r| (*e, r)))
+    let mut present = None;
+    for engine in ALL.iter().copied() {
+        match engine.recognise(facts) {
+            Some(seen) if seen.serving => return Some((engine, seen)),
+            seen => present = present.or(seen.map(|seen| (engine, seen))),
+        }
+    }
+    present
 }
 
 /// Everything plimsoll knows about one engine.
@@ -469,6 +477,15 @@ mod tests {
             Some(("reference", false))
         );
         assert_eq!(name(&["postgres"]), None);
+        // An image of one engine can run another.
+        let facts = ContainerFacts {
+            image: "vllm/vllm-openai:latest".to_owned(),
+            ..facts(&["/opt/llama-server", "-m", "m.gguf"])
+        };
+        assert_eq!(
+            recognise(&facts).map(|(e, r)| (e.name(), r.serving)),
+            Some(("llama_cpp", true))
+        );
     }
 
     #[test]

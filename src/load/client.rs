@@ -42,6 +42,13 @@ const REST_PATIENCE: Duration = Duration::from_millis(100);
 /// request that meets the closing fails through no fault of the server's.
 const IDLE: Duration = Duration::from_secs(2);
 
+/// A request without an answer.
+struct Unanswered {
+    error: RequestError,
+    /// Whether the connection was closed before a byte of an answer came.
+    stale: bool,
+}
+
 /// A client of one server. Cheap to clone; clones share their connections.
 #[derive(Clone)]
 pub struct Http {
@@ -98,6 +105,24 @@ impl Http {
         path: &str,
         body: Bytes,
     ) -> Result<http::Response<Incoming>, RequestError> {
+        // A server may close a connection at the moment that it is used again. Nothing was
+        // answered then, and a fresh connection tells whether the server takes the request.
+        match self.post_once(path, body.clone()).await {
+            Err(Unanswered { stale: true, .. }) => self.post_once(path, body).await,
+            answered => answered,
+        }
+        .map_err(|unanswered| unanswered.error)
+    }
+
+    async fn post_once(
+        &self,
+        path: &str,
+        body: Bytes,
+    ) -> Result<http::Response<Incoming>, Unanswered> {
+        let unanswered = |message: &str, stale| Unanswered {
+            error: self.error(ErrorKind::Connect, message),
+            stale,
+        };
         let mut request = http::Request::post(format!("{}{path}", self.base))
             .header(CONTENT_TYPE, "application/json");
         if let Some(key) = &self.key {
@@ -105,11 +130,11 @@ impl Http {
         }
         let request = request
             .body(Full::new(body))
-            .map_err(|e| self.error(ErrorKind::Connect, &e.to_string()))?;
+            .map_err(|e| unanswered(&e.to_string(), false))?;
         self.client
             .request(request)
             .await
-            .map_err(|e| self.error(ErrorKind::Connect, &with_causes(&e)))
+            .map_err(|e| unanswered(&with_causes(&e), !e.is_connect() && closed(&e)))
     }
 
     /// Asks for an answer in one piece: status and body.
@@ -245,6 +270,23 @@ impl Http {
 /// Nanoseconds since `zero`.
 fn since(zero: Instant) -> i64 {
     i64::try_from(zero.elapsed().as_nanos()).unwrap_or(i64::MAX)
+}
+
+/// Whether the other side closed the connection before it answered.
+fn closed(e: &(dyn std::error::Error + 'static)) -> bool {
+    let mut next = Some(e);
+    while let Some(cause) = next {
+        if let Some(e) = cause.downcast_ref::<hyper::Error>() {
+            if e.is_incomplete_message() || e.is_canceled() {
+                return true;
+            }
+        } else if let Some(e) = cause.downcast_ref::<std::io::Error>() {
+            use std::io::ErrorKind::{BrokenPipe, ConnectionReset};
+            return matches!(e.kind(), ConnectionReset | BrokenPipe);
+        }
+        next = cause.source();
+    }
+    false
 }
 
 /// An error with what lies beneath it: hyper's own words alone say little.

@@ -44,7 +44,7 @@ pub fn read(probes: &[Probe]) -> ProbeFacts {
         // Of one slot.
         let n_ctx = props.pointer("/default_generation_settings/n_ctx");
         facts.max_model_len = n_ctx.and_then(Value::as_u64).filter(|n| *n > 0);
-        if let Some(kind) = text(&props, "model_ftype") {
+        if let Some(kind) = text(&props, "model_ftype").filter(|kind| super::is_quantized(kind)) {
             facts.values.insert("quantization".to_owned(), kind);
         }
         if let Some(n) = props.get("total_slots").and_then(Value::as_u64) {

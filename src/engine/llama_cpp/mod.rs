@@ -44,6 +44,14 @@ pub const MARKS: &[&str] = &[
     "VMM: ",
 ];
 
+/// Whether a file's type is a quantization: `Q4_K - Medium` is, `F16` and `all F32` are not.
+fn is_quantized(file_type: &str) -> bool {
+    let plain = file_type
+        .trim_start_matches("all ")
+        .trim_end_matches(" (guessed)");
+    !matches!(plain, "F16" | "BF16" | "F32" | "F64")
+}
+
 /// llama.cpp's server, builds of 2024 to 2026.
 pub struct LlamaCpp;
 

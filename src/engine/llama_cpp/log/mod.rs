@@ -16,7 +16,7 @@
 //! | `projection` | a dry run's table and sums: nothing is allocated |
 //! | `memory_breakdown` | the same table of an engine that ended |
 //! | `avail_before_load_gib`, `gpu_names` by device | `using device`, `Device 0: …` |
-//! | `checkpoint_size_gib`, `model_params`, `quantization`, `model`, `model_name`, `architecture` | `print_info` and the loader |
+//! | `checkpoint_size_gib`, `model_params`, `file_type`, `quantization` (where it is one), `model`, `model_name`, `architecture` | `print_info` and the loader |
 //! | `oom`, `oom_requested_gib`, `oom_recovered` | a lack; false once weights and cache, or more, were taken |
 //!
 //! CUDA graphs are built inside ggml, and neither count nor bytes are logged; `graph nodes` is
@@ -27,6 +27,7 @@ mod buffers;
 mod trouble;
 
 use crate::engine::facts::{EngineStep, FactValue};
+use crate::engine::llama_cpp::is_quantized;
 use crate::engine::log::figures::{after, gib, gib_after, number, number_after};
 use crate::engine::log::heads::{Heads, Message};
 use crate::engine::log::sheet::Sheet;
@@ -416,7 +417,12 @@ impl LlamaCpp {
                 }
             }
             "model params" => text("model_params", sheet),
-            "file type" | "model ftype" => text("quantization", sheet),
+            "file type" | "model ftype" => {
+                text("file_type", sheet);
+                if is_quantized(value) {
+                    text("quantization", sheet);
+                }
+            }
             "general.name" => text("model_name", sheet),
             "arch" => text("architecture", sheet),
             _ => {}

@@ -48,7 +48,7 @@ fn a_real_server() {
             ("kv_cache_dtype", "f16"),
             ("architecture", "llama"),
             ("model", "tiny.gguf"),
-            ("quantization", "F16"),
+            ("file_type", "F16"),
             ("oom", "false"),
         ],
     );
