@@ -349,6 +349,41 @@ async fn what_hostile_servers_do_is_a_row_with_its_kind() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_the_server_is_done_with_costs_no_request() {
+    let asked_so_far = Arc::new(Mutex::new(0));
+    let counter = Arc::clone(&asked_so_far);
+    let server = Server::start(without_tokenizer(move |_| {
+        let mut asked = counter.lock().unwrap();
+        *asked += 1;
+        // As a server does that takes so many requests over one connection.
+        match *asked % 4 {
+            0 => Reply::raw(b""),
+            _ => good(64),
+        }
+    }))
+    .await;
+    let outcome = load(
+        &target(&server),
+        &LoadPlan {
+            arrivals: Arrivals::Closed { concurrency: 1 },
+            ..plan(20)
+        },
+    )
+    .await;
+    let failed: Vec<_> = outcome
+        .requests
+        .iter()
+        .filter(|r| r.error.is_some())
+        .collect();
+    assert!(failed.is_empty(), "{failed:?}");
+    assert_eq!(outcome.requests.len(), 20);
+    assert!(
+        *asked_so_far.lock().unwrap() > 24,
+        "nothing was asked twice"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn streams_of_no_end_are_given_up() {
     let row = row_of(|| Reply::endless(TOKEN)).await;
     failed(&row, ErrorKind::TooLong, "no end");
