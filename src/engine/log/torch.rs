@@ -8,8 +8,7 @@ use super::figures::{after, gib, gib_after};
 use super::sheet::Sheet;
 use crate::engine::facts::FactValue;
 
-/// What any library under an engine says when memory lacks. `cannot` and `unable` forms of
-/// advice ("if you run out of memory, …") hold none of these.
+/// What any library under an engine says when memory lacks; see [`lack`].
 pub const LACK: &[&str] = &[
     "CUDA out of memory",
     "HIP out of memory",
@@ -26,9 +25,53 @@ pub const LACK: &[&str] = &[
     "CUBLAS_STATUS_ALLOC_FAILED",
 ];
 
-/// Whether `text` says that memory lacked.
-pub fn lacks_memory(text: &str) -> bool {
-    LACK.iter().any(|sign| text.contains(sign))
+/// Where `text` says that memory lacked, and by which words; `None` where it only speaks of it, as
+/// advice does (`… may lead to CUDA out of memory errors`).
+pub fn lack(text: &str) -> Option<&'static str> {
+    LACK.iter().copied().find(|sign| {
+        text.match_indices(sign).any(|(at, _)| {
+            let (before, behind) = (&text[..at], &text[at + sign.len()..]);
+            if sign.ends_with("Error") {
+                // The class of an exception, not its name in a sentence.
+                return behind.is_empty() || behind.starts_with(':') || behind.starts_with('(');
+            }
+            if !sign.ends_with("out of memory") || sign.contains("error") {
+                return true;
+            }
+            behind.starts_with(". Tried")
+                || behind.starts_with(" occurred")
+                || (behind
+                    .trim_start_matches(['.', '!', '"', '\''])
+                    .trim()
+                    .is_empty()
+                    && !is_advice(before))
+        })
+    })
+}
+
+/// Whether words lead to something that may happen.
+fn is_advice(before: &str) -> bool {
+    let before = before.trim_end().to_ascii_lowercase();
+    [
+        "lead to",
+        "cause",
+        "avoid",
+        "see",
+        "if",
+        "with",
+        "encounter",
+        "prevent",
+        "get",
+        "to",
+        "a",
+        "an",
+    ]
+    .iter()
+    .any(|word| {
+        before
+            .strip_suffix(word)
+            .is_some_and(|rest| rest.is_empty() || rest.ends_with(' '))
+    })
 }
 
 /// Reads a lack of memory: `oom` and its phase, `oom_requested_gib`, `device_total_gib` (or
@@ -36,7 +79,7 @@ pub fn lacks_memory(text: &str) -> bool {
 /// `process_used_gib` (or `processes_gib`). Of several, the figures of the first. Returns whether
 /// the line is one.
 pub fn read(line: &Line<'_>, sheet: &mut Sheet) -> bool {
-    let Some(sign) = LACK.iter().find(|sign| line.text.contains(**sign)) else {
+    let Some(sign) = lack(line.text) else {
         return false;
     };
     let first = sheet.get("oom_requested_gib").is_none();

@@ -5,6 +5,7 @@ use crate::capture::AtNs;
 use crate::engine::log::cause::{Weight, is_exception};
 use crate::engine::log::figures::{after, number_after};
 use crate::engine::log::text::{Level, record};
+use crate::engine::log::torch;
 
 /// A line that explains a failure.
 #[derive(Debug, Clone)]
@@ -340,19 +341,13 @@ fn known_failure(message: &str, drafting: bool) -> Option<(Weight, &'static str)
             "memory allocation failed with OOM on device",
             "out_of_memory",
         ),
-        ("OutOfMemoryError", "out_of_memory"),
-        ("CUDA out of memory", "out_of_memory"),
-        ("HIP out of memory", "out_of_memory"),
-        ("XPU out of memory", "out_of_memory"),
-        ("CUDA error: out of memory", "out_of_memory"),
-        ("HIP error: out of memory", "out_of_memory"),
         ("Out of memory! No free blocks", "out_of_memory"),
-        ("can't allocate memory", "out_of_memory"),
-        ("std::bad_alloc", "out_of_memory"),
-        ("Cannot allocate memory", "out_of_memory"),
     ];
     if let Some((_, failure)) = memory.iter().find(|(sign, _)| message.contains(sign)) {
         return Some((Weight::Memory, failure));
+    }
+    if torch::lack(message).is_some() {
+        return Some((Weight::Memory, "out_of_memory"));
     }
     let other = [
         ("Error in memory profiling", "error_in_memory_profiling"),
