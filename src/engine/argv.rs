@@ -182,6 +182,15 @@ impl Flags {
         self.get(name)?.values.first().map(String::as_str)
     }
 
+    /// All flags by name with their values as one text, but for those named here: the values of
+    /// secrets never leave the command line.
+    pub fn texts(&self, secret: &[&str]) -> impl Iterator<Item = (String, String)> {
+        self.given
+            .iter()
+            .filter(|f| !secret.contains(&f.name.as_str()))
+            .map(|f| (f.name.clone(), f.values.join(" ")))
+    }
+
     /// Whether a flag was given at all.
     pub fn has(&self, name: &str) -> bool {
         self.get(name).is_some()
@@ -233,6 +242,18 @@ mod tests {
     fn read(line: &str) -> Flags {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
         Flags::read(&words, &grammar())
+    }
+
+    #[test]
+    fn texts_without_secrets() {
+        let flags = read("--model m --served-model-name a b --api-key sk-x --enforce-eager");
+        let texts: Vec<(String, String)> = flags.texts(&["api_key"]).collect();
+        let expected = [
+            ("model", "m"),
+            ("served_model_name", "a b"),
+            ("enforce_eager", "true"),
+        ];
+        assert_eq!(texts, expected.map(|(k, v)| (k.to_owned(), v.to_owned())));
     }
 
     #[test]

@@ -3,10 +3,12 @@
 //! A new engine is one new file (or folder) here and one line in [`ALL`].
 
 pub mod argv;
+pub mod bench_figures;
 mod builtin;
 pub mod command;
 pub mod cuda_graphs;
 pub mod defaults;
+pub mod endpoints;
 pub mod facts;
 pub mod lines;
 pub mod llama_cpp;
@@ -15,6 +17,7 @@ pub mod ollama;
 pub mod process;
 pub mod prometheus;
 pub mod reference;
+pub mod settings;
 pub mod sglang;
 pub mod tensorrt_llm;
 pub mod tgi;

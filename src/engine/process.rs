@@ -3,6 +3,8 @@
 
 use super::argv::basename;
 use super::command::{Command, commands};
+#[cfg(test)]
+use crate::capture::ContainerFacts;
 
 /// Programs that may well have a server's command among their words without running it.
 const TALKERS: &[&str] = &[
@@ -40,11 +42,25 @@ pub fn is_about(words: &[&str]) -> bool {
     words.iter().any(|w| ABOUT.contains(w))
 }
 
+/// The last part of an image's name, without tag and digest: `org/a-b:1.0` → `a-b`.
+pub fn image_name(image: &str) -> &str {
+    let repository = image.split('@').next().unwrap_or_default();
+    basename(repository).split(':').next().unwrap_or_default()
+}
+
+/// The command of a process 1 that is flags only, with `dash` in front of the first: some runtimes
+/// report an image's entrypoint apart.
+pub fn flags_alone(argv: &[String], dash: &str) -> Option<Command> {
+    argv.first()?.starts_with(dash).then(|| Command {
+        argv: argv.to_vec(),
+        ..Command::default()
+    })
+}
+
 /// Whether an image is named after an engine: its name's words hold one of `names`, and none that
 /// makes it something beside the engine. A name with a dot in it (`llama.cpp`) is one word.
 pub fn image_is(image: &str, names: &[&str]) -> bool {
-    let repository = image.split('@').next().unwrap_or_default();
-    let name = basename(repository).split(':').next().unwrap_or_default();
+    let name = image_name(image);
     let words: Vec<&str> = name.split(['-', '_']).collect();
     let parts: Vec<&str> = name.split(['-', '_', '.']).collect();
     let named = |n: &&str| words.contains(n) || parts.contains(n) || name.eq(*n);
@@ -69,13 +85,76 @@ pub fn is_idle(argv: &[String]) -> bool {
 
 /// A clause about a process 1 that is no server.
 pub fn of_process(argv: &[String]) -> String {
-    match argv {
-        [] => "process 1 is unknown".to_owned(),
-        argv if is_idle(argv) => format!("process 1 (`{}`) is idle", basename(&argv[0])),
+    match argv.first() {
+        Some(program) if is_idle(argv) => format!("process 1 (`{}`) is idle", basename(program)),
+        _ => not_by_name(argv),
+    }
+}
+
+/// The same of its name alone, without a word on whether it only waits.
+pub fn not_by_name(argv: &[String]) -> String {
+    match argv.first() {
+        None => "process 1 is unknown".to_owned(),
         // It could start a server all the same; only its port can tell.
-        argv => format!(
+        Some(program) => format!(
             "process 1 (`{}`) is not its server by name",
-            basename(&argv[0])
+            basename(program)
         ),
+    }
+}
+
+/// A container of that image and process 1.
+#[cfg(test)]
+pub fn container(image: &str, argv: &[&str]) -> ContainerFacts {
+    ContainerFacts {
+        image: image.to_owned(),
+        argv: argv.iter().map(|w| (*w).to_owned()).collect(),
+        ..ContainerFacts::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(words: &[&str]) -> Vec<String> {
+        words.iter().map(|w| (*w).to_owned()).collect()
+    }
+
+    #[test]
+    fn names_of_images() {
+        for (image, name) in [
+            ("a", "a"),
+            ("host:5000/org/a-b:1.0", "a-b"),
+            ("org/a@sha256:00", "a"),
+            ("", ""),
+        ] {
+            assert_eq!(image_name(image), name, "{image}");
+        }
+        assert!(image_is(
+            "ghcr.io/ggml-org/llama.cpp:server",
+            &["llama.cpp"]
+        ));
+        assert!(!image_is("org/vllm-router", &["vllm"]));
+    }
+
+    #[test]
+    fn an_entrypoint_that_is_reported_apart() {
+        let given = words(&["--model", "m"]);
+        assert_eq!(flags_alone(&given, "--").map(|c| c.argv), Some(given));
+        assert_eq!(flags_alone(&words(&["-m", "x"]), "--"), None);
+        assert!(flags_alone(&words(&["-m", "x"]), "-").is_some());
+        assert_eq!(flags_alone(&[], "-"), None);
+    }
+
+    #[test]
+    fn clauses() {
+        for (argv, clause) in [
+            (&[][..], "process 1 is unknown"),
+            (&["/bin/sleep", "9"], "process 1 (`sleep`) is idle"),
+            (&["/x/run"], "process 1 (`run`) is not its server by name"),
+        ] {
+            assert_eq!(of_process(&words(argv)), clause);
+        }
     }
 }

@@ -13,7 +13,7 @@ pub use library::{LIBRARY_VARIABLE, use_library};
 use super::attribution::Attribution;
 use super::costs::Ledger;
 use super::gpu_process;
-use super::gpus::{self, Item, Listed, Request};
+use super::gpus::{self, Item, Listed, Request, counted};
 use super::{MemoryBackend, ReadingError, Target, Wanted};
 use crate::capture::{BackendFacts, CallCost, DeviceEvent, DeviceFacts, MemorySample};
 use crate::clock::{Clock, nanos};
@@ -66,7 +66,7 @@ impl NvmlBackend {
                 let found_in = request.found_in;
                 let found = format!(
                     "the container has {} according to {found_in}",
-                    count(chosen.len())
+                    counted(chosen.len(), "GPU")
                 );
                 (chosen, found)
             }
@@ -81,7 +81,10 @@ impl NvmlBackend {
                         "it asks for no GPU, and none of its processes is on one",
                     ));
                 }
-                let found = format!("a process of the container is on {}", count(chosen.len()));
+                let found = format!(
+                    "a process of the container is on {}",
+                    counted(chosen.len(), "GPU")
+                );
                 (chosen, found)
             }
         };
@@ -105,7 +108,7 @@ impl NvmlBackend {
             doubtful: false,
         };
         let (chosen, _) = asked_for(&all, &devices)?;
-        let found = format!("the host has {}", count(chosen.len()));
+        let found = format!("the host has {}", counted(chosen.len(), "GPU"));
         Self::read(devices, &chosen, found, notes, Attribution::new(None))
     }
 
@@ -270,17 +273,9 @@ pub fn survey() -> Result<String, Unusable> {
         .collect();
     Ok(format!(
         "driver {driver}, {}: {}",
-        count(names.len()),
+        counted(names.len(), "GPU"),
         names.join(", ")
     ))
-}
-
-fn count(gpus: usize) -> String {
-    if gpus == 1 {
-        "1 GPU".to_owned()
-    } else {
-        format!("{gpus} GPUs")
-    }
 }
 
 impl MemoryBackend for NvmlBackend {

@@ -5,6 +5,7 @@
 //! fixed script puts these into a file; every word of the request is an argument of that script.
 
 use crate::capture::RequestedSettings;
+use crate::engine::bench_figures::figure;
 use crate::engine::defaults::{NUM_ITERS, NUM_PROMPTS};
 use crate::engine::{
     BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, PlanError, ReadError,
@@ -138,8 +139,7 @@ pub fn plan(job: &BenchJob<'_>, help: Option<&str>) -> Result<BenchPlan, PlanErr
 }
 
 fn number(value: &Value, key: &str) -> Option<f64> {
-    let value = value.get(key)?.as_f64()?;
-    (value.is_finite() && value >= 0.0).then_some(value)
+    figure(value.get(key)?)
 }
 
 /// Reads a result.

@@ -2,25 +2,18 @@
 
 use crate::capture::Probe;
 use crate::engine::ProbeFacts;
+use crate::engine::endpoints::{Replies, text};
 use crate::engine::prometheus::samples;
 use serde_json::Value;
 
 /// Paths to ask. `/slots` can be switched off, `/metrics` has to be switched on.
 pub const PATHS: &[&str] = &["/health", "/props", "/slots", "/v1/models", "/metrics"];
 
-/// Reads the replies. Where an endpoint was asked several times, its last good reply counts.
+/// Reads the replies.
 pub fn read(probes: &[Probe]) -> ProbeFacts {
     let mut facts = ProbeFacts::default();
-    let last = |path: &str| {
-        let good = |p: &&Probe| p.path == path && p.status == Some(200);
-        probes.iter().rev().find(good).map(|p| p.body.as_str())
-    };
-    let json = |path: &str| last(path).and_then(|b| serde_json::from_str::<Value>(b).ok());
-    let text = |value: &Value, key: &str| {
-        let text = value.get(key)?.as_str()?;
-        (!text.is_empty()).then(|| text.to_owned())
-    };
-    if let Some(models) = json("/v1/models") {
+    let replies = Replies(probes);
+    if let Some(models) = replies.json("/v1/models") {
         let first = models.pointer("/data/0");
         facts.served_model_name = first.and_then(|m| text(m, "id"));
         if let Some(meta) = first.and_then(|m| m.get("meta")) {
@@ -35,7 +28,7 @@ pub fn read(probes: &[Probe]) -> ProbeFacts {
             }
         }
     }
-    if let Some(props) = json("/props") {
+    if let Some(props) = replies.json("/props") {
         facts.model = text(&props, "model_path");
         facts.engine_version = text(&props, "build_info");
         if let Some(alias) = text(&props, "model_alias") {
@@ -51,7 +44,7 @@ pub fn read(probes: &[Probe]) -> ProbeFacts {
             facts.values.insert("parallel".to_owned(), n.to_string());
         }
     }
-    if let Some(Value::Array(slots)) = json("/slots") {
+    if let Some(Value::Array(slots)) = replies.json("/slots") {
         let busy = |s: &&Value| s.get("is_processing").and_then(Value::as_bool) == Some(true);
         if !slots.is_empty() {
             facts.requests_running = Some(slots.iter().filter(busy).count() as u64);
@@ -59,7 +52,7 @@ pub fn read(probes: &[Probe]) -> ProbeFacts {
         let first = slots.first().and_then(|s| s.get("n_ctx")?.as_u64());
         facts.max_model_len = facts.max_model_len.or(first);
     }
-    for s in last("/metrics").into_iter().flat_map(samples) {
+    for s in replies.body("/metrics").into_iter().flat_map(samples) {
         if !s.value.is_finite() || s.value < 0.0 {
             continue;
         }
@@ -77,15 +70,7 @@ pub fn read(probes: &[Probe]) -> ProbeFacts {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn probe(path: &str, body: &str) -> Probe {
-        Probe {
-            path: path.to_owned(),
-            status: Some(200),
-            body: body.to_owned(),
-            ..Probe::default()
-        }
-    }
+    use crate::engine::endpoints::reply as probe;
 
     #[test]
     fn a_real_server() {

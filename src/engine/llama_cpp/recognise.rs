@@ -4,7 +4,7 @@ use crate::capture::ContainerFacts;
 use crate::engine::Recognition;
 use crate::engine::argv::basename;
 use crate::engine::command::{Command, commands};
-use crate::engine::process::{image_is, is_talker, of_process};
+use crate::engine::process::{flags_alone, image_is, is_talker, of_process};
 
 /// Names of its images: `ghcr.io/ggml-org/llama.cpp:server-cuda`.
 const IMAGES: &[&str] = &["llama.cpp", "ik_llama.cpp", "llamacpp", "llama-server"];
@@ -17,19 +17,13 @@ pub fn server(facts: &ContainerFacts) -> Option<(Command, usize)> {
             return Some((command, at));
         }
     }
-    // Some runtimes report an image's entrypoint apart, and then only flags are left here; only
-    // the images for serving have the server as their entrypoint.
-    let flags_only = facts.argv.first().is_some_and(|w| w.starts_with('-'));
+    // Only the images for serving have the server as their entrypoint.
     let tag = basename(&facts.image)
         .rsplit_once(':')
         .map_or("", |(_, t)| t);
-    (flags_only && image && tag.starts_with("server")).then(|| {
-        let command = Command {
-            argv: facts.argv.clone(),
-            ..Command::default()
-        };
-        (command, 0)
-    })
+    let entrypoint = image && tag.starts_with("server");
+    let command = flags_alone(&facts.argv, "-").filter(|_| entrypoint)?;
+    Some((command, 0))
 }
 
 fn server_words(argv: &[String], image: bool) -> Option<usize> {
@@ -75,14 +69,10 @@ pub fn recognise(facts: &ContainerFacts) -> Option<Recognition> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::process::container;
 
     fn serving(image: &str, argv: &[&str]) -> Option<bool> {
-        let facts = ContainerFacts {
-            image: image.to_owned(),
-            argv: argv.iter().map(|w| (*w).to_owned()).collect(),
-            ..ContainerFacts::default()
-        };
-        recognise(&facts).map(|r| r.serving)
+        recognise(&container(image, argv)).map(|r| r.serving)
     }
 
     #[test]

@@ -61,15 +61,8 @@ pub fn read(facts: &ContainerFacts) -> ServerSettings {
         }
     }
     // A flag wins over its variable.
-    for flag in &given.given {
-        if SECRET.contains(&flag.name.as_str()) {
-            settings.needs_api_key |= flag.name == "api_key";
-        } else {
-            let value = flag.values.join(" ");
-            settings.values.insert(flag.name.clone(), value);
-        }
-    }
-    settings.needs_api_key |= given.has("api_key_file");
+    settings.values.extend(given.texts(SECRET));
+    settings.needs_api_key |= given.has("api_key") || given.has("api_key_file");
     let value = |name: &str| settings.values.get(name).cloned();
     settings.port = value("port").and_then(|p| p.parse().ok());
     settings.host = value("host");

@@ -3,22 +3,21 @@
 
 use crate::capture::Probe;
 use crate::engine::ProbeFacts;
+use crate::engine::endpoints::Replies;
 use serde_json::Value;
 
 /// Paths to ask. The first one SGLang does not answer.
 pub const PATHS: &[&str] = &["/api/version", "/api/ps", "/api/tags", "/v1/models"];
 
-/// Reads the replies. Where an endpoint was asked several times, its last good reply counts.
+/// Reads the replies.
 pub fn read(probes: &[Probe]) -> ProbeFacts {
     let mut facts = ProbeFacts::default();
-    let json = |path: &str| {
-        let good = |p: &&Probe| p.path == path && p.status == Some(200);
-        let last = probes.iter().rev().find(good)?;
-        serde_json::from_str::<Value>(&last.body).ok()
-    };
+    let replies = Replies(probes);
     let text = |value: &Value, key: &str| value.get(key)?.as_str().map(str::to_owned);
-    facts.engine_version = json("/api/version").and_then(|v| text(&v, "version"));
-    let list = |path: &str| match json(path)?.get_mut("models")?.take() {
+    facts.engine_version = replies
+        .json("/api/version")
+        .and_then(|v| text(&v, "version"));
+    let list = |path: &str| match replies.json(path)?.get_mut("models")?.take() {
         Value::Array(models) => Some(models),
         _ => None,
     };
@@ -60,15 +59,10 @@ pub fn read(probes: &[Probe]) -> ProbeFacts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::endpoints::reply as probe;
 
     #[test]
     fn what_is_loaded() {
-        let probe = |path: &str, body: &str| Probe {
-            path: path.to_owned(),
-            status: Some(200),
-            body: body.to_owned(),
-            ..Probe::default()
-        };
         let f = read(&[
             probe("/api/version", r#"{"version":"0.13.5"}"#),
             probe(

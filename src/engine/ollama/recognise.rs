@@ -48,17 +48,12 @@ pub fn recognise(facts: &ContainerFacts) -> Option<Recognition> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::process::container;
 
     #[test]
     fn servers_and_others() {
-        let serving = |image: &str, argv: &[&str]| {
-            let facts = ContainerFacts {
-                image: image.to_owned(),
-                argv: argv.iter().map(|w| (*w).to_owned()).collect(),
-                ..ContainerFacts::default()
-            };
-            recognise(&facts).map(|r| r.serving)
-        };
+        let serving =
+            |image: &str, argv: &[&str]| recognise(&container(image, argv)).map(|r| r.serving);
         for argv in [
             &["/bin/ollama", "serve"][..],
             &["tini", "--", "ollama", "serve"],

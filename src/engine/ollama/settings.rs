@@ -2,6 +2,7 @@
 
 use super::recognise;
 use crate::capture::ContainerFacts;
+use crate::engine::settings::variables;
 use crate::engine::{ServeJob, ServePlan, ServerSettings};
 
 /// Variables that change what memory it takes, beside its own.
@@ -18,18 +19,11 @@ pub fn read(facts: &ContainerFacts) -> ServerSettings {
     let mut env = facts.env.clone();
     env.extend(recognise::server(facts).map(|c| c.env).unwrap_or_default());
     let mut settings = ServerSettings::default();
-    for (name, value) in env {
-        if name == "OLLAMA_HOST" {
-            (settings.host, settings.port) = address(&value);
-        }
-        let secret = ["KEY", "TOKEN", "SECRET", "PASSWORD"]
-            .iter()
-            .any(|w| name.split('_').any(|part| part == *w));
-        let own = name.starts_with("OLLAMA_") || name.starts_with("LLAMA_ARG_");
-        if (own && !secret) || FOREIGN_ENV.contains(&name.as_str()) {
-            settings.values.insert(name, value);
-        }
+    if let Some(value) = env.get("OLLAMA_HOST") {
+        (settings.host, settings.port) = address(value);
     }
+    let kept = variables(env, &["OLLAMA_", "LLAMA_ARG_"], FOREIGN_ENV);
+    settings.values.extend(kept);
     settings
 }
 

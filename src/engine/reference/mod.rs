@@ -76,11 +76,7 @@ impl Engine for Reference {
             port: flags.value("port").and_then(|p| p.parse().ok()),
             model: flags.value("model").map(str::to_owned),
             served_model_name: flags.value("model").map(str::to_owned),
-            values: flags
-                .given
-                .iter()
-                .map(|f| (f.name.clone(), f.values.join(" ")))
-                .collect(),
+            values: flags.texts(&[]).collect(),
             ..ServerSettings::default()
         }
     }
@@ -258,12 +254,7 @@ mod tests {
 
     #[test]
     fn endpoints_do_not_tell_the_pool() {
-        let probe = |path: &str, body: &str| Probe {
-            path: path.into(),
-            status: Some(200),
-            body: body.into(),
-            ..Probe::default()
-        };
+        use crate::engine::endpoints::reply as probe;
         let facts = Reference.read_probes(&[
             probe("/version", r#"{"version":"0.1.0"}"#),
             probe("/v1/models", r#"{"object":"list","data":[{"id":"toy","object":"model"}]}"#),

@@ -1,10 +1,8 @@
 //! The result files of SGLang's benches: a line of JSON a run, of which the last is the run's own.
 
+use crate::engine::bench_figures::{Object, count, number, required, served};
 use crate::engine::{BenchKind, BenchResult, ReadError};
-use serde_json::{Map, Value};
 use std::collections::BTreeMap;
-
-type Object = Map<String, Value>;
 
 /// Reads a result file.
 pub fn read(kind: BenchKind, result: &str) -> Result<BenchResult, ReadError> {
@@ -18,24 +16,7 @@ pub fn read(kind: BenchKind, result: &str) -> Result<BenchResult, ReadError> {
     match kind {
         BenchKind::Latency => latency(&object),
         BenchKind::Throughput => throughput(&object),
-        BenchKind::Serve | BenchKind::Probe => serve(&object),
-    }
-}
-
-fn number(object: &Object, key: &str) -> Option<f64> {
-    let value = object.get(key)?.as_f64()?;
-    (value.is_finite() && value >= 0.0).then_some(value)
-}
-
-fn count(object: &Object, key: &str) -> Option<u64> {
-    object.get(key)?.as_u64()
-}
-
-fn required(object: &Object, key: &'static str) -> Result<Option<f64>, ReadError> {
-    match object.get(key) {
-        Some(Value::Null) => Ok(None),
-        Some(Value::Number(_)) => Ok(number(object, key)),
-        _ => Err(ReadError::Missing(key)),
+        BenchKind::Serve | BenchKind::Probe => served(&object, "total_throughput", "e2e_latency"),
     }
 }
 
@@ -78,53 +59,6 @@ fn throughput(object: &Object) -> Result<BenchResult, ReadError> {
         total_output_tokens: count(object, "total_output_tokens"),
         ..BenchResult::default()
     })
-}
-
-fn serve(object: &Object) -> Result<BenchResult, ReadError> {
-    let duration = required(object, "duration")?;
-    required(object, "completed")?;
-    let completed = count(object, "completed");
-    let mut result = BenchResult {
-        duration_s: duration,
-        completed,
-        failed: count(object, "num_prompts").and_then(|asked| asked.checked_sub(completed?)),
-        total_input_tokens: count(object, "total_input_tokens"),
-        total_output_tokens: count(object, "total_output_tokens"),
-        requests_per_second: number(object, "request_throughput"),
-        output_tokens_per_second: number(object, "output_throughput"),
-        total_tokens_per_second: number(object, "total_throughput").or_else(|| {
-            Some(number(object, "input_throughput")? + number(object, "output_throughput")?)
-        }),
-        ..BenchResult::default()
-    };
-    if completed == Some(0) {
-        return Ok(result);
-    }
-    for (key, value) in object {
-        let Some((statistic, metric)) = key.strip_suffix("_ms").and_then(|k| k.split_once('_'))
-        else {
-            continue;
-        };
-        let percent = |p: &str| p.parse::<f64>().is_ok_and(|p| (0.0..=100.0).contains(&p));
-        let known = matches!(statistic, "mean" | "median" | "std")
-            || statistic.strip_prefix('p').is_some_and(percent);
-        let group = match metric {
-            "ttft" => &mut result.ttft_ms,
-            "tpot" => &mut result.tpot_ms,
-            "itl" => &mut result.itl_ms,
-            "e2e_latency" => &mut result.e2el_ms,
-            _ => continue,
-        };
-        if let (true, Some(v)) = (known, value.as_f64().filter(|v| *v >= 0.0)) {
-            group.insert(statistic.to_owned(), v);
-        }
-    }
-    result.mean_latency_ms = result.e2el_ms.get("mean").copied();
-    result.latency_percentiles_ms = result.e2el_ms.clone();
-    result
-        .latency_percentiles_ms
-        .retain(|k, _| k.starts_with('p') || k == "median");
-    Ok(result)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use crate::capture::Probe;
 use crate::engine::ProbeFacts;
+use crate::engine::endpoints::{Replies, text};
 use crate::engine::prometheus::samples;
 use serde_json::Value;
 
@@ -38,34 +39,31 @@ const ARGUMENTS: &[(&str, &str)] = &[
 
 const GIB: f64 = (1_u64 << 30) as f64;
 
-/// Reads the replies. Where an endpoint was asked several times, its last good reply counts.
+/// Reads the replies.
 pub fn read(probes: &[Probe]) -> ProbeFacts {
     let mut facts = ProbeFacts::default();
-    let last = |path: &str| {
-        let good = |p: &&Probe| p.path == path && p.status == Some(200);
-        probes.iter().rev().find(good).map(|p| p.body.as_str())
-    };
-    let json = |path: &str| last(path).and_then(|b| serde_json::from_str::<Value>(b).ok());
-    if let Some(models) = json("/v1/models") {
+    let replies = Replies(probes);
+    if let Some(models) = replies.json("/v1/models") {
         let first = models.pointer("/data/0");
         facts.served_model_name = first.and_then(|m| text(m, "id"));
         facts.max_model_len = first.and_then(|m| m.get("max_model_len")?.as_u64());
     }
-    if let Some(info) = json("/model_info").or_else(|| json("/get_model_info")) {
+    if let Some(info) = replies
+        .json("/model_info")
+        .or_else(|| replies.json("/get_model_info"))
+    {
         facts.model = text(&info, "model_path");
     }
-    if let Some(info) = json("/server_info").or_else(|| json("/get_server_info")) {
+    if let Some(info) = replies
+        .json("/server_info")
+        .or_else(|| replies.json("/get_server_info"))
+    {
         server_info(&info, &mut facts);
     }
-    if let Some(metrics) = last("/metrics") {
+    if let Some(metrics) = replies.body("/metrics") {
         gauges(metrics, &mut facts);
     }
     facts
-}
-
-fn text(value: &Value, key: &str) -> Option<String> {
-    let text = value.get(key)?.as_str()?;
-    (!text.is_empty()).then(|| text.to_owned())
 }
 
 fn server_info(info: &Value, facts: &mut ProbeFacts) {
@@ -181,15 +179,7 @@ fn gauges(metrics: &str, facts: &mut ProbeFacts) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn probe(path: &str, body: &str) -> Probe {
-        Probe {
-            path: path.to_owned(),
-            status: Some(200),
-            body: body.to_owned(),
-            ..Probe::default()
-        }
-    }
+    use crate::engine::endpoints::reply as probe;
 
     #[test]
     fn memory_of_every_generation() {

@@ -68,14 +68,10 @@ pub fn recognise(facts: &ContainerFacts) -> Option<Recognition> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::process::container;
 
     fn serving(image: &str, argv: &[&str]) -> Option<bool> {
-        let facts = ContainerFacts {
-            image: image.to_owned(),
-            argv: argv.iter().map(|w| (*w).to_owned()).collect(),
-            ..ContainerFacts::default()
-        };
-        recognise(&facts).map(|r| r.serving)
+        recognise(&container(image, argv)).map(|r| r.serving)
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::recognise;
 use crate::capture::{ContainerFacts, RequestedSettings};
 use crate::engine::argv::{Flags, Grammar};
+use crate::engine::settings::{flag_words, variables};
 use crate::engine::{ServeJob, ServePlan, ServerSettings};
 use std::sync::LazyLock;
 
@@ -43,13 +44,7 @@ pub fn read(facts: &ContainerFacts) -> ServerSettings {
         settings.model = flags.value("model").map(str::to_owned);
         settings.served_model_name = flags.value("served_model_name").map(str::to_owned);
         settings.needs_api_key = flags.value("api_key").is_some_and(|v| !v.is_empty());
-        for flag in &flags.given {
-            if !SECRET.contains(&flag.name.as_str()) {
-                settings
-                    .values
-                    .insert(flag.name.clone(), flag.values.join(" "));
-            }
-        }
+        settings.values.extend(flags.texts(SECRET));
         // Data-parallel attention shares the tensor-parallel ranks out; it adds none.
         if settings.values.contains_key("enable_dp_attention")
             && let Some(size) = settings.values.remove("data_parallel_size")
@@ -57,15 +52,8 @@ pub fn read(facts: &ContainerFacts) -> ServerSettings {
             settings.values.insert("dp_attention_size".to_owned(), size);
         }
     }
-    for (name, value) in env {
-        let own = name.starts_with("SGLANG_") || name.starts_with("SGL_");
-        let secret = ["KEY", "TOKEN", "SECRET", "PASSWORD"]
-            .iter()
-            .any(|w| name.split('_').any(|part| part == *w));
-        if (own && !secret) || FOREIGN_ENV.contains(&name.as_str()) {
-            settings.values.insert(name, value);
-        }
-    }
+    let kept = variables(env, &["SGLANG_", "SGL_"], FOREIGN_ENV);
+    settings.values.extend(kept);
     settings
 }
 
@@ -81,7 +69,7 @@ pub fn engine_flags(settings: &RequestedSettings) -> Vec<String> {
         gpu_memory_utilization,
         max_model_len,
     } = settings;
-    let pairs = [
+    let mut words = flag_words([
         ("--dtype", dtype.clone()),
         ("--quantization", quantization.clone()),
         ("--kv-cache-dtype", kv_cache_dtype.clone()),
@@ -92,12 +80,7 @@ pub fn engine_flags(settings: &RequestedSettings) -> Vec<String> {
             gpu_memory_utilization.map(|v| v.to_string()),
         ),
         ("--context-length", max_model_len.map(|v| v.to_string())),
-    ];
-    let mut words: Vec<String> = pairs
-        .into_iter()
-        .filter_map(|(flag, value)| Some([flag.to_owned(), value?]))
-        .flatten()
-        .collect();
+    ]);
     if *enforce_eager {
         words.push("--disable-cuda-graph".to_owned());
     }

@@ -1,6 +1,7 @@
 //! The result files of TensorRT-LLM's benches: the report of `trtllm-bench`, and the client's,
 //! which has vLLM's keys.
 
+use crate::engine::bench_figures::{figure, is_percent};
 use crate::engine::vllm::read_bench_result;
 use crate::engine::{BenchKind, BenchResult, ReadError};
 use serde_json::Value;
@@ -15,23 +16,23 @@ pub fn read(kind: BenchKind, result: &str) -> Result<BenchResult, ReadError> {
     let performance = report
         .get("performance")
         .ok_or(ReadError::Missing("performance"))?;
-    let figure = |key: &str| of(performance, key);
+    let of_all = |key: &str| of(performance, key);
     let duration_ms =
-        figure("total_latency_ms").ok_or(ReadError::Missing("performance.total_latency_ms"))?;
+        of_all("total_latency_ms").ok_or(ReadError::Missing("performance.total_latency_ms"))?;
     let info = report.get("request_info");
     let count = |key: &str| info?.get(key)?.as_u64();
     let completed = count("num_requests");
     let average = |key: &str| Some(of(info?, key)? * completed? as f64);
     let streaming = report.get("streaming_metrics");
-    let mean_latency_ms = figure("avg_request_latency_ms");
+    let mean_latency_ms = of_all("avg_request_latency_ms");
     Ok(BenchResult {
         mean_latency_ms,
         latency_percentiles_ms: percentiles(performance.get("request_latency_percentiles_ms")),
         duration_s: Some(duration_ms / 1e3),
         completed,
-        requests_per_second: figure("request_throughput_req_s"),
-        output_tokens_per_second: figure("system_output_throughput_tok_s"),
-        total_tokens_per_second: figure("system_total_throughput_tok_s"),
+        requests_per_second: of_all("request_throughput_req_s"),
+        output_tokens_per_second: of_all("system_output_throughput_tok_s"),
+        total_tokens_per_second: of_all("system_total_throughput_tok_s"),
         total_input_tokens: average("avg_input_length").map(|v| v.round() as u64),
         total_output_tokens: average("avg_output_length").map(|v| v.round() as u64),
         ttft_ms: streamed(streaming, "avg_ttft_ms", "ttft_percentiles"),
@@ -41,10 +42,7 @@ pub fn read(kind: BenchKind, result: &str) -> Result<BenchResult, ReadError> {
 }
 
 fn of(object: &Value, key: &str) -> Option<f64> {
-    object
-        .get(key)?
-        .as_f64()
-        .filter(|v| v.is_finite() && *v >= 0.0)
+    figure(object.get(key)?)
 }
 
 /// `p50` … `p99`, in the report's own unit, milliseconds; `minimum`, `maximum` and `average` are
@@ -54,10 +52,7 @@ fn percentiles(object: Option<&Value>) -> BTreeMap<String, f64> {
     let entries = object.and_then(Value::as_object);
     for (name, value) in entries.into_iter().flatten() {
         let percent = name.strip_prefix(['p', 'P']).unwrap_or_default();
-        let known = percent
-            .parse::<f64>()
-            .is_ok_and(|p| (0.0..=100.0).contains(&p));
-        if let (true, Some(ms)) = (known, value.as_f64().filter(|v| v.is_finite() && *v >= 0.0)) {
+        if let (true, Some(ms)) = (is_percent(percent), figure(value)) {
             found.insert(format!("p{percent}"), ms);
         }
     }

@@ -3,35 +3,32 @@
 use super::log::iteration;
 use crate::capture::Probe;
 use crate::engine::ProbeFacts;
+use crate::engine::endpoints::Replies;
 use crate::engine::prometheus::samples;
 use serde_json::Value;
 
-/// Reads the replies. Where an endpoint was asked several times, its last good reply counts.
+/// Reads the replies.
 pub fn read(probes: &[Probe]) -> ProbeFacts {
     let mut facts = ProbeFacts::default();
-    let last = |path: &str| {
-        let good = |p: &&Probe| p.path == path && p.status == Some(200);
-        probes.iter().rev().find(good).map(|p| p.body.as_str())
-    };
-    let json = |path: &str| last(path).and_then(|body| serde_json::from_str::<Value>(body).ok());
-    if let Some(version) = json("/version") {
+    let replies = Replies(probes);
+    if let Some(version) = replies.json("/version") {
         facts.engine_version = version
             .get("version")
             .and_then(Value::as_str)
             .map(str::to_owned);
     }
-    if let Some(models) = json("/v1/models") {
+    if let Some(models) = replies.json("/v1/models") {
         let id = models.pointer("/data/0/id").and_then(Value::as_str);
         facts.served_model_name = id.map(str::to_owned);
         facts.model = id.map(str::to_owned);
     }
     // Never asked for, but a capture made otherwise may hold it.
-    if let Some(body) = json("/metrics")
+    if let Some(body) = replies.json("/metrics")
         && let Some(stats) = iteration(&body)
     {
         read_iteration(stats, &mut facts);
     }
-    if let Some(metrics) = last("/prometheus/metrics") {
+    if let Some(metrics) = replies.body("/prometheus/metrics") {
         read_metrics(metrics, &mut facts);
     }
     facts
@@ -87,15 +84,7 @@ fn read_metrics(metrics: &str, facts: &mut ProbeFacts) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn probe(path: &str, body: &str) -> Probe {
-        Probe {
-            path: path.to_owned(),
-            status: Some(200),
-            body: body.to_owned(),
-            ..Probe::default()
-        }
-    }
+    use crate::engine::endpoints::reply as probe;
 
     #[test]
     fn a_server() {

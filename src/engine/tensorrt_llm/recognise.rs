@@ -5,7 +5,7 @@ use crate::capture::ContainerFacts;
 use crate::engine::Recognition;
 use crate::engine::argv::basename;
 use crate::engine::command::{Command, commands};
-use crate::engine::process::{is_about, is_idle, is_talker};
+use crate::engine::process::{image_name, is_about, is_idle, is_talker, not_by_name};
 
 /// Modules and files that are the server.
 const MODULES: &[&str] = &["tensorrt_llm.commands.serve", "tensorrt_llm.serve"];
@@ -91,13 +91,7 @@ pub fn recognise(facts: &ContainerFacts) -> Option<Recognition> {
     }
     let image = &facts.image;
     if image_is_trtllm(image) {
-        let process = match facts.argv.as_slice() {
-            [] => "process 1 is unknown".to_owned(),
-            [program, ..] => format!(
-                "process 1 (`{}`) is not its server by name",
-                basename(program)
-            ),
-        };
+        let process = not_by_name(&facts.argv);
         return Some(Recognition {
             evidence: format!("image `{image}` is named after TensorRT-LLM; {process}"),
             serving: false,
@@ -127,7 +121,7 @@ fn is_own_triton(image: &str) -> bool {
 /// Whether an image is named after it: `nvidia/tensorrt-llm/release:1.0`, `tensorrtllm-runtime`.
 fn image_is_trtllm(image: &str) -> bool {
     let repository = image.split('@').next().unwrap_or_default();
-    let name = basename(repository).split(':').next().unwrap_or_default();
+    let name = image_name(image);
     let words: Vec<&str> = name.split(['-', '_', '.']).collect();
     let path = repository.to_ascii_lowercase();
     !is_about(&words)
@@ -143,15 +137,11 @@ fn image_is_trtllm(image: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::process::container;
     use std::collections::BTreeMap;
 
     fn serving(image: &str, argv: &[&str]) -> Option<bool> {
-        let facts = ContainerFacts {
-            image: image.to_owned(),
-            argv: argv.iter().map(|w| (*w).to_owned()).collect(),
-            ..ContainerFacts::default()
-        };
-        recognise(&facts).map(|r| r.serving)
+        recognise(&container(image, argv)).map(|r| r.serving)
     }
 
     const RELEASE: &str = "nvcr.io/nvidia/tensorrt-llm/release:1.0.0";

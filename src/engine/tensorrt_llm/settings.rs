@@ -4,6 +4,7 @@
 use super::recognise;
 use crate::capture::ContainerFacts;
 use crate::engine::argv::{Flags, Grammar};
+use crate::engine::settings::{flag_words, name_commonly};
 use crate::engine::{ServeJob, ServePlan, ServerSettings};
 use std::sync::LazyLock;
 
@@ -55,11 +56,7 @@ pub fn read(facts: &ContainerFacts) -> ServerSettings {
     if let Some(server) = server {
         env.extend(server.command.env.clone());
         let flags = Flags::read(&server.command.argv[server.flags_at..], &GRAMMAR);
-        for flag in &flags.given {
-            settings
-                .values
-                .insert(flag.name.clone(), flag.values.join(" "));
-        }
+        settings.values.extend(flags.texts(&[]));
         let port = if server.triton { "http_port" } else { "port" };
         settings.port = flags.value(port).and_then(|p| p.parse().ok());
         // Bound to itself, the server is reached from inside its container only.
@@ -75,11 +72,7 @@ pub fn read(facts: &ContainerFacts) -> ServerSettings {
             settings.values.insert("model".to_owned(), model.clone());
         }
         settings.served_model_name = flags.value("served_model_name").map(str::to_owned);
-        for (own, common) in COMMON {
-            if let Some(value) = settings.values.get(*own).cloned() {
-                settings.values.entry((*common).to_owned()).or_insert(value);
-            }
-        }
+        name_commonly(&mut settings.values, COMMON);
     }
     for (name, value) in &env {
         let own = name.starts_with("TLLM_") || name.starts_with("TRTLLM_");
@@ -107,24 +100,21 @@ pub fn serve(job: &ServeJob<'_>) -> ServePlan {
     .map(str::to_owned)
     .to_vec();
     cmd.push(job.port.to_string());
-    let mut put = |flag: &str, value: Option<String>| {
-        if let Some(value) = value {
-            cmd.extend([flag.to_owned(), value]);
-        }
-    };
-    put(
-        "--tp_size",
-        settings.tensor_parallel_size.map(|v| v.to_string()),
-    );
-    put("--kv_cache_dtype", settings.kv_cache_dtype.clone());
-    put(
-        "--kv_cache_free_gpu_memory_fraction",
-        settings.gpu_memory_utilization.map(|v| v.to_string()),
-    );
-    put(
-        "--max_seq_len",
-        settings.max_model_len.map(|v| v.to_string()),
-    );
+    cmd.extend(flag_words([
+        (
+            "--tp_size",
+            settings.tensor_parallel_size.map(|v| v.to_string()),
+        ),
+        ("--kv_cache_dtype", settings.kv_cache_dtype.clone()),
+        (
+            "--kv_cache_free_gpu_memory_fraction",
+            settings.gpu_memory_utilization.map(|v| v.to_string()),
+        ),
+        (
+            "--max_seq_len",
+            settings.max_model_len.map(|v| v.to_string()),
+        ),
+    ]));
     cmd.extend(job.extra_engine_args.iter().cloned());
     ServePlan {
         cmd,

@@ -3,20 +3,18 @@
 use super::log::{info_key, is_info};
 use crate::capture::Probe;
 use crate::engine::ProbeFacts;
+use crate::engine::endpoints::Replies;
 use crate::engine::prometheus::samples;
 use serde_json::{Map, Value};
 
-/// Reads the replies. Where an endpoint was asked several times, its last good reply counts.
+/// Reads the replies.
 pub fn read(probes: &[Probe]) -> ProbeFacts {
     let mut facts = ProbeFacts::default();
-    let last = |path: &str| {
-        let good = |p: &&Probe| p.path == path && p.status == Some(200);
-        probes.iter().rev().find(good).map(|p| p.body.as_str())
-    };
-    if let Some(info) = last("/info").and_then(|body| serde_json::from_str(body).ok()) {
+    let replies = Replies(probes);
+    if let Some(Value::Object(info)) = replies.json("/info") {
         read_info(&info, &mut facts);
     }
-    if let Some(metrics) = last("/metrics") {
+    if let Some(metrics) = replies.body("/metrics") {
         read_metrics(metrics, &mut facts);
     }
     facts
@@ -76,15 +74,7 @@ fn read_metrics(metrics: &str, facts: &mut ProbeFacts) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn probe(path: &str, body: &str) -> Probe {
-        Probe {
-            path: path.to_owned(),
-            status: Some(200),
-            body: body.to_owned(),
-            ..Probe::default()
-        }
-    }
+    use crate::engine::endpoints::reply as probe;
 
     #[test]
     fn info_of_two_eras() {

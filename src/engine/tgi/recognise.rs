@@ -4,7 +4,7 @@ use crate::capture::ContainerFacts;
 use crate::engine::Recognition;
 use crate::engine::argv::basename;
 use crate::engine::command::{Command, commands};
-use crate::engine::process::{is_about, is_idle, is_talker};
+use crate::engine::process::{flags_alone, image_name, is_about, is_idle, is_talker, not_by_name};
 
 /// Programs that are the server, or start it.
 const PROGRAMS: &[&str] = &[
@@ -53,13 +53,9 @@ pub fn server(facts: &ContainerFacts) -> Option<ServerCommand> {
             });
         }
     }
-    // Some runtimes report an image's entrypoint apart, and then only flags are left here.
-    let flags_only = facts.argv.first().is_some_and(|w| w.starts_with("--"));
-    (flags_only && ours).then(|| ServerCommand {
-        command: Command {
-            argv: facts.argv.clone(),
-            ..Command::default()
-        },
+    let command = flags_alone(&facts.argv, "--").filter(|_| ours)?;
+    Some(ServerCommand {
+        command,
         flags_at: 0,
     })
 }
@@ -83,13 +79,7 @@ pub fn recognise(facts: &ContainerFacts) -> Option<Recognition> {
     } else {
         return None;
     };
-    let process = match facts.argv.as_slice() {
-        [] => "process 1 is unknown".to_owned(),
-        [program, ..] => format!(
-            "process 1 (`{}`) is not its server by name",
-            basename(program)
-        ),
-    };
+    let process = not_by_name(&facts.argv);
     Some(Recognition {
         evidence: format!("{seen}; {process}"),
         serving: false,
@@ -99,8 +89,7 @@ pub fn recognise(facts: &ContainerFacts) -> Option<Recognition> {
 /// Whether an image is named as TGI's are: `text-generation-inference`, Amazon's
 /// `huggingface-pytorch-tgi-inference`, `tgi-gaudi`.
 fn image_is_tgi(image: &str) -> bool {
-    let repository = image.split('@').next().unwrap_or_default();
-    let name = basename(repository).split(':').next().unwrap_or_default();
+    let name = image_name(image);
     let words: Vec<&str> = name.split(['-', '_', '.']).collect();
     let named = name.contains("text-generation-inference") || words.contains(&"tgi");
     named && !is_about(&words)
@@ -109,15 +98,11 @@ fn image_is_tgi(image: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::process::container;
     use std::collections::BTreeMap;
 
     fn serving(image: &str, argv: &[&str]) -> Option<bool> {
-        let facts = ContainerFacts {
-            image: image.to_owned(),
-            argv: argv.iter().map(|w| (*w).to_owned()).collect(),
-            ..ContainerFacts::default()
-        };
-        recognise(&facts).map(|r| r.serving)
+        recognise(&container(image, argv)).map(|r| r.serving)
     }
 
     #[test]

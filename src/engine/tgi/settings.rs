@@ -3,6 +3,7 @@
 use super::recognise;
 use crate::capture::ContainerFacts;
 use crate::engine::argv::{Flags, Grammar};
+use crate::engine::settings::{flag_words, name_commonly};
 use crate::engine::{ServeJob, ServePlan, ServerSettings};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -111,24 +112,14 @@ pub fn read(facts: &ContainerFacts) -> ServerSettings {
             values.insert((*name).to_owned(), value.clone());
         }
     }
-    for flag in flags
-        .given
-        .iter()
-        .filter(|f| !SECRET.contains(&f.name.as_str()))
-    {
-        values.insert(flag.name.clone(), flag.values.join(" "));
-    }
+    values.extend(flags.texts(SECRET));
     if serves
         && !values.contains_key("num_shard")
         && let Some(shards) = shards(&values, &env)
     {
         values.insert("num_shard".to_owned(), shards.to_string());
     }
-    for (own, common) in COMMON {
-        if let Some(value) = values.get(*own).cloned() {
-            values.entry((*common).to_owned()).or_insert(value);
-        }
-    }
+    name_commonly(&mut values, COMMON);
     // Outside its images the launcher listens on 3000.
     let bare = serves && !env.contains_key("PORT") && facts.image.is_empty();
     ServerSettings {
@@ -174,31 +165,28 @@ fn shards(values: &BTreeMap<String, String>, env: &BTreeMap<String, String>) -> 
 pub fn serve(job: &ServeJob<'_>) -> ServePlan {
     let settings = job.settings;
     let mut cmd = vec!["--model-id".to_owned(), job.model.to_owned()];
-    let mut put = |flag: &str, value: Option<String>| {
-        if let Some(value) = value {
-            cmd.extend([flag.to_owned(), value]);
-        }
-    };
-    put("--port", Some(job.port.to_string()));
-    put("--dtype", settings.dtype.clone());
-    put("--quantize", settings.quantization.clone());
-    put("--kv-cache-dtype", settings.kv_cache_dtype.clone());
-    put(
-        "--num-shard",
-        settings.tensor_parallel_size.map(|v| v.to_string()),
-    );
-    put(
-        "--cuda-memory-fraction",
-        settings.gpu_memory_utilization.map(|v| v.to_string()),
-    );
-    put(
-        "--max-total-tokens",
-        settings.max_model_len.map(|v| v.to_string()),
-    );
-    put(
-        "--cuda-graphs",
-        settings.enforce_eager.then(|| "0".to_owned()),
-    );
+    cmd.extend(flag_words([
+        ("--port", Some(job.port.to_string())),
+        ("--dtype", settings.dtype.clone()),
+        ("--quantize", settings.quantization.clone()),
+        ("--kv-cache-dtype", settings.kv_cache_dtype.clone()),
+        (
+            "--num-shard",
+            settings.tensor_parallel_size.map(|v| v.to_string()),
+        ),
+        (
+            "--cuda-memory-fraction",
+            settings.gpu_memory_utilization.map(|v| v.to_string()),
+        ),
+        (
+            "--max-total-tokens",
+            settings.max_model_len.map(|v| v.to_string()),
+        ),
+        (
+            "--cuda-graphs",
+            settings.enforce_eager.then(|| "0".to_owned()),
+        ),
+    ]));
     cmd.extend(job.extra_engine_args.iter().cloned());
     ServePlan {
         cmd,

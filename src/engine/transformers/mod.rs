@@ -42,11 +42,7 @@ impl Engine for Transformers {
             host: flags.value("host").map(str::to_owned),
             // It loads what a request asks for; `force_model` makes it one.
             model: flags.value("force_model").map(str::to_owned),
-            values: flags
-                .given
-                .iter()
-                .map(|f| (f.name.clone(), f.values.join(" ")))
-                .collect(),
+            values: flags.texts(&[]).collect(),
             ..ServerSettings::default()
         }
     }

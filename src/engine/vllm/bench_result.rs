@@ -1,11 +1,10 @@
 //! The result files of vLLM's benches, in the keys of every release since 0.4.
 
+use crate::engine::bench_figures::{Object, count, figure, is_percent, number, required, served};
 use crate::engine::{BenchKind, BenchResult, ReadError};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-
-type Object = Map<String, Value>;
 
 /// Reads a result file.
 pub fn read(kind: BenchKind, result: &str) -> Result<BenchResult, ReadError> {
@@ -60,84 +59,14 @@ fn throughput(object: &Object) -> Result<BenchResult, ReadError> {
 }
 
 fn serve(object: &Object) -> Result<BenchResult, ReadError> {
-    let duration = required(object, "duration")?;
-    required(object, "completed")?;
-    let completed = count(object, "completed");
-    let mut result = BenchResult {
-        duration_s: duration,
-        completed,
-        // Before 0.11 the failed ones are those that are missing.
-        failed: count(object, "failed")
-            .or_else(|| count(object, "num_prompts")?.checked_sub(completed?)),
-        total_input_tokens: count(object, "total_input_tokens"),
-        total_output_tokens: count(object, "total_output_tokens"),
-        requests_per_second: number(object, "request_throughput"),
-        output_tokens_per_second: number(object, "output_throughput"),
-        total_tokens_per_second: number(object, "total_token_throughput").or_else(|| {
-            // 0.4 gave the two halves.
-            Some(number(object, "input_throughput")? + number(object, "output_throughput")?)
-        }),
-        ..BenchResult::default()
-    };
-    if completed == Some(0) {
-        // Nothing was measured: the zeros that vLLM writes then are no latencies.
-        return Ok(result);
+    let mut result = served(object, "total_token_throughput", "e2el")?;
+    // Before 0.11 the failed ones are those that are missing.
+    result.failed = count(object, "failed").or(result.failed);
+    if result.completed != Some(0) {
+        // Only in detailed results of the newest releases.
+        result.latencies_ms = milliseconds(object.get("latencies"));
     }
-    for (key, value) in object {
-        let Some((statistic, metric)) = key.strip_suffix("_ms").and_then(|k| k.split_once('_'))
-        else {
-            continue;
-        };
-        let known = matches!(statistic, "mean" | "median" | "std")
-            || statistic.strip_prefix('p').is_some_and(is_percent);
-        let (true, Some(value)) = (known, figure(value)) else {
-            continue;
-        };
-        let group = match metric {
-            "ttft" => &mut result.ttft_ms,
-            "tpot" => &mut result.tpot_ms,
-            "itl" => &mut result.itl_ms,
-            "e2el" => &mut result.e2el_ms,
-            _ => continue,
-        };
-        group.insert(statistic.to_owned(), value);
-    }
-    result.mean_latency_ms = result.e2el_ms.get("mean").copied();
-    result.latency_percentiles_ms = result.e2el_ms.clone();
-    result
-        .latency_percentiles_ms
-        .retain(|k, _| k.starts_with('p') || k == "median");
-    // Only in detailed results of the newest releases.
-    result.latencies_ms = milliseconds(object.get("latencies"));
     Ok(result)
-}
-
-fn is_percent(text: &str) -> bool {
-    text.parse::<f64>()
-        .is_ok_and(|p| (0.0..=100.0).contains(&p))
-}
-
-/// A figure that can be one: no text, not below zero.
-fn figure(value: &Value) -> Option<f64> {
-    value.as_f64().filter(|v| v.is_finite() && *v >= 0.0)
-}
-
-fn number(object: &Object, key: &str) -> Option<f64> {
-    figure(object.get(key)?)
-}
-
-fn count(object: &Object, key: &str) -> Option<u64> {
-    object.get(key)?.as_u64()
-}
-
-/// A figure that every release writes: absent or of another type, the file is no such result;
-/// null (once NaN), it is unknown.
-fn required(object: &Object, key: &'static str) -> Result<Option<f64>, ReadError> {
-    match object.get(key) {
-        Some(Value::Null) => Ok(None),
-        Some(value @ Value::Number(_)) => Ok(figure(value)),
-        _ => Err(ReadError::Missing(key)),
-    }
 }
 
 fn milliseconds(list: Option<&Value>) -> Vec<f64> {

@@ -2,6 +2,7 @@
 
 use crate::capture::Probe;
 use crate::engine::ProbeFacts;
+use crate::engine::endpoints::Replies;
 use crate::engine::prometheus::{Sample, samples};
 use std::collections::BTreeMap;
 
@@ -19,27 +20,20 @@ pub const VLLM: Names = Names {
     trust_kv_bytes: true,
 };
 
-/// Reads the replies. Where an endpoint was asked several times, its last good reply counts.
+/// Reads the replies.
 pub fn read(probes: &[Probe], names: &Names) -> ProbeFacts {
     let mut facts = ProbeFacts::default();
-    let last = |path: &str| {
-        let good = |p: &&Probe| p.path == path && p.status == Some(200);
-        probes.iter().rev().find(good).map(|p| p.body.as_str())
-    };
-    if let Some(version) = last("/version").and_then(parse) {
+    let replies = Replies(probes);
+    if let Some(version) = replies.json("/version") {
         facts.engine_version = text(&version, "version");
     }
-    if let Some(models) = last("/v1/models").and_then(parse) {
+    if let Some(models) = replies.json("/v1/models") {
         read_models(&models, &mut facts);
     }
-    if let Some(metrics) = last("/metrics") {
+    if let Some(metrics) = replies.body("/metrics") {
         read_metrics(metrics, names, &mut facts);
     }
     facts
-}
-
-fn parse(body: &str) -> Option<serde_json::Value> {
-    serde_json::from_str(body).ok()
 }
 
 fn text(value: &serde_json::Value, key: &str) -> Option<String> {
@@ -206,15 +200,7 @@ fn share_in_use(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn probe(path: &str, body: &str) -> Probe {
-        Probe {
-            path: path.to_owned(),
-            status: Some(200),
-            body: body.to_owned(),
-            ..Probe::default()
-        }
-    }
+    use crate::engine::endpoints::reply as probe;
 
     fn metrics(body: &str) -> ProbeFacts {
         read(&[probe("/metrics", body)], &VLLM)

@@ -4,7 +4,7 @@ use crate::capture::ContainerFacts;
 use crate::engine::Recognition;
 use crate::engine::argv::basename;
 use crate::engine::command::{Command, commands};
-use crate::engine::process::{image_is, is_idle, is_talker, of_process};
+use crate::engine::process::{flags_alone, image_is, is_idle, is_talker, of_process};
 
 /// Modules that are servers when run with `python -m`.
 const MODULES: &[&str] = &[
@@ -59,13 +59,9 @@ pub fn server(facts: &ContainerFacts) -> Option<ServerCommand> {
             });
         }
     }
-    // Some runtimes report an image's entrypoint apart, and then only flags are left here.
-    let flags_only = facts.argv.first().is_some_and(|w| w.starts_with("--"));
-    (flags_only && image_is_vllm(&facts.image)).then(|| ServerCommand {
-        command: Command {
-            argv: facts.argv.clone(),
-            ..Command::default()
-        },
+    let command = flags_alone(&facts.argv, "--").filter(|_| image_is_vllm(&facts.image))?;
+    Some(ServerCommand {
+        command,
         flags_at: 0,
         positional_model: true,
     })
@@ -148,15 +144,8 @@ fn own_label(facts: &ContainerFacts) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::process::container as facts;
     use std::collections::BTreeMap;
-
-    fn facts(image: &str, argv: &[&str]) -> ContainerFacts {
-        ContainerFacts {
-            image: image.to_owned(),
-            argv: argv.iter().map(|w| (*w).to_owned()).collect(),
-            ..ContainerFacts::default()
-        }
-    }
 
     fn serving(image: &str, argv: &[&str]) -> Option<bool> {
         recognise(&facts(image, argv)).map(|r| r.serving)

@@ -3,6 +3,7 @@
 use super::recognise;
 use crate::capture::ContainerFacts;
 use crate::engine::argv::{Flags, Grammar};
+use crate::engine::settings::variables;
 use crate::engine::{ServeJob, ServePlan, ServerSettings};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -46,15 +47,9 @@ pub fn read(facts: &ContainerFacts) -> ServerSettings {
         let flags = Flags::read(&server.command.argv[server.flags_at..], &GRAMMAR);
         read_flags(&flags, server.positional_model, &mut settings);
     }
-    for (name, value) in &env {
-        if name == "VLLM_API_KEY" {
-            settings.needs_api_key |= !value.is_empty();
-        } else if (name.starts_with("VLLM_") && !looks_secret(name))
-            || FOREIGN_ENV.contains(&name.as_str())
-        {
-            settings.values.insert(name.clone(), value.clone());
-        }
-    }
+    settings.needs_api_key |= env.get("VLLM_API_KEY").is_some_and(|v| !v.is_empty());
+    let kept = variables(env, &["VLLM_"], FOREIGN_ENV);
+    settings.values.extend(kept);
     settings
 }
 
@@ -125,12 +120,6 @@ fn plain_integer(text: &str) -> String {
             .map(|n| n.round() as u64)
     };
     parsed.map_or_else(|| text.to_owned(), |n| n.to_string())
-}
-
-fn looks_secret(name: &str) -> bool {
-    ["KEY", "TOKEN", "SECRET", "PASSWORD"]
-        .iter()
-        .any(|w| name.split('_').any(|part| part == *w))
 }
 
 /// Arguments that make a vLLM image serve.

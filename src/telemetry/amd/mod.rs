@@ -15,6 +15,7 @@ pub mod sysfs;
 pub use choose::asks;
 pub use roots::{PROCFS_VARIABLE, Roots, SYSFS_VARIABLE, use_sysfs};
 
+use super::gpus::counted;
 use super::nvml::Unusable;
 use super::{MemoryBackend, ReadingError, Target, Wanted};
 use crate::capture::{BackendFacts, DeviceFacts, DeviceKind, MemorySample};
@@ -197,7 +198,7 @@ fn chosen(
         }
         let found = format!(
             "the container has {} according to {found_in}",
-            count(given.len())
+            counted(given.len(), "AMD GPU")
         );
         return Ok((given, found));
     }
@@ -206,7 +207,10 @@ fn chosen(
         .map(|pid| choose::inside(&roots.proc, pid, cards))
         .unwrap_or_default();
     if !inside.is_empty() {
-        let found = format!("{} can be used inside the container", count(inside.len()));
+        let found = format!(
+            "{} can be used inside the container",
+            counted(inside.len(), "AMD GPU")
+        );
         return Ok((inside, found));
     }
     let used = in_use();
@@ -218,7 +222,10 @@ fn chosen(
             ),
         });
     }
-    let found = format!("a process of the container is on {}", count(used.len()));
+    let found = format!(
+        "a process of the container is on {}",
+        counted(used.len(), "AMD GPU")
+    );
     Ok((used, found))
 }
 
@@ -255,7 +262,7 @@ pub fn survey(roots: &Roots) -> Result<String, Unusable> {
     let version = version(roots).unwrap_or_else(|| "of unknown version".into());
     Ok(format!(
         "driver {version}, {}: {}",
-        count(cards.len()),
+        counted(cards.len(), "AMD GPU"),
         lines.join(", ")
     ))
 }
@@ -264,14 +271,6 @@ pub fn survey(roots: &Roots) -> Result<String, Unusable> {
 fn version(roots: &Roots) -> Option<String> {
     let kernel = || text_in(&roots.proc.join("sys/kernel/osrelease"));
     text_in(&roots.sys.join(Path::new("module/amdgpu/version"))).or_else(kernel)
-}
-
-fn count(gpus: usize) -> String {
-    if gpus == 1 {
-        "1 AMD GPU".to_owned()
-    } else {
-        format!("{gpus} AMD GPUs")
-    }
 }
 
 /// Whether a file says that its GPU has left the driver.
