@@ -146,6 +146,13 @@ mod tests {
             ),
             "vllm"
         );
+        for line in [
+            "INFO 05-25 00:00:33 executor_base.py:111] # rocm blocks: 3333, # CPU blocks: 512",
+            "INFO 05-25 00:00:33 [cuda.py:51] Using Flash Attention backend on V1 engine.",
+            "To serve at least one request with the models's max seq len (32000), (1.1 GiB KV cache is needed, which is larger than the available KV cache memory (0.59 GiB).",
+        ] {
+            assert_eq!(engine(line), "vllm", "{line}");
+        }
         assert_eq!(engine("reference-engine phase=start"), "reference");
         let runner = "load_tensors:        CUDA0 model buffer size =  1000.00 MiB";
         assert_eq!(engine(runner), "llama_cpp");

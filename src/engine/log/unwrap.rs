@@ -10,17 +10,25 @@
 
 use crate::capture::AtNs;
 use crate::engine::LogParser;
-use crate::engine::facts::LogReport;
+use crate::engine::facts::{Finding, LogReport, Severity};
 use crate::engine::lines::LONGEST_LINE;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+/// Longest name of a service, bytes.
+const LONGEST_NAME: usize = 64;
+/// Services that are told apart.
+const MOST_SERVICES: usize = 8;
 
 /// A parser behind the unwrapping.
 pub struct Unwrapped {
     parser: Box<dyn LogParser>,
     /// A line of which more comes, by stream.
     begun: [Vec<u8>; 2],
+    /// Services of `docker compose logs` whose lines came, as far as they were counted.
+    services: BTreeSet<String>,
 }
 
 impl Unwrapped {
@@ -29,6 +37,7 @@ impl Unwrapped {
         Unwrapped {
             parser,
             begun: [Vec::new(), Vec::new()],
+            services: BTreeSet::new(),
         }
     }
 
@@ -53,11 +62,33 @@ impl Unwrapped {
     }
 }
 
+impl Unwrapped {
+    /// Notes the service that `docker compose logs` put before a line: `name-1  | text`.
+    fn service(&mut self, raw: &[u8]) {
+        let head = &raw[..raw.len().min(LONGEST_NAME)];
+        let Some(bar) = memchr::memmem::find(head, b" | ") else {
+            return;
+        };
+        let name = head[..bar].trim_ascii();
+        let plain = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+        if name.first().is_some_and(u8::is_ascii_alphabetic)
+            && name.iter().all(plain)
+            && self.services.len() < MOST_SERVICES
+        {
+            self.services
+                .insert(String::from_utf8_lossy(name).into_owned());
+        }
+    }
+}
+
 impl LogParser for Unwrapped {
     fn line(&mut self, raw: &[u8], at: Option<AtNs>) {
         match unwrap(raw) {
             Some(piece) => self.take(&piece, at),
-            None => self.parser.line(raw, at),
+            None => {
+                self.service(raw);
+                self.parser.line(raw, at);
+            }
         }
     }
 
@@ -66,7 +97,20 @@ impl LogParser for Unwrapped {
     }
 
     fn report(&self) -> LogReport {
-        self.parser.report()
+        let mut report = self.parser.report();
+        if self.services.len() > 1 {
+            let names: Vec<&str> = self.services.iter().map(String::as_str).collect();
+            report.findings.push(Finding {
+                code: "several_services".to_owned(),
+                severity: Severity::Info,
+                message: format!(
+                    "lines of several services are mixed ({}): where more than one of them is an engine, facts are of whichever spoke last",
+                    names.join(", ")
+                ),
+                quote: None,
+            });
+        }
+        report
     }
 
     fn root_cause(&self) -> Option<String> {
@@ -258,6 +302,25 @@ mod tests {
             ]),
             ["other", "one line", "first second"]
         );
+    }
+
+    #[test]
+    fn services_that_are_mixed_are_told() {
+        let codes = |lines: &[&str]| {
+            let mut parser = Unwrapped::new(Box::new(Scribe(Arc::default())));
+            lines.iter().for_each(|l| parser.line(l.as_bytes(), None));
+            let findings = parser.report().findings;
+            findings
+                .iter()
+                .map(|f| f.message.clone())
+                .collect::<String>()
+        };
+        assert_eq!(
+            codes(&["a-1  | x", "a-1  | y", "two words | z", "7 | z"]),
+            ""
+        );
+        let told = codes(&["a-1  | x", "b-1  | y"]);
+        assert!(told.contains("(a-1, b-1)"), "{told}");
     }
 
     #[test]

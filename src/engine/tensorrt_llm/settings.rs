@@ -4,7 +4,7 @@
 use super::recognise;
 use crate::capture::ContainerFacts;
 use crate::engine::argv::{Flags, Grammar};
-use crate::engine::settings::{flag_words, name_commonly};
+use crate::engine::settings::{flag_words, name_commonly, variables};
 use crate::engine::{ServeJob, ServePlan, ServerSettings};
 use std::sync::LazyLock;
 
@@ -74,15 +74,8 @@ pub fn read(facts: &ContainerFacts) -> ServerSettings {
         settings.served_model_name = flags.value("served_model_name").map(str::to_owned);
         name_commonly(&mut settings.values, COMMON);
     }
-    for (name, value) in &env {
-        let own = name.starts_with("TLLM_") || name.starts_with("TRTLLM_");
-        let secret = ["KEY", "TOKEN", "SECRET"]
-            .iter()
-            .any(|w| name.split('_').any(|p| p == *w));
-        if own && !secret || FOREIGN_ENV.contains(&name.as_str()) {
-            settings.values.insert(name.clone(), value.clone());
-        }
-    }
+    let own = variables(env, &["TLLM_", "TRTLLM_"], FOREIGN_ENV);
+    settings.values.extend(own);
     settings
 }
 
