@@ -95,6 +95,16 @@ pub fn plan(job: &BenchJob<'_>, help: Option<&str>) -> Result<BenchPlan, PlanErr
     line.finish(job.kind, result_path)
 }
 
+/// The environment of an engine within the bench. Its sockets and compiled kernels go where the
+/// result goes, and go with it: in the container's `/tmp` they would stay.
+fn own_engine(result_path: &str) -> Vec<(String, String)> {
+    let mut env = super::debug_log();
+    if let Some((folder, _)) = result_path.rsplit_once('/') {
+        env.push(("TMPDIR".to_owned(), folder.to_owned()));
+    }
+    env
+}
+
 fn check(job: &BenchJob<'_>) -> Result<(), PlanError> {
     let Workload {
         input_len,
@@ -349,7 +359,7 @@ impl Line {
             // The server that `serve` talks to is somebody's own.
             env: match kind {
                 BenchKind::Serve => Vec::new(),
-                _ => super::debug_log(),
+                _ => own_engine(&result_path),
             },
             result_path,
             notes: self.notes,

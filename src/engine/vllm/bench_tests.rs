@@ -103,7 +103,8 @@ fn latency_of_the_newest_release() {
         ["the latency bench has no number of prompts; it was ignored"]
     );
     assert_eq!(plan.result_path, "/tmp/run/latency-2.json");
-    assert_eq!(plan.env[0].0, "VLLM_LOGGING_LEVEL");
+    let env: Vec<String> = plan.env.iter().map(|(k, v)| format!("{k}={v}")).collect();
+    assert_eq!(env, ["VLLM_LOGGING_LEVEL=DEBUG", "TMPDIR=/tmp/run"]);
 }
 
 #[test]
