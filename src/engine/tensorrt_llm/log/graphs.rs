@@ -50,10 +50,15 @@ pub struct Graphs {
 }
 
 impl Graphs {
-    /// The profile is over: the executor that captured graphs for it is gone.
-    pub fn estimated(&mut self) {
-        self.series.clear();
-        self.piecewise.clear();
+    /// The profile is over, on the first rank or on `rank`: the executor that captured graphs for
+    /// it is gone.
+    pub fn estimated(&mut self, first: bool, rank: Option<u64>) {
+        // What other ranks captured since the first one's end stays.
+        self.series
+            .retain(|s| !first && (rank.is_none() || s.rank != rank));
+        if first {
+            self.piecewise.clear();
+        }
         self.estimated = true;
     }
 

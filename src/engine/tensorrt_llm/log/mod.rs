@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `kv_cache_gib`, `kv_cache_tokens` | the pool: `Allocated x GiB for max tokens in paged KV cache (N)`, of several the last; a list where ranks printed one each |
 //! | `num_gpu_blocks`, `num_cpu_blocks`, `block_size` | its blocks on the device, on the host, tokens in each |
-//! | `estimation_pool` | the small pool that the PyTorch backend profiles with |
+//! | `estimation_pool` | the small pool that the PyTorch backend profiles with; a log of it that ends before the profile has the finding `kv_cache_may_be_estimation` |
 //! | `draft_kv_cache_gib`, `draft_kv_cache_tokens`, `draft_num_gpu_blocks`, `draft_kv_blocks_estimation` | the same of a draft model |
 //! | `engine_size_gib` | a serialised engine: `Loaded engine size` (a list of ranks) |
 //! | `tensorrt_managed_gib` | what TensorRT holds: about the weights |
@@ -150,23 +150,27 @@ impl Messages for TrtLlmMessages {
             return;
         }
         // A bar that shows how far the weights are may share the line with the failure.
-        let profiled = !sheet.ready() && milestones(line, sheet);
+        let profiled = match sheet.ready() {
+            true => None,
+            false => milestones(line, sheet),
+        };
         if trouble::read(line, sheet) {
             self.graphs.interrupted();
         }
         // A server that serves has said all of this; what looks like it later is a request's text.
         if !sheet.ready() {
-            if let Some(rank) = rank_of(line.text) {
+            let rank = rank_of(line.text);
+            if let Some(rank) = rank {
                 self.ranks.at_least(rank + 1);
             }
-            if profiled {
-                self.pools.estimated();
-                self.graphs.estimated();
+            if let Some(end) = profiled {
+                let first = self.pools.estimated(end, rank, self.ranks.known);
+                self.graphs.estimated(first, rank);
             }
             self.ranks.at_least(identity::read(line, sheet));
             self.memory.read(line, sheet);
-            self.pools.read(line, rank_of(line.text), sheet);
-            self.graphs.read(line, rank_of(line.text), sheet);
+            self.pools.read(line, rank, sheet);
+            self.graphs.read(line, rank, sheet);
         }
         ready(line, sheet);
     }
@@ -195,8 +199,8 @@ fn whole(text: &str) -> Option<u64> {
     (n.whole && (0.0..9e15).contains(&n.value)).then_some(n.value as u64)
 }
 
-/// Notes the steps before the server serves; whether the line ends the memory profile.
-fn milestones(line: &Line<'_>, sheet: &mut Sheet) -> bool {
+/// Notes the steps before the server serves; by which message the line ends the memory profile.
+fn milestones(line: &Line<'_>, sheet: &mut Sheet) -> Option<&'static str> {
     let text = line.text;
     for (needles, step) in [
         (
@@ -234,11 +238,9 @@ fn milestones(line: &Line<'_>, sheet: &mut Sheet) -> bool {
         "Estimated max memory in KV cache",
         "Peak memory during memory usage profiling",
     ];
-    if let Some((needle, _)) = said_any(text, ends) {
-        sheet.step(EngineStep::Profiled, line, needle);
-        return true;
-    }
-    false
+    let (needle, _) = said_any(text, ends)?;
+    sheet.step(EngineStep::Profiled, line, needle);
+    Some(needle)
 }
 
 fn ready(line: &Line<'_>, sheet: &mut Sheet) {

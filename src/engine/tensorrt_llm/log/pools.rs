@@ -3,7 +3,7 @@
 //! model has a manager of its own; every rank prints the same without its number.
 
 use super::whole;
-use crate::engine::facts::{EngineStep, Fact, FactValue};
+use crate::engine::facts::{EngineStep, Fact, FactValue, Severity};
 use crate::engine::log::Line;
 use crate::engine::log::figures::{after, gib, number};
 use crate::engine::log::said::said;
@@ -45,17 +45,55 @@ pub struct Pools {
     estimation: Vec<Pool>,
     estimating: bool,
     finished: bool,
+    /// The lines that ended this profile, by rank, and how often each came.
+    ended: BTreeMap<(Option<u64>, &'static str), u64>,
     /// Whether what comes next is the draft model's.
     draft: bool,
 }
 
 impl Pools {
-    /// The profile is over: what was taken until now was for it.
-    pub fn estimated(&mut self) {
-        self.estimation.append(&mut self.current);
+    /// The profile is over on a rank, of `ranks`, by the line `end`; whether that is the first rank
+    /// to say so. What was taken until then was for the profile. A rank that says it later has
+    /// other ranks' final pools before it.
+    pub fn estimated(&mut self, end: &'static str, rank: Option<u64>, ranks: u64) -> bool {
+        // Each rank says each line once. Ranks without a number are told by how often it comes.
+        let most = rank.map_or(ranks.max(1), |_| 1);
+        let times = self.ended.get(&(rank, end)).copied().unwrap_or(0);
+        let first = self.ended.is_empty() || times >= most || self.ended.len() >= MOST;
+        if first {
+            self.ended.clear();
+            self.estimation.append(&mut self.current);
+            self.announced.clear();
+            self.draft = false;
+        } else {
+            self.late(rank, ranks);
+        }
+        *self.ended.entry((rank, end)).or_default() += 1;
         self.estimation.truncate(MOST);
-        self.announced.clear();
-        (self.estimating, self.finished, self.draft) = (false, true, false);
+        (self.estimating, self.finished) = (false, true);
+        first
+    }
+
+    /// Another rank's profile was over before: of what was taken since, what was for this rank's.
+    fn late(&mut self, rank: Option<u64>, ranks: u64) {
+        let known: BTreeSet<(Option<u64>, bool)> =
+            self.estimation.iter().map(|e| (e.rank, e.draft)).collect();
+        for pool in std::mem::take(&mut self.current) {
+            let for_profile = match pool.rank {
+                Some(_) => pool.rank == rank && !known.contains(&(rank, pool.draft)),
+                // It is as large as another rank's, and not every rank's is known yet.
+                None => {
+                    let same = || self.estimation.iter().filter(|e| e.draft == pool.draft);
+                    (same().count() as u64) < ranks
+                        && pool.tokens.is_some()
+                        && same().any(|e| e.tokens >= pool.tokens)
+                }
+            };
+            match for_profile {
+                true => self.estimation.push(pool),
+                false => self.current.push(pool),
+            }
+        }
     }
 
     /// Reads one line.
@@ -251,6 +289,7 @@ impl Pools {
         if target.is_empty() && !self.estimating {
             self.announced_blocks(sheet);
         }
+        self.doubt(&target, sheet);
         if let Some(pool) = self.estimation.iter().rev().find(|p| !p.draft) {
             let entries = [
                 ("kv_cache_gib", pool.gib.map(FactValue::Float)),
@@ -296,6 +335,36 @@ impl Pools {
             return (vec![*first], draft);
         }
         (pools.split_off(pools.len().saturating_sub(1)), draft)
+    }
+
+    /// The PyTorch backend's first pool may be the one to profile with: only the profile's end or
+    /// a server that serves shows which it was.
+    fn doubt(&self, target: &[&Pool], sheet: &mut Sheet) {
+        // Of these lines the TensorRT backend, which makes one pool, prints none.
+        let python = [
+            "backend",
+            "weights_gib",
+            "max_num_requests",
+            "cuda_graph_batch_sizes_configured",
+        ];
+        if self.finished || sheet.ready() || python.iter().all(|key| sheet.get(key).is_none()) {
+            return;
+        }
+        let announced = self.announced.last().map(|a| &a.quote);
+        let told = match target.first() {
+            Some(pool) => pool.quote.first(),
+            None => announced.filter(|_| sheet.get("num_gpu_blocks").is_some()),
+        };
+        if let Some(text) = told {
+            let line = Line { text, at: None };
+            sheet.finding(
+                "kv_cache_may_be_estimation",
+                Severity::Warning,
+                "the log ends before the memory profile does: the KV pool may be the small one that is made to profile with",
+                &line,
+                "",
+            );
+        }
     }
 
     /// Blocks that were announced, where a log ends before they are taken.
@@ -383,3 +452,7 @@ fn primary_blocks(text: &str) -> Option<u64> {
     }
     blocks
 }
+
+#[cfg(test)]
+#[path = "pools_tests.rs"]
+mod tests;

@@ -52,9 +52,15 @@ impl Shards {
                 self.highest = Some((rank, fact));
             }
         }
-        // The web server and the warm-up come when every shard is ready.
-        let all_ready = said_any(text, &["Starting Webserver", "Warming up model"]).is_some()
-            || text.contains("warmup{");
+        // The web server and the warm-up come when every shard is ready, and so does what the
+        // warm-up finds: a log may lack the lines before.
+        let after_all = [
+            "Starting Webserver",
+            "Warming up model",
+            "KV-cache blocks: ",
+            "Setting max batch total tokens to ",
+        ];
+        let all_ready = said_any(text, &after_all).is_some() || text.contains("warmup{");
         if all_ready
             && sheet.get("tensor_parallel_size").is_none()
             && let Some((rank, fact)) = &self.highest

@@ -381,6 +381,61 @@ fn the_last_of_several_starts_is_told() {
     assert!(!parser(log.as_bytes()).ready());
 }
 
+/// A message of the launcher in each form.
+fn launcher(message: &str, fields: serde_json::Value) -> [String; 2] {
+    let mut record = fields.as_object().cloned().unwrap_or_default();
+    let shown: String = record.iter().map(|(k, v)| format!(" {k}={v}")).collect();
+    record.insert("message".to_owned(), message.into());
+    let json = serde_json::json!({"level": "INFO", "fields": record, "target": "text_generation_launcher", "span": {"name": "shard-manager"}});
+    [
+        format!("2026-01-01T00:00:00.1Z  INFO text_generation_launcher: {message}{shown}\n"),
+        format!("{json}\n"),
+    ]
+}
+
+/// A message of the router in each form.
+fn router(message: &str) -> [String; 2] {
+    let json = serde_json::json!({"level": "INFO", "message": message, "target": "text_generation_router_v3"});
+    [
+        format!(
+            "2026-01-01T00:00:00.1Z  INFO text_generation_router_v3: backends/v3/src/lib.rs:137: {message}\n"
+        ),
+        format!("{json}\n"),
+    ]
+}
+
+#[test]
+fn the_router_may_be_heard_before_the_shard() {
+    let blocks = launcher("KV-cache blocks: 52719, size: 1", serde_json::json!({}));
+    let used = router("Setting max batch total tokens to 52125");
+    for form in 0..2 {
+        let orders = [[&blocks[form], &used[form]], [&used[form], &blocks[form]]];
+        let told = orders.map(|[a, b]| facts(&format!("{a}{b}")));
+        assert_eq!(told[0], told[1]);
+        assert!(told[1].contains(&"kv_cache_tokens=52125".to_owned()));
+        assert!(told[1].contains(&"max_batch_total_tokens_inferred=true".to_owned()));
+    }
+}
+
+#[test]
+fn shards_are_counted_by_what_comes_when_all_are_ready() {
+    let ready = |rank: u64| launcher("Shard ready in 3s", serde_json::json!({ "rank": rank }));
+    let blocks = launcher("KV-cache blocks: 9, size: 1", serde_json::json!({}));
+    let used = router("Setting max batch total tokens to 9");
+    for form in 0..2 {
+        let ready = |rank| ready(rank)[form].clone();
+        let shards = [ready(1), ready(3), ready(0), ready(2)].concat();
+        for next in [&blocks[form], &used[form]] {
+            let log = format!("{shards}{next}");
+            assert_eq!(
+                fact(&log, "tensor_parallel_size").as_deref(),
+                Some("4"),
+                "{log}"
+            );
+        }
+    }
+}
+
 #[test]
 fn a_million_lines_in_bounded_memory() {
     let mut parser = TgiLogParser::default();

@@ -1,6 +1,6 @@
 //! How much fits: the pool's blocks, the router's capacity, CUDA graphs, free memory.
 
-use crate::engine::facts::{FactValue, Severity};
+use crate::engine::facts::{Fact, FactValue, Severity};
 use crate::engine::log::Line;
 use crate::engine::log::figures::{after, gib, gib_after, number, number_after};
 use crate::engine::log::said::{said, said_any};
@@ -112,6 +112,10 @@ fn capacity(line: &Line<'_>, sheet: &mut Sheet) {
                 sheet.count("kv_cache_tokens_rank0", tokens, line, "KV-cache blocks");
             }
         }
+        // The router may be heard before the launcher, which passes on what the shard said.
+        if let Some(used) = sheet.get("max_batch_total_tokens").cloned() {
+            pool_of(used, sheet);
+        }
     }
     let unknown = "Model does not support automatic max batch total tokens";
     if said(text, unknown).is_some() {
@@ -131,15 +135,10 @@ fn capacity(line: &Line<'_>, sheet: &mut Sheet) {
     let used = "Setting max batch total tokens to ";
     if let Some((tokens, _)) = said(text, used).and_then(count) {
         sheet.count("max_batch_total_tokens", tokens, line, used);
-        if sheet.get("num_gpu_blocks").is_some() {
-            // The pool's blocks are rank 0's; the router goes by the shard that holds the least.
-            sheet.count("kv_cache_tokens", tokens, line, used);
-            sheet.set_first(
-                "max_batch_total_tokens_inferred",
-                FactValue::Bool(true),
-                line,
-                used,
-            );
+        if sheet.get("num_gpu_blocks").is_some()
+            && let Some(used) = sheet.get("max_batch_total_tokens").cloned()
+        {
+            pool_of(used, sheet);
         }
         if text.contains("text_generation_router") {
             sheet.enough_memory(line, used);
@@ -149,6 +148,20 @@ fn capacity(line: &Line<'_>, sheet: &mut Sheet) {
     {
         sheet.enough_memory(line, needle);
     }
+}
+
+/// A pool of blocks was announced and the router uses so many tokens: they are the pool's, and they
+/// were measured. The blocks are rank 0's; the router goes by the shard that holds the least.
+fn pool_of(used: Fact, sheet: &mut Sheet) {
+    let inferred = "max_batch_total_tokens_inferred";
+    if sheet.get(inferred).is_none() {
+        let measured = Fact {
+            value: FactValue::Bool(true),
+            ..used.clone()
+        };
+        sheet.conclude(inferred, measured);
+    }
+    sheet.conclude("kv_cache_tokens", used);
 }
 
 fn graphs(line: &Line<'_>, sheet: &mut Sheet) {
