@@ -14,6 +14,8 @@ const MOST_FINDINGS: usize = 64;
 const MOST_ENTRIES: usize = 1024;
 /// Lines quoted for one fact.
 const MOST_QUOTES: usize = 64;
+/// A lack of memory: the fact, and the code of the finding that goes with it.
+const OOM: &str = "oom";
 
 /// What the lines so far said.
 #[derive(Debug, Clone, Default)]
@@ -223,16 +225,17 @@ impl Sheet {
     /// Notes a lack of memory: fact `oom`, the root cause, and the phase that it happened in
     /// (`oom_phase`, from the milestones passed).
     pub fn out_of_memory(&mut self, line: &Line<'_>, needle: &str) {
+        self.out_of_memory_in(self.phase(), line, needle);
+    }
+
+    /// The same in a phase that the line itself tells better than the milestones do.
+    pub fn out_of_memory_in(&mut self, phase: &str, line: &Line<'_>, needle: &str) {
         self.cause(Weight::Memory, line, needle);
-        if !matches!(
-            self.facts.get("oom").map(|f| &f.value),
-            Some(FactValue::Bool(true))
-        ) {
-            self.flag("oom", true, line, needle);
-            let phase = self.phase();
+        if !self.lacked_memory() {
+            self.flag(OOM, true, line, needle);
             self.text("oom_phase", phase, line, needle);
             self.finding(
-                "oom",
+                OOM,
                 Severity::Error,
                 format!("the engine ran out of memory {}", spoken(phase)),
                 line,
@@ -241,20 +244,26 @@ impl Sheet {
         }
     }
 
+    /// Whether memory lacked, as far as is known now.
+    pub fn lacked_memory(&self) -> bool {
+        let fact = self.facts.get(OOM).map(|f| &f.value);
+        matches!(fact, Some(FactValue::Bool(true)))
+    }
+
     /// Notes that all memory was taken without lack: fact `oom` is false, by this line, unless a
     /// lack was said.
     pub fn enough_memory(&mut self, line: &Line<'_>, needle: &str) {
-        if !self.facts.contains_key("oom") {
-            self.flag("oom", false, line, needle);
+        if !self.facts.contains_key(OOM) {
+            self.flag(OOM, false, line, needle);
         }
     }
 
     /// The engine tries again with less after a lack of memory: that lack is no longer the end of
     /// it, and whether the next try is enough is not known yet.
     pub fn tries_again(&mut self) {
-        self.facts.remove("oom");
+        self.facts.remove(OOM);
         self.facts.remove("oom_phase");
-        self.findings.retain(|f| f.code != "out_of_memory");
+        self.findings.retain(|f| f.code != OOM);
         self.cause = self.cause.take().filter(|c| c.weight < Weight::Memory);
     }
 
@@ -263,7 +272,7 @@ impl Sheet {
     pub fn begin_again(&mut self, keep: &[&str]) {
         self.facts.retain(|key, _| keep.contains(&key.as_str()));
         self.steps.retain(|m| m.step == EngineStep::Started);
-        self.findings.retain(|f| f.code != "out_of_memory");
+        self.findings.retain(|f| f.code != OOM);
         self.ready = false;
         self.cause = None;
     }
@@ -361,6 +370,7 @@ fn spoken(phase: &str) -> &'static str {
         "profiling" => "after the weights were loaded, before the KV pool was taken",
         "kv_cache_allocation" => "when it took the KV pool",
         "graph_capture" => "after the KV pool was taken, before it was ready",
+        "compute_buffers" => "when it reserved the compute buffers",
         "start_of_server" => "after the graphs were captured",
         "serving" => "while it served",
         _ => "when it started",
@@ -403,6 +413,21 @@ mod tests {
         sheet.entry_more("kv", "CUDA0", 0.5, &line("y"));
         assert!(matches!(&sheet.get("kv").unwrap().value,
             FactValue::Record(r) if r["CUDA0"] == FactValue::Float(2.0)));
+    }
+
+    #[test]
+    fn a_lack_that_is_over_leaves_no_finding() {
+        for over in [Sheet::tries_again, |sheet: &mut Sheet| {
+            sheet.begin_again(&[])
+        }] {
+            let mut sheet = Sheet::default();
+            sheet.out_of_memory(&line("out of memory"), "");
+            assert!(sheet.lacked_memory());
+            over(&mut sheet);
+            sheet.enough_memory(&line("ready"), "");
+            let report = sheet.report("x");
+            assert!(report.findings.is_empty(), "{:?}", report.findings);
+        }
     }
 
     #[test]

@@ -173,6 +173,7 @@ pub const WORDS: &[&str] = &[
     "OutOf",
     "Insufficient Memory",
     "to allocate",
+    "t allocate",
     "memory allocation of",
     "bad_alloc",
     "error loading model",
@@ -192,6 +193,11 @@ impl LlamaCpp {
             child: true,
             ..LlamaCpp::default()
         }
+    }
+
+    /// The load before this runner's lacked memory.
+    pub fn lacked_before(&mut self) {
+        self.trouble.lacked_before();
     }
 
     /// Notes that all memory was taken.

@@ -2,6 +2,7 @@
 
 use super::super::LlamaCpp as Engine;
 use crate::engine::facts::{EngineStep, FactValue, LogReport};
+use crate::engine::log::Messages;
 use crate::engine::log::laws_tests::{hold, told};
 
 fn report(log: &str) -> LogReport {
@@ -237,6 +238,13 @@ fn lacks_of_memory_and_the_one_that_was_survived() {
             ("oom_requested_gib", "2"),
         ],
     );
+    let buffer = format!("{retry}sched_reserve:      CUDA0 compute buffer size =   640.00 MiB");
+    for log in [survived, buffer] {
+        let r = report(&log);
+        says(&r, &[("oom", "false"), ("oom_recovered", "true")]);
+        let codes: Vec<&str> = r.findings.iter().map(|f| f.code.as_str()).collect();
+        assert_eq!(codes, ["out_of_memory_recovered"]);
+    }
     let again = format!("{retry}{}", lack.replace("2048.00", "1024.00"));
     says(
         &report(&again),
@@ -253,6 +261,73 @@ fn lacks_of_memory_and_the_one_that_was_survived() {
         &report(&later),
         &[("oom", "true"), ("oom_phase", "serving")],
     );
+}
+
+#[test]
+fn lacks_in_the_words_of_every_backend() {
+    for (line, requested) in [
+        (
+            "ggml_aligned_malloc: insufficient memory (attempted to allocate 1024.00 MB)",
+            Some("1"),
+        ),
+        (
+            "ggml_backend_sycl_buffer_type_alloc_buffer: can't allocate 536870912 Bytes of memory on device",
+            Some("0.5"),
+        ),
+        (
+            "ggml_metal_buffer_init: error: failed to allocate buffer, size = 1024.00 MiB",
+            Some("1"),
+        ),
+        (
+            "llama_model_load: error loading model: mmap failed: Cannot allocate memory",
+            None,
+        ),
+    ] {
+        let r = report(line);
+        says(&r, &[("oom", "true")]);
+        assert_eq!(
+            shown(&r, "oom_requested_gib").as_deref(),
+            requested,
+            "{line}"
+        );
+    }
+    // It goes on without the lock.
+    let locked = "warning: failed to mlock 4096-byte buffer: Cannot allocate memory";
+    assert_eq!(shown(&report(locked), "oom"), None);
+    assert!(super::LlamaCpp::words().vectorised());
+}
+
+#[test]
+fn where_memory_lacked() {
+    let weights = "load_tensors:        CUDA0 model buffer size =  1024.00 MiB\n";
+    let cells = "llama_kv_cache: size =  512.00 MiB (  2048 cells,   4 layers,  1/1 seqs), K (f16):  256.00 MiB, V (f16):  256.00 MiB\n";
+    let tensors =
+        "alloc_tensor_range: failed to allocate CUDA1 buffer of size 1073741824".to_owned();
+    for (log, phase) in [
+        (
+            format!("{weights}CUDA error: out of memory"),
+            "loading_weights",
+        ),
+        (tensors, "loading_weights"),
+        ("CUDA error: out of memory".to_owned(), "start"),
+        (
+            format!(
+                "{weights}llama_kv_cache:      CUDA0 KV buffer size =   512.00 MiB\nCUDA error: out of memory"
+            ),
+            "kv_cache_allocation",
+        ),
+        (
+            format!(
+                "{cells}ggml_gallocr_reserve_n: failed to allocate CUDA0 buffer of size 1073741824"
+            ),
+            "compute_buffers",
+        ),
+    ] {
+        let r = report(&log);
+        says(&r, &[("oom", "true"), ("oom_phase", phase)]);
+        let told = &r.findings[0].message;
+        assert_eq!(phase == "start", told.contains("when it started"), "{told}");
+    }
 }
 
 #[test]

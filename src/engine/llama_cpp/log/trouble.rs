@@ -3,7 +3,7 @@
 use crate::engine::facts::Severity;
 use crate::engine::log::Line;
 use crate::engine::log::cause::Weight;
-use crate::engine::log::figures::{after, gib_after, number_after};
+use crate::engine::log::figures::{gib_after, number_after};
 use crate::engine::log::sheet::Sheet;
 
 /// What says that a device or the host had no room.
@@ -23,6 +23,9 @@ const LACK: &[&str] = &[
     "failed to allocate buffer",
     "failed to allocate backend buffer",
     "Device memory allocation of size",
+    "insufficient memory (attempted to allocate",
+    "Bytes of memory on device",
+    "mmap failed: Cannot allocate memory",
     "std::bad_alloc",
 ];
 
@@ -55,7 +58,7 @@ impl Trouble {
             if std::mem::take(&mut self.retrying) {
                 sheet.take("oom_requested_gib");
             }
-            sheet.out_of_memory(line, sign);
+            sheet.out_of_memory_in(phase(text, sheet), line, sign);
             requested(line, sheet);
             return;
         }
@@ -81,6 +84,11 @@ impl Trouble {
         }
     }
 
+    /// Memory lacked before this reader began: it is survived once a line shows that all was taken.
+    pub fn lacked_before(&mut self) {
+        self.retrying = true;
+    }
+
     /// A line shows that all memory was taken.
     pub fn enough(&mut self, line: &Line<'_>, needle: &str, sheet: &mut Sheet) {
         if sheet.get("oom").is_some() {
@@ -89,7 +97,7 @@ impl Trouble {
         sheet.enough_memory(line, needle);
         if std::mem::take(&mut self.retrying) {
             sheet.flag("oom_recovered", true, line, needle);
-            let text = "memory lacked for a buffer; the engine tried again with less and goes on";
+            let text = "memory lacked for a buffer; the engine tried again and goes on";
             sheet.finding(
                 "out_of_memory_recovered",
                 Severity::Warning,
@@ -98,6 +106,24 @@ impl Trouble {
                 needle,
             );
         }
+    }
+}
+
+/// What the engine was doing. It captures no graphs: what it takes after its cache is scratch.
+/// Where the log begins late the first milestones are missing, and the buffers tell.
+fn phase(text: &str, sheet: &Sheet) -> &'static str {
+    let has = |key: &str| sheet.get(key).is_some();
+    match sheet.phase() {
+        "start" if has("kv_cache_gib") => "kv_cache_allocation",
+        "start"
+            if has("weights_gib")
+                || has("pinned_weights_gib")
+                || text.contains("alloc_tensor_range") =>
+        {
+            "loading_weights"
+        }
+        "graph_capture" => "compute_buffers",
+        other => other,
     }
 }
 
@@ -110,8 +136,11 @@ fn requested(line: &Line<'_>, sheet: &mut Sheet) {
         let n = number_after(line.text, needle).filter(|n| n.whole)?;
         Some(n.value / f64::from(1 << 30))
     };
-    let mib = after(line.text, "allocating ").and_then(|_| gib_after(line.text, "allocating "));
+    let mib = ["allocating ", "attempted to allocate ", "buffer, size = "]
+        .iter()
+        .find_map(|needle| gib_after(line.text, needle));
     let gib = mib
+        .or_else(|| whole("can't allocate "))
         .or_else(|| whole(" buffer of size "))
         .or_else(|| whole("memory allocation of size "));
     if let Some(gib) = gib {

@@ -14,7 +14,7 @@
 //! | `devices` {id, name, library, compute, total_gib, available_gib} | `inference compute` |
 //! | `host_total_gib`, `host_free_gib`, `host_free_swap_gib` | `system memory` |
 //! | `default_num_ctx`, `total_vram_gib` | `vram-based default context` |
-//! | `load_seconds`, `model_loads` | `llama runner started in`, how often a runner was started |
+//! | `load_seconds`, `model_loads` | `llama runner started in`, how many loads the log shows |
 //! | `oom` | true by a lack; false once a runner started, weights and cache were taken, or requests were answered with the weights in memory |
 
 mod logfmt;
@@ -49,6 +49,10 @@ const OF_SERVER: &[&str] = &[
 pub struct Ollama {
     runner: LlamaCpp,
     loads: u64,
+    /// The load that is told is one of them.
+    counted: bool,
+    /// A load lacked memory, and none has had enough since.
+    lacked: bool,
     /// The new engine prints its memory anew from here on.
     pass_ended: bool,
 }
@@ -58,21 +62,49 @@ impl Default for Ollama {
         Ollama {
             runner: LlamaCpp::of_child(),
             loads: 0,
+            counted: false,
+            lacked: false,
             pass_ended: false,
         }
     }
 }
 
 impl Ollama {
-    /// A load begins: what the one before said is over.
-    fn load_begins(&mut self, line: &Line<'_>, sheet: &mut Sheet) {
+    /// What the load before said is over.
+    fn load_is_over(&mut self, sheet: &mut Sheet) {
+        let enough = sheet.get("oom").is_some() && !sheet.lacked_memory();
+        let lacked = sheet.lacked_memory() || (self.lacked && !enough);
         sheet.begin_again(OF_SERVER);
         *self = Ollama {
-            loads: self.loads.saturating_add(1),
+            loads: self.loads,
+            lacked,
             ..Ollama::default()
         };
+        if lacked {
+            self.runner.lacked_before();
+        }
+    }
+
+    /// A load begins.
+    fn load_begins(&mut self, line: &Line<'_>, sheet: &mut Sheet) {
+        self.load_is_over(sheet);
         sheet.step(EngineStep::LoadingWeights, line, "msg");
+        self.count(line, sheet);
+    }
+
+    fn count(&mut self, line: &Line<'_>, sheet: &mut Sheet) {
+        self.counted = true;
+        self.loads = self.loads.saturating_add(1);
         sheet.count("model_loads", self.loads, line, "msg");
+    }
+
+    /// A line of a load, of which the one that starts its runner may not be in the log.
+    fn load_shows(&mut self, line: &Line<'_>, sheet: &mut Sheet) {
+        if sheet.passed(EngineStep::Ready) {
+            self.load_begins(line, sheet);
+        } else if !self.counted {
+            self.count(line, sheet);
+        }
     }
 
     fn record(&mut self, r: &Record, line: &Line<'_>, sheet: &mut Sheet) {
@@ -82,8 +114,7 @@ impl Ollama {
             | "offload to metal" | "offload to cpu" | "offload to oneapi" => {
                 // A load that ended comes before another's estimate.
                 if sheet.passed(EngineStep::Ready) || sheet.failed() {
-                    sheet.begin_again(OF_SERVER);
-                    self.runner = LlamaCpp::of_child();
+                    self.load_is_over(sheet);
                 }
                 estimate(r, line, sheet);
             }
@@ -99,7 +130,10 @@ impl Ollama {
                 }
                 command(r.get("cmd").unwrap_or_default(), line, sheet);
             }
-            "model weights" => self.device("weights_gib", r, line, sheet),
+            "model weights" => {
+                self.load_shows(line, sheet);
+                self.device("weights_gib", r, line, sheet);
+            }
             "kv cache" => {
                 self.device("kv_cache_gib", r, line, sheet);
                 sheet.step(EngineStep::KvCacheAllocated, line, msg);
@@ -111,7 +145,14 @@ impl Ollama {
                     self.pass_ended = true;
                 }
             }
-            "load" => request(r.get("request").unwrap_or_default(), line, sheet),
+            "load" => {
+                let asked = r.get("request").unwrap_or_default();
+                // At its end a model is closed by the same words.
+                if !asked.contains("Operation:close") {
+                    self.load_shows(line, sheet);
+                }
+                request(asked, line, sheet);
+            }
             "inference compute" => device_row(r, line, sheet),
             "system memory" => {
                 for (name, key) in [
@@ -147,8 +188,15 @@ impl Ollama {
             .strip_prefix("offloaded ")
             .and_then(|m| m.strip_suffix(" layers to GPU"))
         {
+            self.load_shows(line, sheet);
             sheet.text("layers_offloaded", split, line, "offloaded");
         } else if msg.starts_with("llama runner started in ") {
+            // The runner's own word of being ready comes before this one of the same load.
+            match sheet.get("load_seconds").is_some() {
+                true => self.load_begins(line, sheet),
+                false if !self.counted => self.count(line, sheet),
+                false => {}
+            }
             if let Some(n) = number_after(msg, "started in ") {
                 sheet.figure("load_seconds", n.value, line, "started in");
             }
@@ -367,7 +415,13 @@ impl Messages for Ollama {
         }
         match Record::read(line.text) {
             Some(record) => self.record(&record, line, sheet),
-            None => self.runner.read(line, sheet),
+            None => {
+                // A model of which only the words are read has none of these lines.
+                if line.text.contains("load_tensors: ") {
+                    self.load_shows(line, sheet);
+                }
+                self.runner.read(line, sheet);
+            }
         }
     }
 

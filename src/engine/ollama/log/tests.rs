@@ -122,6 +122,57 @@ fn each_load_replaces_the_one_before() {
 }
 
 #[test]
+fn a_load_counts_without_the_line_that_starts_it() {
+    let headless = |log: &str| {
+        let lines = log.lines().filter(|l| !l.contains("msg=\"starting "));
+        lines.map(|l| format!("{l}\n")).collect::<String>()
+    };
+    let (one, two) = (headless(NEW_ENGINE), headless(OLD_RUNNER));
+    for log in [
+        format!("{one}{OLD_RUNNER}"),
+        format!("{NEW_ENGINE}{two}"),
+        format!("{one}{two}"),
+        format!("{two}{two}"),
+        format!("{two}{NEW_ENGINE}"),
+    ] {
+        says(&report(&log), &[("model_loads", "2")]);
+    }
+    // Of the second nothing but its weights: nothing of the first is left.
+    let weights: Vec<&str> = two.lines().skip(1).take(3).collect();
+    let r = report(&format!("{START}{NEW_ENGINE}{}", weights.join("\n")));
+    says(
+        &r,
+        &[("model_loads", "2"), ("weights_gib", "CPU 4, CUDA0 2")],
+    );
+    for key in ["load_seconds", "oom", "total_memory_gib"] {
+        assert_eq!(shown(&r, key), None, "{key}");
+    }
+    // A model that is closed begins no load.
+    let close = r#"time=x level=INFO source=runner.go:1 msg=load request="{Operation:close Parallel:0 BatchSize:0 KvSize:0 KvCacheType: NumThreads:0}""#;
+    let r = report(&format!("{NEW_ENGINE}{close}"));
+    says(&r, &[("model_loads", "1"), ("load_seconds", "3.25")]);
+}
+
+#[test]
+fn a_load_that_lacked_memory_and_one_that_did_not() {
+    let failed = format!(
+        "{}\nggml_backend_cuda_buffer_type_alloc_buffer: allocating 2048.00 MiB on device 0: cudaMalloc failed: out of memory\n",
+        OLD_RUNNER.lines().nth(1).unwrap()
+    );
+    says(&report(&failed), &[("oom", "true")]);
+    let codes =
+        |r: &LogReport| -> Vec<String> { r.findings.iter().map(|f| f.code.clone()).collect() };
+    let r = report(&format!("{failed}{OLD_RUNNER}"));
+    says(&r, &[("oom", "false"), ("oom_recovered", "true")]);
+    assert_eq!(codes(&r), ["out_of_memory_recovered"]);
+    // A third load is none that recovers.
+    let r = report(&format!("{failed}{OLD_RUNNER}{NEW_ENGINE}"));
+    says(&r, &[("oom", "false")]);
+    assert_eq!(shown(&r, "oom_recovered"), None);
+    assert_eq!(codes(&report(&format!("{failed}{failed}"))), ["oom"]);
+}
+
+#[test]
 fn failures() {
     let r = report(
         r#"time=x level=WARN source=server.go:1 msg="model requires more system memory (5.5 GiB) than is available (3.0 GiB)""#,

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `distributed_init_gib` | `Init torch distributed ends`, `Memory baseline taken` |
 //! | `avail_before_load_gib`, `avail_after_load_gib`, `avail_after_pool_gib`, `avail_before_graph_gib`, `avail_after_graph_gib`, `avail_after_kv_sizing_gib`, `avail_after_start_gib` | `avail mem=`, `available_gpu_mem=` at that moment |
-//! | `weights_gib` | `Load weight end … mem usage=` of the model; a second one of a rank is the draft's |
+//! | `weights_gib` | `Load weight end … mem usage=` of the model; a second one of a rank, or one after its pool, is the draft's |
 //! | `kv_cache_gib`, `kv_k_gib`, `kv_v_gib`, `kv_cache_tokens`, `kv_pools` | `KV Cache is allocated`, `SWAKVPool`, `Post-capture KV sizing`; never `VA upper bound` (address space) |
 //! | `full_tokens`, `swa_tokens` | `SWAKVPool`, `Use sliding window memory pool` |
 //! | `mamba` {slots, conv_gib, ssm_gib, intermediate_ssm_gib, intermediate_conv_gib} | `Mamba Cache is allocated` |
@@ -26,6 +26,7 @@
 //! and free memory at a moment a list of one; of `[gpu_id=1]` a list in that order.
 
 mod graphs;
+mod kinds;
 mod pool;
 mod ranks;
 mod server_args;
@@ -33,11 +34,12 @@ mod server_args;
 use crate::engine::facts::{EngineStep, Fact, FactValue, Severity};
 use crate::engine::log::cause::{Weight, is_exception};
 use crate::engine::log::figures::{after, gib_after, number_after};
-use crate::engine::log::heads::{Heads, Message};
+use crate::engine::log::heads::Message;
 use crate::engine::log::sheet::Sheet;
 use crate::engine::log::words::Words;
 use crate::engine::log::{Line, Messages, SheetParser, torch};
 use graphs::Graphs;
+use kinds::{HEADS, Kind};
 use pool::{Pools, whole_count, windows};
 use ranks::{ByRank, RankId, Shape};
 use std::collections::BTreeMap;
@@ -49,82 +51,12 @@ pub type SglangLogParser = SheetParser<Sglang>;
 /// Ranks kept.
 const MOST_RANKS: usize = 1024;
 
-/// What a message is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Arguments,
-    Init,
-    LoadBegin,
-    LoadEnd,
-    KvDtype,
-    Kv,
-    KvSkipped,
-    LateKv,
-    SwaSum,
-    Windows,
-    Mamba,
-    Profiled,
-    Dsv4Budget,
-    Dsv4Pools,
-    PoolEnd,
-    Limits,
-    Capture,
-    Bar,
-    HostCache,
-    Ready,
-    Retract,
-    Batch,
-    RequestLog,
-    NotEnough,
-    Unbalanced,
-    Stop,
-    ChildDied,
-}
-
-static HEADS: LazyLock<Heads<Kind>> = LazyLock::new(|| {
-    Heads::new(&[
-        ("server_args=", Kind::Arguments),
-        ("Init torch distributed end", Kind::Init),
-        ("Memory baseline taken", Kind::Init),
-        ("oad weight begin", Kind::LoadBegin),
-        ("oad weight end", Kind::LoadEnd),
-        ("Using KV cache dtype: ", Kind::KvDtype),
-        ("KV Cache is allocated.", Kind::Kv),
-        ("KV Cache skipped", Kind::KvSkipped),
-        ("Post-capture KV sizing: ", Kind::LateKv),
-        ("SWAKVPool ", Kind::SwaSum),
-        ("Use sliding window memory pool", Kind::Windows),
-        ("Mamba Cache is allocated.", Kind::Mamba),
-        ("max_total_tokens=", Kind::Profiled),
-        ("DSV4 memory calculation:", Kind::Dsv4Budget),
-        ("DSV4 pool sizes:", Kind::Dsv4Pools),
-        ("Memory pool end.", Kind::PoolEnd),
-        ("max_total_num_token", Kind::Limits),
-        ("Capture ", Kind::Capture),
-        ("Capturing batches", Kind::Bar),
-        ("Allocating ", Kind::HostCache),
-        ("The server is fired up and ready to roll", Kind::Ready),
-        ("KV cache pool is full. Retract", Kind::Retract),
-        ("Decode batch", Kind::Batch),
-        ("Prefill batch", Kind::Batch),
-        ("Receive: ", Kind::RequestLog),
-        ("Finish: ", Kind::RequestLog),
-        ("Not enough memory. Please try", Kind::NotEnough),
-        ("Prefill out of memory. Try", Kind::NotEnough),
-        ("Decode out of memory. Try", Kind::NotEnough),
-        ("The memory capacity is unbalanced", Kind::Unbalanced),
-        ("Gracefully exiting", Kind::Stop),
-        ("SIGTERM received", Kind::Stop),
-        ("Received sigquit from a child", Kind::ChildDied),
-    ])
-});
-
 /// What the log said, rank by rank.
 #[derive(Debug, Clone, Default)]
 pub struct Sglang {
     figures: BTreeMap<&'static str, ByRank>,
     pools: BTreeMap<RankId, Pools>,
-    /// How many models each rank has loaded.
+    /// How many models each rank has loaded, a target before the log began included.
     loads: BTreeMap<RankId, u32>,
     graphs: Graphs,
     windows: Option<(u64, u64)>,
@@ -177,6 +109,13 @@ impl Sglang {
         Some(self.pools.entry(rank.clone()).or_default())
     }
 
+    fn loads_of(&mut self, rank: &RankId) -> Option<&mut u32> {
+        if self.loads.len() >= MOST_RANKS && !self.loads.contains_key(rank) {
+            return None;
+        }
+        Some(self.loads.entry(rank.clone()).or_default())
+    }
+
     fn message(&mut self, m: &Message<'_, Kind>, line: &Line<'_>, sheet: &mut Sheet) {
         let rank = RankId::of(m.prefix);
         let rest = m.rest;
@@ -202,8 +141,10 @@ impl Sglang {
                 if let Some(pools) = self.pools.get_mut(&rank) {
                     pools.close();
                 }
-                let avail = gib_after(rest, "avail mem=");
-                self.figure("avail_before_load_gib", &rank, avail, line);
+                if !self.loads.contains_key(&rank) {
+                    let avail = gib_after(rest, "avail mem=");
+                    self.figure("avail_before_load_gib", &rank, avail, line);
+                }
             }
             Kind::LoadEnd => self.loaded(&rank, rest, line, sheet),
             Kind::KvDtype => kv_dtype(rest, line, sheet),
@@ -266,6 +207,10 @@ impl Sglang {
                 sheet.step(EngineStep::KvCacheAllocated, line, m.head);
                 let avail = gib_after(rest, "avail mem=");
                 self.figure("avail_after_pool_gib", &rank, avail, line);
+                // Its model was loaded, seen or not.
+                if let Some(loads) = self.loads_of(&rank) {
+                    *loads = (*loads).max(1);
+                }
                 if let Some(pools) = self.pools.get_mut(&rank) {
                     pools.close();
                 }
@@ -314,8 +259,7 @@ impl Sglang {
         if let Some(pools) = self.pools.get_mut(rank) {
             pools.close();
         }
-        if self.loads.len() < MOST_RANKS || self.loads.contains_key(rank) {
-            let loads = self.loads.entry(rank.clone()).or_default();
+        if let Some(loads) = self.loads_of(rank) {
             *loads = loads.saturating_add(1);
         }
         let draft = self.loads.get(rank).is_some_and(|n| *n > 1);
@@ -537,7 +481,9 @@ impl Messages for Sglang {
         let mut text = line.text;
         // A progress bar may stand before a message on one line.
         while let Some(m) = HEADS.find(text) {
-            self.message(&m, line, sheet);
+            if !sheet.passed(EngineStep::Ready) || kinds::counts_while_serving(&m) {
+                self.message(&m, line, sheet);
+            }
             match m.kind {
                 Kind::RequestLog => return,
                 Kind::Bar => text = m.rest,
@@ -548,6 +494,10 @@ impl Messages for Sglang {
             .iter()
             .any(|sign| line.text.contains(sign))
         {
+            return;
+        }
+        // A prompt may speak of memory too.
+        if sheet.passed(EngineStep::Ready) && !kinds::lacks_while_serving(line.text) {
             return;
         }
         if !torch::read(line, sheet) && is_exception(bare(line.text)) {

@@ -161,6 +161,75 @@ fn a_draft_model_does_not_overwrite_the_model() {
 }
 
 #[test]
+fn a_draft_whose_target_loaded_before_the_log_began() {
+    let r = report(
+        "[x TP0] KV Cache is allocated. #tokens: 900, K size: 2.00 GB, V size: 2.00 GB\n\
+         [x TP0] KV Cache is allocated. #tokens: 700, K size: 1.00 GB, V size: 1.00 GB\n\
+         [x TP0] SWAKVPool mem usage: 6.00 GB, swa size: 700, full size: 900\n\
+         [x TP0] Memory pool end. avail mem=27.00 GB\n\
+         [x TP0] Load weight begin. avail mem=26.50 GB\n\
+         [x TP0] Load weight end. type=Draft, dtype=torch.half, avail mem=25.80 GB, mem usage=0.88 GB.",
+    );
+    says(&r, &[("draft_weights_gib", "0.88"), ("kv_cache_gib", "6")]);
+    for key in [
+        "weights_gib",
+        "avail_before_load_gib",
+        "avail_after_load_gib",
+        "architecture",
+    ] {
+        assert_eq!(shown(&r, key), None, "{key}");
+    }
+    // Another rank's pool says nothing of this one's load.
+    let r = report(
+        "[x TP1] Memory pool end. avail mem=27.00 GB\n[x TP0] Load weight end. avail mem=25.80 GB, mem usage=4.50 GB.",
+    );
+    says(&r, &[("weights_gib", "TP0 4.5")]);
+}
+
+#[test]
+fn a_prompt_that_is_printed_while_it_serves_says_nothing() {
+    let plain = report(TWO_RANKS);
+    let said = [
+        "Load weight end. type=Z, avail mem=1.46 GB, mem usage=99.22 GB. KV Cache is allocated. #tokens: 7, K size: 9.00 GB, V size: 9.00 GB CUDA out of memory",
+        "CUDA out of memory. Tried to allocate 2.00 GiB",
+        "server_args=ServerArgs(tp_size=8)",
+        "Memory pool end. avail mem=3.00 GB",
+        "max_total_num_tokens=1, context_len=7, available_gpu_mem=1.00 GB",
+        "Decode batch. #running-req: 1, token usage: 0.99",
+        "KV cache pool is full. Retract requests. #retracted_reqs: 3",
+        "Not enough memory. Please try to increase",
+        "SIGTERM received. signum=15",
+    ];
+    for said in said {
+        let log = format!("{TWO_RANKS}[2031-01-02 03:04:16] INFO: user says: {said}\n");
+        let r = report(&log);
+        assert_eq!(r.facts, plain.facts, "{said}");
+        assert_eq!(r.steps, plain.steps, "{said}");
+        assert_eq!(r.findings.len(), plain.findings.len(), "{said}");
+    }
+    // Its own lack, and what it prints of weights that come later.
+    for lack in [
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+        "[2031-01-02 03:04:16 TP0] CUDA out of memory. Tried to allocate 2.00 GiB.",
+        "[rank0]: RuntimeError: CUDA error: out of memory",
+        "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
+        "[2031-01-02 03:04:16 TP0] Decode out of memory. Try to lower your batch size.",
+    ] {
+        let r = report(&format!("{TWO_RANKS}{lack}\n"));
+        says(&r, &[("oom", "true"), ("oom_phase", "serving")]);
+    }
+    let r = report(&format!(
+        "{TWO_RANKS}[2031-01-02 03:04:16 TP0] Load weight end. avail mem=9.00 GB, mem usage=4.50 GB.\n"
+    ));
+    assert_eq!(shown(&r, "draft_weights_gib"), None);
+    let r = report(&format!(
+        "{TWO_RANKS}{}",
+        TWO_RANKS.replace("4.75 GB", "4.25 GB")
+    ));
+    says(&r, &[("weights_gib", "TP0 4.25, TP1 4.5")]);
+}
+
+#[test]
 fn pools_with_windows_and_states() {
     let r = report(
         "[x] Full KV Cache is allocated. dtype: torch.bfloat16, #tokens: 900, KV size: 3.00 GB\n\

@@ -1,0 +1,175 @@
+//! What SGLang's messages are: how each begins, and which of them it prints while it serves.
+
+use super::bare;
+use crate::engine::log::cause::is_exception;
+use crate::engine::log::heads::{Heads, Message};
+use crate::engine::log::torch;
+use std::sync::LazyLock;
+
+/// What a message is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// The settings, at a start.
+    Arguments,
+    /// Communication is set up.
+    Init,
+    /// A model begins to load.
+    LoadBegin,
+    /// A model is loaded.
+    LoadEnd,
+    /// The type of the cache.
+    KvDtype,
+    /// A pool, or a part of one.
+    Kv,
+    /// A pool of no memory.
+    KvSkipped,
+    /// A pool sized after graph capture.
+    LateKv,
+    /// The sum of a pool with sliding windows.
+    SwaSum,
+    /// The lengths of its parts.
+    Windows,
+    /// States of a recurrent model.
+    Mamba,
+    /// More tokens asked for than fit.
+    Profiled,
+    /// What a token takes.
+    Dsv4Budget,
+    /// Pools of a compressed cache.
+    Dsv4Pools,
+    /// The pools of a model are taken.
+    PoolEnd,
+    /// The scheduler's closing line.
+    Limits,
+    /// Graphs.
+    Capture,
+    /// Progress of a capture.
+    Bar,
+    /// The cache in host memory.
+    HostCache,
+    /// It serves.
+    Ready,
+    /// A request was put back.
+    Retract,
+    /// A batch.
+    Batch,
+    /// What a request said.
+    RequestLog,
+    /// A lack of memory.
+    NotEnough,
+    /// GPUs with unlike free memory.
+    Unbalanced,
+    /// It ends.
+    Stop,
+    /// A process of it is gone.
+    ChildDied,
+}
+
+/// The beginnings of messages.
+pub static HEADS: LazyLock<Heads<Kind>> = LazyLock::new(|| {
+    Heads::new(&[
+        ("server_args=", Kind::Arguments),
+        ("Init torch distributed end", Kind::Init),
+        ("Memory baseline taken", Kind::Init),
+        ("oad weight begin", Kind::LoadBegin),
+        ("oad weight end", Kind::LoadEnd),
+        ("Using KV cache dtype: ", Kind::KvDtype),
+        ("KV Cache is allocated.", Kind::Kv),
+        ("KV Cache skipped", Kind::KvSkipped),
+        ("Post-capture KV sizing: ", Kind::LateKv),
+        ("SWAKVPool ", Kind::SwaSum),
+        ("Use sliding window memory pool", Kind::Windows),
+        ("Mamba Cache is allocated.", Kind::Mamba),
+        ("max_total_tokens=", Kind::Profiled),
+        ("DSV4 memory calculation:", Kind::Dsv4Budget),
+        ("DSV4 pool sizes:", Kind::Dsv4Pools),
+        ("Memory pool end.", Kind::PoolEnd),
+        ("max_total_num_token", Kind::Limits),
+        ("Capture ", Kind::Capture),
+        ("Capturing batches", Kind::Bar),
+        ("Allocating ", Kind::HostCache),
+        ("The server is fired up and ready to roll", Kind::Ready),
+        ("KV cache pool is full. Retract", Kind::Retract),
+        ("Decode batch", Kind::Batch),
+        ("Prefill batch", Kind::Batch),
+        ("Receive: ", Kind::RequestLog),
+        ("Finish: ", Kind::RequestLog),
+        ("Not enough memory. Please try", Kind::NotEnough),
+        ("Prefill out of memory. Try", Kind::NotEnough),
+        ("Decode out of memory. Try", Kind::NotEnough),
+        ("The memory capacity is unbalanced", Kind::Unbalanced),
+        ("Gracefully exiting", Kind::Stop),
+        ("SIGTERM received", Kind::Stop),
+        ("Received sigquit from a child", Kind::ChildDied),
+    ])
+});
+
+/// Whether a message of a server that serves says something new. Its figures are settled, and a
+/// prompt can hold any words: what counts is of its serving, its end or a new start, and opens
+/// its line.
+pub fn counts_while_serving(m: &Message<'_, Kind>) -> bool {
+    let told = matches!(
+        m.kind,
+        Kind::Arguments
+            | Kind::Ready
+            | Kind::Retract
+            | Kind::Batch
+            | Kind::NotEnough
+            | Kind::Stop
+            | Kind::ChildDied
+    );
+    // Bars and logged requests only say how the rest of the line is read.
+    matches!(m.kind, Kind::Bar | Kind::RequestLog)
+        || told && (opens_line(m.prefix) || raised(m.prefix))
+}
+
+/// Whether a lack of memory in a line of a server that serves is its own: at the beginning of a
+/// message, or of an exception.
+pub fn lacks_while_serving(text: &str) -> bool {
+    let message = bare(text);
+    is_exception(message)
+        || torch::LACK.iter().any(|sign| message.starts_with(sign))
+        || message.starts_with("terminate called")
+        || message.starts_with("what():")
+}
+
+/// `RuntimeError: `, before the message of an exception.
+fn raised(prefix: &str) -> bool {
+    is_exception(bare(prefix))
+}
+
+/// Whether `prefix` is what stands before a message: dates, levels, tags, a container's name.
+fn opens_line(prefix: &str) -> bool {
+    let prefix = match prefix.split_once(" | ") {
+        Some((name, rest)) if !name.trim_end().contains(' ') => rest,
+        _ => prefix,
+    };
+    let mut tag = false;
+    prefix.split_whitespace().all(|word| {
+        let inside = tag || word.starts_with('[');
+        tag = inside && !word.contains(']');
+        inside || word == "Rank" || !word.contains(|c: char| c.is_lowercase())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_is_told_from_prose() {
+        for prefix in [
+            "",
+            "[2031-01-02 03:04:05 TP0] ",
+            "[2031-01-02 03:04:05] INFO: ",
+            "sglang-1  | [2031-01-02 03:04:05 DP0 TP1] ",
+            "2031-01-02T03:04:05.678Z [gpu_id=1] ",
+            "Rank 1: ",
+        ] {
+            assert!(opens_line(prefix), "{prefix}");
+        }
+        for prefix in ["[x] INFO: user says: ", "say ", "[x] it said [y] "] {
+            assert!(!opens_line(prefix), "{prefix}");
+        }
+    }
+}
