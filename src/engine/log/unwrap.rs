@@ -216,7 +216,16 @@ fn traced(record: &Map<String, Value>, message: &str, fields: &Map<String, Value
         text.push_str(": ");
     }
     text.push_str(message);
-    for (key, value) in fields.iter().filter(|(key, _)| *key != "message") {
+    // The span that a message came from names its rank, too.
+    let none = Map::new();
+    let span = record.get("span").and_then(Value::as_object);
+    let span = span.unwrap_or(&none).iter();
+    let more = span.filter(|(key, _)| *key != "name" && !fields.contains_key(*key));
+    for (key, value) in fields
+        .iter()
+        .filter(|(key, _)| *key != "message")
+        .chain(more)
+    {
         text.push_str(&format!(" {key}={value}"));
     }
     text
@@ -280,6 +289,10 @@ mod tests {
             (
                 r#"{"timestamp":"t","level":"INFO","message":"Warming up model","target":"router"}"#,
                 "INFO router: Warming up model",
+            ),
+            (
+                r#"{"level":"INFO","fields":{"message":"Shard ready in 3s"},"target":"launcher","span":{"rank":3,"name":"shard-manager"}}"#,
+                "INFO launcher: Shard ready in 3s rank=3",
             ),
             (
                 r#"{"timestamp":1700000000000,"message":"INFO x"}"#,
