@@ -9,7 +9,7 @@ use crate::engine::{ALL, Engine, LogParser};
 /// reads along.
 const ENOUGH_BYTES: usize = 1 << 20;
 
-/// Lines of one engine beyond all others' that settle it, once so many bytes were read.
+/// Lines by which an engine that is behind is out of it, once so many bytes were read.
 const ENOUGH_LEAD: u64 = 8;
 
 /// Reads a log as every engine's, until it is clear whose it is.
@@ -72,17 +72,9 @@ impl AutoParser {
     }
 
     fn settle(&mut self) {
-        let Some((name, lines)) = self.best().map(|b| (b.engine.name(), b.lines)) else {
-            return;
-        };
-        let next = self
-            .candidates
-            .iter()
-            .filter(|c| c.engine.name() != name)
-            .map(|c| c.lines)
-            .max();
-        if lines >= next.unwrap_or(0) + ENOUGH_LEAD {
-            self.candidates.retain(|c| c.engine.name() == name);
+        // Two that stay together speak alike (Ollama and its runner); the others are out of it.
+        if let Some(lines) = self.best().map(|b| b.lines) {
+            self.candidates.retain(|c| c.lines + ENOUGH_LEAD > lines);
         }
     }
 }

@@ -53,6 +53,12 @@ pub trait Messages: Default + Send {
         false
     }
 
+    /// Whether a line that holds one of the words says nothing new. Asked of every such line,
+    /// before it is cleaned: for the one kind that a serving engine's log is full of.
+    fn is_stale(&self, _raw: &[u8], _sheet: &Sheet) -> bool {
+        false
+    }
+
     /// Reads one line.
     fn read(&mut self, line: &Line<'_>, sheet: &mut Sheet);
 
@@ -71,7 +77,9 @@ pub struct SheetParser<M> {
 impl<M: Messages> LogParser for SheetParser<M> {
     fn line(&mut self, raw: &[u8], at: Option<AtNs>) {
         let raw = &raw[..raw.len().min(LONGEST_LINE)];
-        if !M::words().hold(raw) && !self.messages.awaits_more() {
+        if self.messages.awaits_more() {
+            // It may hold the rest of a message, whatever its words.
+        } else if !M::words().hold(raw) || self.messages.is_stale(raw, &self.sheet) {
             return;
         }
         let mut buffer = std::mem::take(&mut self.buffer);

@@ -400,6 +400,11 @@ impl Messages for Ollama {
         &SEARCH
     }
 
+    fn is_stale(&self, raw: &[u8], sheet: &Sheet) -> bool {
+        // Requests that were served prove that memory sufficed; once is enough.
+        sheet.get("oom").is_some() && memchr::memmem::find(raw, b"[GIN] ").is_some()
+    }
+
     fn read(&mut self, line: &Line<'_>, sheet: &mut Sheet) {
         if line.text.contains("[GIN] ") {
             // `[GIN] 2031/01/02 - 03:04:05 | 200 | 1.5ms | 192.0.2.7 | GET "/api/ps"`

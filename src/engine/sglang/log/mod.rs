@@ -477,6 +477,25 @@ impl Messages for Sglang {
         &WORDS
     }
 
+    fn is_stale(&self, raw: &[u8], _sheet: &Sheet) -> bool {
+        // A batch, and nothing else on its line, that uses no more of the pool than one before it.
+        let find = |word: &[u8]| memchr::memmem::find(raw, word);
+        if find(b" batch. ").is_none() || memchr::memchr(b'\r', raw).is_some() {
+            return false;
+        }
+        const USAGE: &[u8] = b"token usage: ";
+        let mut readings = memchr::memmem::find_iter(raw, USAGE).peekable();
+        readings.peek().is_some()
+            && readings.all(|at| {
+                let digits = &raw[at + USAGE.len()..];
+                let end = digits.iter().take(12).position(|b| *b == b',').unwrap_or(0);
+                std::str::from_utf8(&digits[..end])
+                    .ok()
+                    .and_then(|text| text.trim().parse::<f64>().ok())
+                    .is_some_and(|share| share * 10_000.0 <= self.usage as f64)
+            })
+    }
+
     fn read(&mut self, line: &Line<'_>, sheet: &mut Sheet) {
         let mut text = line.text;
         // A progress bar may stand before a message on one line.
