@@ -112,10 +112,26 @@ pub struct Request {
     pub timeout_s: f64,
 }
 
+/// A number of which 0 is none.
+mod null_for_zero {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<S: Serializer>(n: &u32, into: S) -> Result<S::Ok, S::Error> {
+        (*n > 0).then_some(*n).serialize(into)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
+        Option::deserialize(from).map(Option::unwrap_or_default)
+    }
+}
+
 /// The load to put on the engine. `None` leaves a value to the engine's bench.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Workload {
-    /// Prompt tokens per request.
+    /// Prompt tokens per request; null where a prompt was given instead (0 in the type: no bench
+    /// takes a prompt of nothing).
+    #[serde(default, with = "null_for_zero")]
+    #[schemars(with = "Option<u32>")]
     pub input_len: u32,
     /// Generated tokens per request.
     pub output_len: u32,

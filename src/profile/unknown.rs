@@ -144,6 +144,9 @@ fn parameters(rest: &str) -> String {
         _ if rest.starts_with("settings.") => {
             "not asked for by flag: left to the engine and to the container's own command"
         }
+        "workload.input_len" => {
+            "no length was asked for; that of a given prompt is counted in torch_memory.load"
+        }
         "workload.prompt" => "not asked for: the bench makes its own prompts",
         "workload.request_rate" => "not asked for: requests are sent as fast as the bench can",
         _ => "not asked for: a default applies where the bench has such a setting",
