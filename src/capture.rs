@@ -4,6 +4,7 @@
 //! run, and a test fixture is just a capture. Log lines and memory samples can be many, so they
 //! are streamed to files of their own (see `store`) and handed to `derive` as iterators.
 
+mod null_for_zero;
 mod requests;
 mod sampling;
 
@@ -110,19 +111,6 @@ pub struct Request {
     pub sample_interval_ns: u64,
     /// Whole-run deadline, seconds.
     pub timeout_s: f64,
-}
-
-/// A number of which 0 is none.
-mod null_for_zero {
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub fn serialize<S: Serializer>(n: &u32, into: S) -> Result<S::Ok, S::Error> {
-        (*n > 0).then_some(*n).serialize(into)
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
-        Option::deserialize(from).map(Option::unwrap_or_default)
-    }
 }
 
 /// The load to put on the engine. `None` leaves a value to the engine's bench.
