@@ -84,6 +84,9 @@ pub enum EvidenceSource {
     EngineInfo,
     /// Measured from outside: a reading, or the difference of two.
     MeasuredDelta,
+    /// Measured so on a device where others may have taken some of it: the driver does not tell
+    /// how much they hold.
+    MeasuredShared,
     /// A probe in the engine's process: bytes of its tensors, or torch's allocator.
     TorchProbe,
     /// A probe in the engine's process, by the process' resident memory: coarser.
@@ -98,8 +101,11 @@ impl EvidenceSource {
     /// Whether such a figure is of one device by how it was taken, and not of a rank that some
     /// device holds.
     pub fn names_its_device(self) -> bool {
-        use EvidenceSource::{MeasuredDelta, TorchProbe, TorchProbeRss};
-        matches!(self, MeasuredDelta | TorchProbe | TorchProbeRss)
+        use EvidenceSource::{MeasuredDelta, MeasuredShared, TorchProbe, TorchProbeRss};
+        matches!(
+            self,
+            MeasuredDelta | MeasuredShared | TorchProbe | TorchProbeRss
+        )
     }
 }
 
@@ -121,6 +127,7 @@ impl Confidence {
             EvidenceSource::TorchProbeRss => "medium_from_torch_probe_rss".into(),
             EvidenceSource::Architecture => "high_calculated".into(),
             EvidenceSource::MeasuredDelta => "medium_measured_delta".into(),
+            EvidenceSource::MeasuredShared => "low_estimated".into(),
             EvidenceSource::Residual => "calculated_residual".into(),
         })
     }

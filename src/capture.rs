@@ -4,6 +4,7 @@
 //! run, and a test fixture is just a capture. Log lines and memory samples can be many, so they
 //! are streamed to files of their own (see `store`) and handed to `derive` as iterators.
 
+mod null_for_zero;
 mod requests;
 mod sampling;
 
@@ -115,7 +116,10 @@ pub struct Request {
 /// The load to put on the engine. `None` leaves a value to the engine's bench.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Workload {
-    /// Prompt tokens per request.
+    /// Prompt tokens per request; null where a prompt was given instead (0 in the type: no bench
+    /// takes a prompt of nothing).
+    #[serde(default, with = "null_for_zero")]
+    #[schemars(with = "Option<u32>")]
     pub input_len: u32,
     /// Generated tokens per request.
     pub output_len: u32,

@@ -197,16 +197,23 @@ fn an_idle_run_is_taken_apart_as_it_was_put_together() {
 /// Gauges read only before and after a load say nothing of it.
 #[test]
 fn a_load_that_no_reading_of_the_gauges_saw_leaves_their_peak_unknown() {
-    let mut built = serving_host();
-    for gauge in &mut built.capture.gauges {
-        gauge.kv_cache_usage = Some(0.0);
-        gauge.requests_running = Some(0);
-        gauge.requests_waiting = Some(0);
-    }
-    let profile = built.derive();
-    assert_eq!(profile.vllm_internal_metrics.kv_cache_usage_peak, None);
-    let why = &profile.unknown["vllm_internal_metrics.kv_cache_usage_peak"];
-    assert!(why.contains("a longer one"), "{why}");
+    let why = |late_ns: i64| {
+        let mut built = serving_host();
+        for gauge in &mut built.capture.gauges {
+            gauge.at_ns += late_ns;
+            gauge.kv_cache_usage = Some(0.0);
+            gauge.requests_running = Some(0);
+            gauge.requests_waiting = Some(0);
+        }
+        let mut profile = built.derive();
+        assert_eq!(profile.vllm_internal_metrics.kv_cache_usage_peak, None);
+        let path = "vllm_internal_metrics.kv_cache_usage_peak";
+        profile.unknown.remove(path).unwrap()
+    };
+    let missed = why(6_000 * MS);
+    assert!(missed.contains("a longer one"), "{missed}");
+    let between = why(0);
+    assert!(between.contains("no request was in flight"), "{between}");
 }
 
 /// A busy machine hands lines over when what they announce has long begun.
@@ -269,6 +276,149 @@ fn a_serving_engine_our_client_and_the_page_cache_are_told_apart() {
     assert!(codes(&profile).contains(&"preemption_seen"));
     let latency = profile.latency_stats.unwrap();
     assert_eq!(latency.repeats[0].result.completed, Some(40));
+}
+
+/// Two GPUs, and the other tenant of the first takes 5 GiB more while the load runs.
+fn grown_neighbour(told: bool) -> Built {
+    let mut built = two_gpus();
+    for s in built.samples.iter_mut().filter(|s| s.device == 0) {
+        let more = if s.at_ns >= 20_000 * MS { 5 * GIB } else { 0 };
+        s.used_bytes += more;
+        for p in s.processes.iter_mut().flatten() {
+            if p.ours == Some(false) {
+                p.used_bytes = p.used_bytes.map(|b| b + more).filter(|_| told);
+            }
+        }
+    }
+    built
+}
+
+#[test]
+fn what_a_neighbour_takes_under_load_is_not_the_engines() {
+    let profile = grown_neighbour(true).derive();
+    let (b, t) = (&profile.memory_breakdown, &GPU);
+    let activations = bytes(b, Component::Activations);
+    near("activations", activations, 2 * t.activations, 16 * MIB);
+    let tenant = bytes(b, Component::Baseline);
+    near("tenant", tenant, t.tenant + 5 * GIB, MIB);
+    near("unexplained", bytes(b, Component::Unexplained), 0, 32 * MIB);
+    let told = profile
+        .findings
+        .iter()
+        .find(|f| f.code == "neighbours_grew");
+    let message = &told.expect("told").message;
+    assert!(message.contains("grew by 5.00 GiB"), "{message}");
+    assert!(!codes(&two_gpus().derive()).contains(&"neighbours_grew"));
+}
+
+#[test]
+fn a_neighbour_whose_memory_is_not_told_makes_activations_unsure() {
+    let profile = grown_neighbour(false).derive();
+    assert!(codes(&profile).contains(&"neighbours_untold"));
+    let levels = &profile.memory_breakdown.confidence_levels;
+    assert_eq!(levels.activations.0, "low_estimated");
+    let sure = two_gpus().derive().memory_breakdown.confidence_levels;
+    assert_eq!(sure.activations.0, "medium_measured_delta");
+}
+
+#[test]
+fn a_peak_that_nobody_saw_is_unknown_and_not_nothing() {
+    let mut built = serving_host();
+    built.samples.clear();
+    let profile = built.derive();
+    assert!(codes(&profile).contains(&"no_samples"));
+    let latency = profile.latency_stats.unwrap();
+    assert_eq!(latency.peak_bytes_spread, None);
+    assert_eq!(latency.repeats[0].peak_bytes, None);
+    for path in [
+        "latency_stats.peak_bytes_spread",
+        "latency_stats.repeats[].peak_bytes",
+    ] {
+        assert_eq!(profile.unknown[path], "no sample covers it");
+    }
+}
+
+/// A run whose memory was played back.
+fn played_back(mut built: Built, cgroup: &str) -> Profile {
+    built.capture.devices[0].id = cgroup.into();
+    built.capture.backend = BackendFacts {
+        name: "replay".into(),
+        version: Some("host cgroup v2".into()),
+        simulated: false,
+        reason: "the session recorded in `old.jsonl` is played back; there a reason".into(),
+    };
+    built.derive()
+}
+
+#[test]
+fn a_recording_that_is_not_this_runs_is_told() {
+    let ours = format!("/docker/{}", serving_host().capture.container.id);
+    let whole = played_back(serving_host(), &ours);
+    assert!(codes(&whole).contains(&"memory_replayed"));
+    let errors = |p: &Profile| {
+        let errors = p.findings.iter().filter(|f| f.severity == Severity::Error);
+        errors
+            .map(|f| (f.code.clone(), f.message.clone()))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(errors(&whole), []);
+    let mut short = serving_host();
+    short.samples.retain(|s| s.at_ns < 4_690 * MS);
+    short.capture.sampling.longest_gap_ns = 5_400_000_000;
+    let short = played_back(short, &ours);
+    let told = errors(&short);
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(told[0].0, "replay_ended_early");
+    assert!(
+        told[0].1.contains("`old.jsonl` ended 4.1 s before"),
+        "{told:?}"
+    );
+    assert!(!codes(&short).contains(&"sampler_gap"), "told once");
+    let other = played_back(serving_host(), &format!("/docker/{}", "ab".repeat(32)));
+    let told = errors(&other);
+    assert_eq!(told[0].0, "replay_of_another");
+    assert!(told[0].1.contains("abababababab"), "{told:?}");
+}
+
+#[test]
+fn a_pause_spoils_no_peak_that_the_kernel_kept() {
+    let gap = |mut built: Built| {
+        built.capture.sampling.longest_gap_ns = 2_100_000_000;
+        let findings = built.derive().findings;
+        let gap = findings.into_iter().find(|f| f.code == "sampler_gap");
+        gap.map(|f| (f.severity, f.message))
+    };
+    let (severity, exact) = gap(idle_reference()).unwrap();
+    assert_eq!(severity, Severity::Info);
+    assert!(!exact.contains("missed"), "{exact}");
+    let (severity, missed) = gap(two_gpus()).unwrap();
+    assert_eq!(severity, Severity::Warning);
+    assert!(missed.contains("may have been missed"), "{missed}");
+    // What follows a container's end is no pause.
+    let mut died = two_gpus();
+    died.capture.end = RunEnd::ContainerLost("it ended".into());
+    assert_eq!(gap(died), None);
+}
+
+#[test]
+fn a_higher_level_of_our_own_closer_look_is_told_as_such() {
+    let why = |per_layer: bool| {
+        let mut built = idle_reference();
+        built.capture.request.workload.per_layer = per_layer;
+        built.capture.marks[3] = mark(8_000, Phase::Cooldown, Some(1));
+        let anon = Track::from(100 * MIB)
+            .step(4_000, 900 * MIB)
+            .step(9_000, 2_000 * MIB);
+        built.samples = cgroup(12_000, 100, &anon, &Track::from(0), None);
+        let findings = built.derive().findings;
+        let found = findings
+            .into_iter()
+            .find(|f| f.code == "higher_peak_outside_load");
+        found.expect("told").message
+    };
+    let closer = why(true);
+    assert!(closer.contains("--per-layer"), "{closer}");
+    assert!(why(false).contains("at start-up or under another load"));
 }
 
 #[test]

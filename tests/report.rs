@@ -5,6 +5,7 @@ mod captures;
 
 use captures::*;
 use plimsoll::capture::{Capture, Phase, RunEnd, SamplingFacts};
+use plimsoll::engine::torch_probe::TorchMemory;
 use plimsoll::profile::{Difference, Profile};
 use plimsoll::report::by_name;
 use plimsoll::report::layout::width;
@@ -162,4 +163,50 @@ fn a_run_without_a_load_claims_no_figure_of_one() {
     assert!(!text.contains("lowest moment under load"), "{text}");
     let activations = text.lines().rfind(|l| l.trim().starts_with("activations"));
     assert!(activations.unwrap().contains("unknown"), "{text}");
+}
+
+#[test]
+fn a_given_prompt_is_as_long_as_the_probe_counted() {
+    let mut built = idle_reference();
+    built.capture.request.workload.prompt = Some("Hello".into());
+    built.capture.request.workload.input_len = 0;
+    let mut profile = built.derive();
+    let load = |p: &Profile| {
+        let text = plain(p, true, 100);
+        let line = text.lines().find(|l| l.contains("tokens in"));
+        line.expect("a line of the load").to_owned()
+    };
+    assert!(load(&profile).contains("— tokens in"), "{}", load(&profile));
+    let document = serde_json::to_value(&profile).unwrap();
+    let asked = &document["parameters"]["workload"]["input_len"];
+    assert!(asked.is_null(), "{asked}");
+    assert!(profile.unknown["parameters.workload.input_len"].contains("given prompt"));
+    let mut memory = TorchMemory::default();
+    memory.load.prompt_tokens = 3;
+    profile.torch_memory = Some(memory);
+    assert!(load(&profile).contains("3 tokens in"), "{}", load(&profile));
+}
+
+#[test]
+fn a_mean_that_is_told_stands_in_its_column() {
+    let mut profile = idle_reference().derive();
+    let latency = profile.latency_stats.as_mut().unwrap();
+    latency.repeats[0].result.ttft_ms = [("mean".to_owned(), 31.0)].into();
+    let text = plain(&profile, true, 100);
+    let row = text
+        .lines()
+        .find(|l| l.trim_start().starts_with("latency "))
+        .unwrap();
+    assert!(row.contains("200.0") && !row.contains('—'), "{row}");
+}
+
+#[test]
+fn nothing_is_never_negative() {
+    let mut profile = idle_reference().derive();
+    for part in &mut profile.memory_breakdown.components {
+        (part.bytes, part.gb, part.percent) = (-1000, -1e-6, -1e-5);
+    }
+    let text = plain(&profile, true, 100);
+    let wrong = text.lines().find(|l| l.contains("-0.0"));
+    assert_eq!(wrong, None);
 }

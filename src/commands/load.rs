@@ -86,7 +86,8 @@ pub fn request(args: &LoadArgs, kind: Option<LoadKind>) -> Result<Request, Failu
         model: args.model.clone(),
         bench: kind.map_or("none", LoadKind::as_str).into(),
         workload: Workload {
-            input_len: args.input_len,
+            // A given prompt is as long as it is: the flag's default says nothing of it.
+            input_len: args.prompt.as_ref().map_or(args.input_len, |_| 0),
             output_len: args.output_len,
             batch_size: args.batch_size,
             num_iters: args.num_iters,

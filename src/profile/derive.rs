@@ -190,7 +190,7 @@ fn latency(o: &Observation<'_>) -> Option<LatencyStats> {
                 .repeats
                 .iter()
                 .find(|r| r.number == Some(repeat))
-                .map(observation::Repeat::peak_bytes);
+                .and_then(observation::Repeat::peak_bytes);
             Some(RepeatResult {
                 repeat,
                 peak_bytes: peak,

@@ -1,10 +1,12 @@
 //! Sentences to know when reading the numbers, each with a machine-readable code.
 
+use super::neighbours::{self, processes};
 use super::observation::{Observation, observes_only};
 use super::placement::{self, Placement};
+use super::series::PeakSource;
 use super::ticks;
-use super::{Breakdown, Configuration, Evidence, LatencyStats, torch};
-use crate::capture::{DeviceEvent, ExecEnd, ExecRole, Mode, RunEnd};
+use super::{Breakdown, Configuration, Evidence, LatencyStats, replayed, torch};
+use crate::capture::{AtNs, DeviceEvent, ExecEnd, ExecRole, Mode, RunEnd};
 use crate::engine::facts::{Finding, Severity};
 use crate::units::{Bytes, signed};
 
@@ -37,9 +39,10 @@ pub fn collect(
     not_mapped(o, &stray, &mut findings);
     disagreements(&attributed, &mut findings);
     sampling(o, &mut findings);
+    replayed::findings(o, &mut findings);
     lost(o, &mut findings);
     peaks(o, &mut findings);
-    others(o, &mut findings);
+    neighbours::findings(o, &mut findings);
     log(o, &mut findings);
     for d in &configuration.differences {
         let message = format!(
@@ -220,11 +223,6 @@ fn counted(n: u64, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
-/// `1 process`, `2 processes`.
-fn processes(n: usize) -> String {
-    format!("{n} process{}", if n == 1 { "" } else { "es" })
-}
-
 /// The engine's word for ranks that are on some device, and nobody tells on which.
 fn not_mapped(o: &Observation<'_>, stray: &[&Evidence], findings: &mut Vec<Finding>) {
     if stray.is_empty() {
@@ -277,7 +275,7 @@ fn disagreements(evidence: &[&Evidence], findings: &mut Vec<Finding>) {
 fn sampling(o: &Observation<'_>, findings: &mut Vec<Finding>) {
     let s = &o.capture.sampling;
     device_events(&s.events, findings);
-    if s.ticks == 0 {
+    if s.ticks == 0 || o.series.device_count() == 0 {
         let why = s
             .last_error
             .as_deref()
@@ -285,17 +283,18 @@ fn sampling(o: &Observation<'_>, findings: &mut Vec<Finding>) {
         findings.push(Finding::new(
             "no_samples",
             Severity::Error,
-            format!("memory was never sampled{why}"),
+            format!(
+                "{}{why}",
+                if s.ticks == 0 {
+                    "memory was never sampled"
+                } else {
+                    "the capture holds no sample of the memory"
+                }
+            ),
         ));
         return;
     }
-    if s.longest_gap_ns > s.interval_ns.max(1).saturating_mul(5) && s.longest_gap_ns > 500_000_000 {
-        let message = format!(
-            "sampling paused for {:.1} s at the longest; a peak within may have been missed",
-            s.longest_gap_ns as f64 / 1e9
-        );
-        findings.push(Finding::new("sampler_gap", Severity::Warning, message));
-    }
+    gap(o, findings);
     if s.backed_off_ticks > 0 {
         let message = format!(
             "{} ticks were left out, because readings took so long that they would have disturbed what is measured",
@@ -336,6 +335,49 @@ fn sampling(o: &Observation<'_>, findings: &mut Vec<Finding>) {
         );
         findings.push(Finding::new("clock_stepped", Severity::Warning, message));
     }
+}
+
+/// The longest stretch without a sample, and what it means for the peak.
+fn gap(o: &Observation<'_>, findings: &mut Vec<Finding>) {
+    let (c, s) = (o.capture, &o.capture.sampling);
+    let mut longest = s.longest_gap_ns;
+    // Of a container that had ended, and after the end of a recording, nothing can be missed.
+    let ended = matches!(c.end, RunEnd::ContainerLost(_))
+        || c.container_end
+            .as_ref()
+            .is_none_or(|end| matches!(end.status.as_str(), "exited" | "dead"));
+    if ended || replayed::recording(&c.backend).is_some() {
+        longest = longest.min(gap_within(o));
+    }
+    if longest <= s.interval_ns.max(1).saturating_mul(5) || longest <= 500_000_000 {
+        return;
+    }
+    let exact = o.top().is_some_and(|t| {
+        let mut peaks = t.peaks.iter();
+        peaks.all(|p| p.source == PeakSource::KernelPeak)
+    });
+    let (severity, meaning) = if exact {
+        (
+            Severity::Info,
+            "the peak is exact all the same, for the kernel kept it; what lay below it is not known",
+        )
+    } else {
+        (Severity::Warning, "a peak within may have been missed")
+    };
+    let message = format!(
+        "sampling paused for {:.1} s at the longest; {meaning}",
+        longest as f64 / 1e9
+    );
+    findings.push(Finding::new("sampler_gap", severity, message));
+}
+
+/// The longest stretch between two samples of a device, nanoseconds.
+fn gap_within(o: &Observation<'_>) -> u64 {
+    let apart = |times: &[AtNs]| times[1].saturating_sub(times[0]).unsigned_abs();
+    (0..o.series.device_count())
+        .filter_map(|d| o.series.device(d).times().windows(2).map(apart).max())
+        .max()
+        .unwrap_or(0)
 }
 
 /// Devices that are not in every sum.
@@ -390,13 +432,17 @@ fn peaks(o: &Observation<'_>, findings: &mut Vec<Finding>) {
             .and_then(|s| s.kernel_peak_bytes)
             .max(o.series.peak(device, i64::MIN, i64::MAX).map(|p| p.bytes));
         if let Some(ever) = ever.filter(|e| *e > peak.bytes + (16 << 20)) {
-            let (held, when) = if o.is_host(device) {
-                (
-                    "the container's memory".to_owned(),
-                    "at start-up or under another load",
-                )
+            let held = if o.is_host(device) {
+                "the container's memory".to_owned()
             } else {
-                (format!("device {device}"), "at another time")
+                format!("device {device}")
+            };
+            let when = if reached_looking_closer(o, device, ever) {
+                "after the load, while plimsoll itself looked closer (--per-layer)"
+            } else if o.is_host(device) {
+                "at start-up or under another load"
+            } else {
+                "at another time"
             };
             let peak_of = if observes_only(o.capture) {
                 "while it was watched"
@@ -417,43 +463,17 @@ fn peaks(o: &Observation<'_>, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Processes of others on our GPUs.
-fn others(o: &Observation<'_>, findings: &mut Vec<Finding>) {
-    for device in 0..o.series.device_count() {
-        let lists: Vec<_> = o.series.device(device).lists().collect();
-        let Some(first) = lists.first() else { continue };
-        let foreign = |list: &[crate::capture::ProcessMemory]| {
-            list.iter()
-                .filter(|p| p.ours == Some(false))
-                .map(|p| p.pid)
-                .collect::<std::collections::BTreeSet<_>>()
-        };
-        let before = foreign(first);
-        let entered = lists
-            .iter()
-            .flat_map(|l| foreign(l))
-            .filter(|pid| !before.contains(pid))
-            .collect::<std::collections::BTreeSet<_>>();
-        if !before.is_empty() {
-            let message = format!(
-                "device {device} is shared: {} of others {} on it from the start",
-                processes(before.len()),
-                if before.len() == 1 { "was" } else { "were" }
-            );
-            findings.push(Finding::new("gpu_shared", Severity::Warning, message));
-        }
-        if !entered.is_empty() {
-            let message = format!(
-                "{} of others entered device {device} during the run: the peak may be theirs in part",
-                processes(entered.len())
-            );
-            findings.push(Finding::new(
-                "other_process_entered",
-                Severity::Warning,
-                message,
-            ));
-        }
-    }
+/// Whether a level was reached between a repeat's load and the end of its bench: a probe looks into
+/// the layers then.
+fn reached_looking_closer(o: &Observation<'_>, device: usize, bytes: u64) -> bool {
+    let benches = o.capture.execs.iter();
+    benches
+        .filter(|e| e.role == ExecRole::Bench && o.capture.request.workload.per_layer)
+        .filter_map(|e| {
+            let load = o.repeats.iter().find(|r| r.number == e.repeat)?;
+            o.series.peak(device, load.window.to, e.ended_at_ns)
+        })
+        .any(|p| p.bytes >= bytes)
 }
 
 fn log(o: &Observation<'_>, findings: &mut Vec<Finding>) {

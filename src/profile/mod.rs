@@ -10,10 +10,12 @@ mod configuration;
 mod derive;
 mod findings;
 mod measurements;
+mod neighbours;
 mod observation;
 mod performance;
 mod placement;
 mod ranks;
+mod replayed;
 pub mod series;
 pub mod stats;
 mod ticks;
@@ -28,6 +30,7 @@ pub use configuration::{Configuration, Difference, EngineMetadata, InternalMetri
 pub use derive::derive;
 pub use measurements::{DetailedGpuMetrics, GpuInfo, Measurements, Point, PointDevice};
 pub use performance::{LatencyStats, RepeatResult};
+pub use replayed::recording;
 pub use timeline::{Timeline, TimelinePoint};
 pub use under_load::{Shape, UnderLoad};
 

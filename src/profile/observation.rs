@@ -1,6 +1,7 @@
 //! A capture laid out for explaining: when each phase was, which repeat peaked, which lines are
 //! the engine's.
 
+use super::neighbours::Neighbours;
 use super::placement::Placement;
 use super::ranks::Ranks;
 use super::series::{Peak, Series};
@@ -12,6 +13,7 @@ use crate::engine::facts::{EngineStep, LogReport};
 use crate::engine::torch_probe::TorchReport;
 use crate::engine::{Engine, LoadKind, LogParser, ProbeFacts, ServerSettings};
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 /// Bytes of output kept from the start and from the end.
 const EXCERPT_BYTES: usize = 64 * 1024;
@@ -49,9 +51,9 @@ pub struct Repeat {
 }
 
 impl Repeat {
-    /// Over all devices.
-    pub fn peak_bytes(&self) -> u64 {
-        total(self.peaks.iter().map(|p| p.bytes))
+    /// Over all devices; `None` when nothing was sampled meanwhile.
+    pub fn peak_bytes(&self) -> Option<u64> {
+        (!self.peaks.is_empty()).then(|| total(self.peaks.iter().map(|p| p.bytes)))
     }
 }
 
@@ -63,6 +65,8 @@ pub struct Observation<'a> {
     pub engine: Option<&'static dyn Engine>,
     /// The samples.
     pub series: Series,
+    /// What others held on each device.
+    neighbours: Vec<Neighbours>,
     /// What the engine's log says (of the repeat that peaked, for in-process benches).
     pub log: LogReport,
     /// The line that explains a failure.
@@ -92,7 +96,7 @@ impl<'a> Observation<'a> {
         let series = Series::new(samples);
         let repeats = repeats(capture, &series);
         let top = (0..repeats.len())
-            .filter(|i| !repeats[*i].peaks.is_empty())
+            .filter(|i| repeats[*i].peak_bytes().is_some())
             .max_by_key(|i| repeats[*i].peak_bytes());
         let mut reader = LineReader::new(capture, engine);
         for line in lines {
@@ -101,10 +105,14 @@ impl<'a> Observation<'a> {
         let number = top.and_then(|t| repeats[t].number);
         let (log, root_cause) = reader.report(number);
         let torch = engine.and_then(|e| torch_report(e, capture, number));
+        let neighbours = (0..series.device_count())
+            .map(|device| Neighbours::of(&series, device))
+            .collect();
         Observation {
             capture,
             engine,
             series,
+            neighbours,
             log,
             root_cause,
             probes: engine
@@ -186,11 +194,18 @@ impl<'a> Observation<'a> {
             .is_none_or(|d| d.kind == DeviceKind::HostCgroup)
     }
 
+    /// What others hold on a device.
+    pub fn neighbours(&self, device: usize) -> &Neighbours {
+        static NOBODY: LazyLock<Neighbours> = LazyLock::new(Neighbours::default);
+        self.neighbours.get(device).unwrap_or(&NOBODY)
+    }
+
     /// The engine's own memory in a reading: on a host, what is neither page cache nor our bench
-    /// client; on a GPU, everything in use.
+    /// client; on a GPU, everything in use less what the processes of others hold, where that is
+    /// known. Only differences of it are the engine's.
     pub fn engine_bytes(&self, device: usize, s: &MemorySample) -> i64 {
         if !self.is_host(device) {
-            return s.used_bytes as i64;
+            return s.used_bytes as i64 - self.neighbours(device).held_at(s.at_ns);
         }
         s.used_bytes as i64 - file_bytes(s) - s.bench_client_bytes.unwrap_or(0) as i64
     }

@@ -77,7 +77,7 @@ pub(super) fn under_load(o: &Observation<'_>) -> Option<UnderLoad> {
         }
     }
     let peak_gb = if top.peaks.iter().all(|p| p.nearest.at_ns >= from) {
-        gib(top.peak_bytes())
+        gib(top.peak_bytes()?)
     } else {
         points.iter().map(|m| m.point.high_gb).reduce(f64::max)?
     };

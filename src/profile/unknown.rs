@@ -144,6 +144,9 @@ fn parameters(rest: &str) -> String {
         _ if rest.starts_with("settings.") => {
             "not asked for by flag: left to the engine and to the container's own command"
         }
+        "workload.input_len" => {
+            "no length was asked for; that of a given prompt is counted in torch_memory.load"
+        }
         "workload.prompt" => "not asked for: the bench makes its own prompts",
         "workload.request_rate" => "not asked for: requests are sent as fast as the bench can",
         _ => "not asked for: a default applies where the bench has such a setting",
@@ -331,6 +334,9 @@ fn internal(rest: &str, o: &Observation<'_>, document: &Value) -> String {
         .is_some_and(Value::is_number);
     let usage_known = c.gauges.iter().any(|g| g.kv_cache_usage.is_some());
     match rest {
+        "kv_cache_used_gb" | "kv_cache_usage_peak" if load_missed(c) && read_under_load(o) => {
+            "no request was in flight when the engine's metrics were read: each was answered between two readings; longer ones (--output-len) or more at once (--request-rate) show it".into()
+        }
         "kv_cache_used_gb" | "kv_cache_usage_peak" if load_missed(c) => {
             "the load was over before the engine's metrics were read a second later: a longer one (--num-prompts) shows it".into()
         }
@@ -357,6 +363,17 @@ fn internal(rest: &str, o: &Observation<'_>, document: &Value) -> String {
         _ if measured => format!("{}; see memory_breakdown.{elsewhere}", unsaid(o)),
         _ => unsaid(o),
     }
+}
+
+/// Whether a reading of the gauges fell into the measured part of a load.
+fn read_under_load(o: &Observation<'_>) -> bool {
+    let loads = || {
+        o.repeats
+            .iter()
+            .filter_map(|r| Some((r.bench_at?, r.window.to)))
+    };
+    let mut gauges = o.capture.gauges.iter();
+    gauges.any(|g| loads().any(|(from, to)| (from..=to).contains(&g.at_ns)))
 }
 
 fn latency(rest: &str, o: &Observation<'_>) -> String {

@@ -3,6 +3,7 @@
 
 use super::attention::kv_bytes_per_token;
 use super::configuration::{ModelInfo, bytes_of_gib};
+use super::neighbours::growth;
 use super::observation::{Observation, Repeat, file_bytes};
 use super::placement::Placement;
 use super::ranks::{Ranks, whole};
@@ -173,25 +174,36 @@ impl Witnesses<'_, '_> {
                 // What the driver keeps, and a container's page cache, are lines of their own.
                 let bytes =
                     s.used_bytes as i64 - s.reserved_bytes.unwrap_or(0) as i64 - file_bytes(&s);
-                self.add(
-                    Component::Baseline,
+                self.add_baseline(
                     bytes,
-                    EvidenceSource::MeasuredDelta,
                     "in use before the engine started, median of the baseline phase, page cache left out",
                 );
             }
             (Mode::Serving, Some(s)) => {
                 if let Some(others) = self.other_tenants(&s) {
-                    self.add(
-                        Component::Baseline,
+                    self.add_baseline(
                         others,
-                        EvidenceSource::MeasuredDelta,
                         "NVML: used less the container's own processes, before the load",
                     );
                 }
             }
             _ => {}
         }
+    }
+
+    /// What was there before, and what others took since: no part of it is the engine's.
+    fn add_baseline(&mut self, before: i64, quote: &str) {
+        let grew = growth(self.o, self.device).unwrap_or(0);
+        let quote = match grew {
+            0 => quote.to_owned(),
+            _ => format!(
+                "{quote}; {} more of others at the peak",
+                signed(grew.into())
+            ),
+        };
+        let bytes = before.saturating_add(grew);
+        let source = EvidenceSource::MeasuredDelta;
+        self.add(Component::Baseline, bytes, source, quote);
     }
 
     /// Device memory that is not the container's, when every process of it is known.
@@ -464,10 +476,17 @@ impl Witnesses<'_, '_> {
         }
         if let Some(loaded) = self.loaded(top).filter(|_| top.bench_at.is_some()) {
             let (told, less) = self.told_beside_activations();
+            let neighbours = self.o.neighbours(self.device);
+            let own = peak.bytes as i64 - neighbours.held_at(peak.nearest.at_ns);
+            let source = if neighbours.is_untold() {
+                EvidenceSource::MeasuredShared
+            } else {
+                EvidenceSource::MeasuredDelta
+            };
             self.add(
                 Component::Activations,
-                (peak.bytes as i64 - loaded).saturating_sub(told),
-                EvidenceSource::MeasuredDelta,
+                (own - loaded).saturating_sub(told),
+                source,
                 format!("the peak less the level before any request{less}"),
             );
         }

@@ -154,9 +154,17 @@ pub fn count(n: u64) -> String {
     grouped
 }
 
+/// A figure as text: nothing is negative zero.
+pub fn unsigned_zero(text: String) -> String {
+    match text.strip_prefix('-') {
+        Some(rest) if rest.chars().all(|c| c == '0' || c == '.') => rest.to_owned(),
+        _ => text,
+    }
+}
+
 /// A figure with the decimals that its size deserves: `1,234`, `123.4`, `12.34`, `0.512`.
 pub fn figure(value: f64) -> String {
-    match value.abs() {
+    unsigned_zero(match value.abs() {
         m if !m.is_finite() => "?".into(),
         m if m >= 999.5 => {
             let sign = if value < 0.0 { "-" } else { "" };
@@ -165,7 +173,7 @@ pub fn figure(value: f64) -> String {
         m if m >= 99.95 => format!("{value:.1}"),
         m if m >= 0.9995 || m == 0.0 => format!("{value:.2}"),
         _ => format!("{value:.3}"),
-    }
+    })
 }
 
 /// A length of time: `0.8 s`, `42.0 s`, `3 min 05 s`, `2 h 07 min`.
@@ -222,6 +230,8 @@ mod tests {
         assert_eq!(figure(999.7), "1,000");
         assert_eq!(figure(12.345), "12.35");
         assert_eq!(figure(0.0), "0.00");
+        assert_eq!(figure(-0.0001), "0.000");
+        assert_eq!(figure(-0.5), "-0.500");
         assert_eq!(duration(59.96), "1 min 00 s");
         assert_eq!(duration(0.84), "0.8 s");
         assert_eq!(duration(7620.0), "2 h 07 min");

@@ -233,7 +233,14 @@ fn percentiles(page: &mut Page, repeats: &[RepeatResult]) {
         row.extend(columns.iter().map(|c| {
             let figures: Vec<f64> = repeats
                 .iter()
-                .filter_map(|r| pick(r).get(*c).copied())
+                .filter_map(|r| {
+                    let told = pick(r).get(*c).copied();
+                    // Some benches tell the mean beside their percentiles.
+                    told.or(r
+                        .result
+                        .mean_latency_ms
+                        .filter(|_| label == "latency" && *c == "mean"))
+                })
                 .collect();
             mean(&figures).map_or_else(|| page.glyphs.dash.to_owned(), figure)
         }));

@@ -5,7 +5,7 @@ use super::run::plural;
 use crate::breakdown::{Component, Confidence, DeviceBreakdown, Part};
 use crate::capture::DeviceKind;
 use crate::profile::Profile;
-use crate::report::layout::{Align, Table, count, left, right, truncate, width};
+use crate::report::layout::{Align, Table, count, left, right, truncate, unsigned_zero, width};
 use crate::units::gib_signed;
 
 /// Cells of a bar.
@@ -112,8 +112,10 @@ fn draw(page: &mut Page, rows: &[Row]) {
     let name = |r: &Row| format!("{}{}", r.tree, r.label);
     let gb = |r: &Row| page.gib(r.gb);
     let percent = |r: &Row| {
-        r.percent
-            .map_or_else(|| page.glyphs.dash.to_owned(), |p| format!("{p:.1}"))
+        r.percent.map_or_else(
+            || page.glyphs.dash.to_owned(),
+            |p| unsigned_zero(format!("{p:.1}")),
+        )
     };
     let (wide, gb_cells, percent_cells) = (
         cells(&name, "Memory"),

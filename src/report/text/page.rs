@@ -2,7 +2,7 @@
 
 use super::TextOptions;
 use crate::profile::Profile;
-use crate::report::layout::{clean, left, truncate, width, wrap};
+use crate::report::layout::{clean, left, truncate, unsigned_zero, width, wrap};
 use anstyle::{AnsiColor, Style};
 
 /// Cells of the label before a value.
@@ -195,14 +195,7 @@ impl Page {
     /// GiB without the unit; unknown is a dash.
     pub fn gib(&self, gb: Option<f64>) -> String {
         match gb {
-            Some(gb) => {
-                let text = format!("{gb:.*}", self.decimals);
-                // Nothing is negative zero.
-                match text.strip_prefix('-') {
-                    Some(rest) if rest.chars().all(|c| c == '0' || c == '.') => rest.to_owned(),
-                    _ => text,
-                }
-            }
+            Some(gb) => unsigned_zero(format!("{gb:.*}", self.decimals)),
             None => self.glyphs.dash.to_owned(),
         }
     }

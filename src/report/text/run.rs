@@ -2,7 +2,7 @@
 
 use super::page::Page;
 use crate::capture::{DeviceKind, Mode, RunEnd};
-use crate::profile::Profile;
+use crate::profile::{Profile, recording};
 use crate::report::layout::{count, duration};
 use crate::units::Bytes;
 
@@ -116,9 +116,15 @@ fn load(profile: &Profile, page: &Page) -> String {
     if let Some(n) = profile.latency_stats.as_ref().map(|l| l.repeats.len()) {
         parts[0].push_str(&format!(", {}", plural(n as u64, "repeat")));
     }
+    // A prompt that was given has as many tokens as the probe counted.
+    let counted = profile.torch_memory.as_ref().map(|t| t.load.prompt_tokens);
+    let input = match (&w.prompt, counted) {
+        (None, _) => count(w.input_len.into()),
+        (Some(_), Some(n)) => count(n),
+        (Some(_), None) => page.glyphs.dash.to_owned(),
+    };
     parts.push(format!(
-        "{} tokens in, {} out",
-        count(w.input_len.into()),
+        "{input} tokens in, {} out",
         count(w.output_len.into())
     ));
     parts.extend(w.batch_size.map(|b| format!("batch {b}")));
@@ -158,6 +164,9 @@ fn memory(profile: &Profile, page: &Page) -> String {
         };
         text.push_str(&format!(", {of}{}", Bytes(total)));
     }
-    text.push_str(&format!(", read by {backend}"));
+    match recording(&profile.metadata.memory_backend) {
+        Some(file) => text.push_str(&format!(", played back from {}", page.clean(file))),
+        None => text.push_str(&format!(", read by {backend}")),
+    }
     text
 }
