@@ -88,6 +88,15 @@ fn impossible_values_are_refused_before_anything_is_touched() {
         &["profile", "x", "--repeats=0"],
         &["profile", "x", "--batch-size=0"],
         &["profile", "x", "--input-len=0"],
+        &["profile", "x", "--input-len=10000001"],
+        &["profile", "x", "--model="],
+        &["profile", "x", "--engine=transformers", "--prompt= "],
+        &["profile", "x", "--timeout=0"],
+        &["profile", "x", "--bench=none", "--duration=0s"],
+        &["run", "--image=i", "--model=m", "--health-timeout=0"],
+        &["record", "-o", "/nowhere/x", "--duration=0"],
+        &["derive", "x.capture", "--json", "-o", "x.json"],
+        &["run", "--preset=./nope.yaml", "--model=m"],
         &["profile", "x", "--gpu-memory-utilization=1.5"],
         &["profile", "x", "--request-rate=0"],
         &["profile", "x", "--max-log=much"],
@@ -459,6 +468,18 @@ fn a_dry_run_tells_the_plan_and_leaves_nothing() {
     );
     results.is_empty();
     assert!(!results.0.path().join("memory-profiles").exists());
+    let (name, secret) = (&engine.name, "plainsecret44");
+    let words = format!("--extra-engine-args=--token {secret}");
+    let arm = format!("--a=--api-key {secret}");
+    for args in [
+        &["profile", name, "-m=m", &words, "--dry-run"][..],
+        &["ablate", name, "-m=m", &arm, "--dry-run"],
+        &["run", "--preset=reference", &words, "--dry-run"],
+    ] {
+        let ended = run(args).expect(0);
+        assert!(!ended.stdout.contains(secret), "{args:?}: {}", ended.stdout);
+        assert!(ended.stdout.contains("[redacted]"), "{}", ended.stdout);
+    }
 }
 
 #[test]

@@ -15,6 +15,7 @@ use crate::engine::{self, Engine, ServeJob};
 use crate::error::{ExitCode, Failure};
 use crate::preset::{self, Preset};
 use crate::progress::{Progress, Stage};
+use crate::redact::Secrets;
 use crate::telemetry::Target;
 use crate::units::Bytes;
 use futures::FutureExt;
@@ -85,11 +86,12 @@ async fn launch_and_profile(
     let port = told_port(engine, &serve).unwrap_or(port);
     let spec = spec(&args, &preset, &image, &run_id, port, &serve)?;
     if load.dry_run {
+        let secrets = Secrets::gather([], &spec.cmd);
         console.data(
             format!(
                 "would start {image} as {} with: {}\n",
                 spec.name,
-                spec.cmd.join(" ")
+                secrets.redactor().argv(&spec.cmd).join(" ")
             )
             .as_bytes(),
         )?;
