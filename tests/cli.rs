@@ -143,6 +143,13 @@ fn a_file_that_is_not_there() {
     run(&["parse", "--engine=vlmm", LOG])
         .expect(2)
         .says(&["no engine `vlmm`"], "vllm");
+    // What was left in a hurry is told as that.
+    let half = dir.path().join("half.capture");
+    std::fs::create_dir(&half).expect("folder");
+    std::fs::write(half.join("samples.jsonl"), "").expect("file");
+    run(&["derive", &half.display().to_string()])
+        .expect(2)
+        .says(&["is not whole"], "run it again");
     // What is no capture is not read as one.
     let broken = dir.path().join("broken.capture");
     std::fs::create_dir(&broken).expect("folder");

@@ -232,6 +232,11 @@ pub fn end_by_signals(
                 _ = async { hangup.as_mut()?.recv().await }, if hangup.is_some() => {}
             }
             if told {
+                if let Some(name) = stop.left_over() {
+                    console.warning(&format!(
+                        "container `{name}` keeps running: docker rm -f {name}"
+                    ));
+                }
                 leave_at_once();
             }
             told = true;

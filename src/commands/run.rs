@@ -116,9 +116,12 @@ async fn launch_and_profile(
     let (paths, writer) = open_results(&load, &model)?;
     news(Progress::Stage(Stage::Start));
     let clock = Clock::start();
+    // Before it is there: who leaves meanwhile must know of it too.
+    stop.started(Some(&spec.name));
     let found = match runtime.launch(&spec).await {
         Ok(found) => found,
         Err(failure) => {
+            stop.started(None);
             // Nothing was seen, so nothing is kept.
             let _ = std::fs::remove_dir_all(&paths.capture);
             return Err(failure.into());
@@ -150,6 +153,9 @@ async fn launch_and_profile(
     // A bug of ours must not leave somebody's GPU with a container that nobody watches.
     let profiled = AssertUnwindSafe(profiled).catch_unwind().await;
     let cleaned = clean_up(console, &runtime, &id, &spec.name, args.keep).await;
+    if cleaned.is_ok() {
+        stop.started(None);
+    }
     let concluded = profiled
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         .map_err(anyhow::Error::from)
