@@ -106,9 +106,16 @@ impl Page {
         }
         self.line("");
         self.line("Findings");
+        let in_both = |message: &str| {
+            (arms.iter()).all(|(_, arm)| arm.findings.iter().any(|f| f.message == message))
+        };
         for (letter, arm) in arms {
             for finding in &arm.findings {
-                self.aside(&format!("{letter}: {}", finding.message));
+                match in_both(&finding.message) {
+                    true if letter == "A" => self.aside(&format!("both: {}", finding.message)),
+                    true => {}
+                    false => self.aside(&format!("{letter}: {}", finding.message)),
+                }
             }
         }
     }
