@@ -510,3 +510,29 @@ fn the_log_may_come_through_a_slow_pipe() {
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(report["facts"]["kv_cache_tokens"]["value"], 1024);
 }
+
+#[test]
+fn a_recording_of_a_container_that_ended_says_so() {
+    needs!(Docker, ReferenceEngine);
+    let engine = Engine::idle("record-end");
+    let dir = tempfile::tempdir().expect("tempdir");
+    let file = dir.path().join("r.jsonl").display().to_string();
+    let name = &engine.name;
+    let mut live = Live::start(plimsoll(&[
+        "record",
+        "-o",
+        &file,
+        "--container",
+        name,
+        "--memory-backend=host",
+    ]));
+    live.until("observe");
+    common::docker(&["kill", name]).expect("it ran");
+    live.signal(rustix::process::Signal::INT);
+    let ended = live.end().expect(4);
+    assert!(
+        ended.error().contains("reading(s) failed"),
+        "{}",
+        ended.stderr
+    );
+}
