@@ -147,7 +147,7 @@ pub struct RunArgs {
     #[arg(long)]
     pub keep: bool,
     /// How long the engine may take until it serves
-    #[arg(long, value_name = "TIME", default_value = "20m", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "20m", value_parser = some_time)]
     pub health_timeout: Duration,
     /// What `profile` takes too.
     #[command(flatten)]
@@ -158,7 +158,7 @@ pub struct RunArgs {
 #[derive(Debug, Clone, Args)]
 pub struct LoadArgs {
     /// Model, as the engine knows it: id or path in the container
-    #[arg(long, short, env = "PLIMSOLL_MODEL")]
+    #[arg(long, short, env = "PLIMSOLL_MODEL", value_parser = some_text)]
     pub model: Option<String>,
     /// Engine, where it is not recognised (a wrong name lists the known ones)
     #[arg(long, value_name = "NAME")]
@@ -173,12 +173,13 @@ pub struct LoadArgs {
     )]
     pub bench: BenchChoice,
     /// Prompt tokens per request
-    #[arg(long, value_name = "TOKENS", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Load")]
+    #[arg(long, value_name = "TOKENS", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=LONGEST_INPUT), help_heading = "Load")]
     pub input_len: u32,
     /// Text of the prompt, instead of --input-len (transformers)
     #[arg(
         long,
         value_name = "TEXT",
+        value_parser = some_text,
         conflicts_with = "input_len",
         help_heading = "Load"
     )]
@@ -214,7 +215,7 @@ pub struct LoadArgs {
     #[arg(long, help_heading = "Load")]
     pub per_layer: bool,
     /// How long to watch with --bench none [default: until Ctrl-C]
-    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Load")]
+    #[arg(long, value_name = "TIME", value_parser = some_time, help_heading = "Load")]
     pub duration: Option<Duration>,
 
     /// Type of weights and activations
@@ -264,7 +265,7 @@ pub struct LoadArgs {
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration, help_heading = "Measuring")]
     pub baseline: Duration,
     /// Deadline of the whole run
-    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = duration, help_heading = "Measuring")]
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = some_time, help_heading = "Measuring")]
     pub timeout: Duration,
     /// How much of the log to keep at most
     #[arg(
@@ -357,7 +358,7 @@ pub struct RecordArgs {
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = sample_interval)]
     pub interval: Duration,
     /// How long to record (default: until interrupted)
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = some_time)]
     pub duration: Option<Duration>,
 }
 
@@ -396,7 +397,7 @@ pub struct DeriveArgs {
     #[arg(long, short, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Print the profile document to standard output and write nothing
-    #[arg(long)]
+    #[arg(long, conflicts_with = "output")]
     pub json: bool,
 }
 
@@ -424,6 +425,10 @@ pub struct DoctorArgs {
 /// The longest time that can be asked for.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
+/// The longest prompt that can be asked for, tokens: beyond what any model reads, and no more than
+/// this host can hold of it.
+const LONGEST_INPUT: i64 = 10_000_000;
+
 /// `100ms`, `2s`, `1h 30m`; a bare number is seconds.
 fn duration(text: &str) -> Result<Duration, String> {
     let time = match text.trim().parse::<f64>() {
@@ -440,6 +445,22 @@ fn duration(text: &str) -> Result<Duration, String> {
         return Err("must be 365 days or less".into());
     }
     Ok(time)
+}
+
+/// A length of time in which something can happen.
+fn some_time(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("must be above 0".into()),
+        time => Ok(time),
+    }
+}
+
+/// Text that says something.
+fn some_text(text: &str) -> Result<String, String> {
+    match text.trim().is_empty() {
+        true => Err("must not be empty".into()),
+        false => Ok(text.to_owned()),
+    }
 }
 
 /// A size, kept as it was written.

@@ -65,6 +65,9 @@ pub fn load(word: &str) -> Result<Preset, Failure> {
     }
     let path = Path::new(word);
     if !path.exists() {
+        if word.contains('/') || word.ends_with(".yaml") || word.ends_with(".yml") {
+            return Err(Failure::usage(format!("there is no preset file `{word}`")));
+        }
         let names: Vec<&str> = SHIPPED.iter().map(|(n, _)| *n).collect();
         return Err(Failure::usage(format!("no preset `{word}`")).hint(format!(
             "shipped presets: {}; or give a YAML file",
@@ -111,6 +114,19 @@ mod tests {
         assert!(
             cause.contains("shm_sise") && cause.contains("line 2"),
             "{cause}"
+        );
+    }
+
+    #[test]
+    fn a_file_that_is_missing_is_told_as_one() {
+        for word in ["./nope.yaml", "nope.yml", "dir/nope"] {
+            assert!(load(word).unwrap_err().message.contains("no preset file"));
+        }
+        assert!(
+            load("nope")
+                .unwrap_err()
+                .message
+                .contains("no preset `nope`")
         );
     }
 }

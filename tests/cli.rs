@@ -88,6 +88,15 @@ fn impossible_values_are_refused_before_anything_is_touched() {
         &["profile", "x", "--repeats=0"],
         &["profile", "x", "--batch-size=0"],
         &["profile", "x", "--input-len=0"],
+        &["profile", "x", "--input-len=10000001"],
+        &["profile", "x", "--model="],
+        &["profile", "x", "--engine=transformers", "--prompt= "],
+        &["profile", "x", "--timeout=0"],
+        &["profile", "x", "--bench=none", "--duration=0s"],
+        &["run", "--image=i", "--model=m", "--health-timeout=0"],
+        &["record", "-o", "/nowhere/x", "--duration=0"],
+        &["derive", "x.capture", "--json", "-o", "x.json"],
+        &["run", "--preset=./nope.yaml", "--model=m"],
         &["profile", "x", "--gpu-memory-utilization=1.5"],
         &["profile", "x", "--request-rate=0"],
         &["profile", "x", "--max-log=much"],
@@ -134,6 +143,13 @@ fn a_file_that_is_not_there() {
     run(&["parse", "--engine=vlmm", LOG])
         .expect(2)
         .says(&["no engine `vlmm`"], "vllm");
+    // What was left in a hurry is told as that.
+    let half = dir.path().join("half.capture");
+    std::fs::create_dir(&half).expect("folder");
+    std::fs::write(half.join("samples.jsonl"), "").expect("file");
+    run(&["derive", &half.display().to_string()])
+        .expect(2)
+        .says(&["is not whole"], "run it again");
     // What is no capture is not read as one.
     let broken = dir.path().join("broken.capture");
     std::fs::create_dir(&broken).expect("folder");
@@ -459,6 +475,18 @@ fn a_dry_run_tells_the_plan_and_leaves_nothing() {
     );
     results.is_empty();
     assert!(!results.0.path().join("memory-profiles").exists());
+    let (name, secret) = (&engine.name, "plainsecret44");
+    let words = format!("--extra-engine-args=--token {secret}");
+    let arm = format!("--a=--api-key {secret}");
+    for args in [
+        &["profile", name, "-m=m", &words, "--dry-run"][..],
+        &["ablate", name, "-m=m", &arm, "--dry-run"],
+        &["run", "--preset=reference", &words, "--dry-run"],
+    ] {
+        let ended = run(args).expect(0);
+        assert!(!ended.stdout.contains(secret), "{args:?}: {}", ended.stdout);
+        assert!(ended.stdout.contains("[redacted]"), "{}", ended.stdout);
+    }
 }
 
 #[test]
@@ -481,4 +509,30 @@ fn the_log_may_come_through_a_slow_pipe() {
     let output = child.wait_with_output().expect("wait");
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(report["facts"]["kv_cache_tokens"]["value"], 1024);
+}
+
+#[test]
+fn a_recording_of_a_container_that_ended_says_so() {
+    needs!(Docker, ReferenceEngine);
+    let engine = Engine::idle("record-end");
+    let dir = tempfile::tempdir().expect("tempdir");
+    let file = dir.path().join("r.jsonl").display().to_string();
+    let name = &engine.name;
+    let mut live = Live::start(plimsoll(&[
+        "record",
+        "-o",
+        &file,
+        "--container",
+        name,
+        "--memory-backend=host",
+    ]));
+    live.until("observe");
+    common::docker(&["kill", name]).expect("it ran");
+    live.signal(rustix::process::Signal::INT);
+    let ended = live.end().expect(4);
+    assert!(
+        ended.error().contains("reading(s) failed"),
+        "{}",
+        ended.stderr
+    );
 }

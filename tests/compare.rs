@@ -15,6 +15,7 @@ use plimsoll::compare::graph_report::{
 use plimsoll::compare::graphs::{GraphReading, Reading, Thresholds};
 use plimsoll::compare::{Comparison, Judgement, Row, compare};
 use plimsoll::engine::cuda_graphs::{GraphCounter, GraphLog};
+use plimsoll::engine::facts::{Finding, Severity};
 use plimsoll::profile::Profile;
 use plimsoll::report::text::TextOptions;
 use proptest::prelude::*;
@@ -251,6 +252,20 @@ fn the_page_of_an_ablation() {
         &ablation,
         plain(true, 100)
     ));
+}
+
+#[test]
+fn what_the_runs_warn_of_stands_beside_the_comparison() {
+    let mut warned = run(512, None, 20);
+    warned.findings = vec![
+        Finding::new("unused", Severity::Warning, "the size was not used"),
+        Finding::new("by_the_way", Severity::Info, "nothing to see"),
+    ];
+    let ablation = ablation(vec![warned.clone(), warned], vec![run(512, None, 20)]);
+    assert_eq!(ablation.a.findings.len(), 1, "each once");
+    let page = plimsoll::report::ablation::render(&ablation, plain(true, 100));
+    assert!(page.contains("A: the size was not used"), "{page}");
+    assert!(!page.contains("nothing to see"), "{page}");
 }
 
 #[test]

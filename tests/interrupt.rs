@@ -211,6 +211,8 @@ fn asked_twice_it_leaves_at_once() {
     live.signal(Signal::INT);
     let ended = live.end();
     assert_eq!(ended.code(), 130, "{}", ended.stderr);
+    let told = format!("`{name}` keeps running: docker rm -f {name}");
+    assert!(ended.stderr.contains(&told), "{}", ended.stderr);
     assert_eq!(
         docker(&["inspect", "-f", "{{.State.Running}}", &name]).as_deref(),
         Ok("true")

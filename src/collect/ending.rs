@@ -1,7 +1,8 @@
 //! Why a run ended, in one sentence, once everything is in: what ends a run comes before what
 //! explains it.
 
-use crate::capture::{ContainerEvent, Mode, RunEnd};
+use super::follow::loss;
+use crate::capture::{ContainerEvent, ContainerState, Mode, RunEnd};
 use crate::units::Bytes;
 
 /// How every sentence names an end by SIGKILL.
@@ -19,10 +20,40 @@ pub struct Causes<'a> {
     pub in_log: Option<String>,
     /// How plimsoll met the container.
     pub mode: Mode,
+    /// How the container ended, if it did during the run; a sentence.
+    pub lost: Option<String>,
+}
+
+/// How the container ended during the run, by its events and by its state at the end.
+pub fn lost(
+    before: &ContainerState,
+    after: Option<&ContainerState>,
+    events: &[ContainerEvent],
+) -> Option<String> {
+    let told = events.iter().find_map(|e| {
+        let code = e.attributes.get("exitCode").map(String::as_str);
+        (e.action == "die").then(|| loss("die", code)).flatten()
+    });
+    // A state that could not be asked for says nothing.
+    told.or_else(|| {
+        let after = after.filter(|a| !runs(a))?;
+        let code = after.exit_code.map(|c| c.to_string());
+        runs(before).then(|| loss("die", code.as_deref())).flatten()
+    })
+}
+
+/// Whether the container's first process lives.
+pub fn runs(state: &ContainerState) -> bool {
+    matches!(state.status.as_str(), "running" | "paused")
 }
 
 /// The same end, with what explains it.
 pub fn explained(end: RunEnd, causes: Causes<'_>) -> RunEnd {
+    // What a bench says of a server that is gone is the consequence.
+    let end = match (end, &causes.lost) {
+        (RunEnd::BenchFailed(_), Some(lost)) => RunEnd::ContainerLost(lost.clone()),
+        (end, _) => end,
+    };
     match end {
         RunEnd::BenchFailed(what) => RunEnd::BenchFailed(causes.added_to(what)),
         RunEnd::ContainerLost(what) => RunEnd::ContainerLost(match causes.deed() {
@@ -109,6 +140,7 @@ mod tests {
             memory_limit: Some(1 << 30),
             in_log: in_log.map(str::to_owned),
             mode: Mode::Serving,
+            lost: None,
         };
         match explained(RunEnd::ContainerLost(format!("it {KILLED}")), causes) {
             RunEnd::ContainerLost(why) => why,
@@ -162,6 +194,40 @@ mod tests {
             memory_limit: None,
             in_log: None,
             mode: Mode::Idle,
+            lost: None,
         }
+    }
+
+    #[test]
+    fn a_bench_that_failed_for_want_of_its_container_has_lost_it() {
+        let state = |status: &str, exit_code| ContainerState {
+            status: status.into(),
+            exit_code,
+            ..ContainerState::default()
+        };
+        let before = state("running", None);
+        let ended = state("exited", Some(137));
+        let by_state = super::lost(&before, Some(&ended), &[]).unwrap();
+        assert!(by_state.contains(KILLED), "{by_state}");
+        assert!(super::lost(&before, None, &[event(5, "die", None)]).is_some());
+        assert_eq!(super::lost(&before, Some(&before), &[]), None);
+        assert_eq!(
+            super::lost(&before, None, &[]),
+            None,
+            "not told is not ended"
+        );
+
+        let events = [event(4, "kill", Some("9")), event(5, "die", None)];
+        let causes = Causes {
+            events: &events,
+            lost: Some(by_state),
+            ..causes_of_nothing()
+        };
+        assert_eq!(
+            explained(RunEnd::BenchFailed("connection reset".into()), causes),
+            RunEnd::ContainerLost(
+                "the container was killed (`docker kill`, signal 9) during the run".into()
+            )
+        );
     }
 }

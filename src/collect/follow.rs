@@ -102,7 +102,7 @@ pub async fn events(
 }
 
 /// What an event means for the run, when it ends it.
-fn loss(action: &str, exit_code: Option<&str>) -> Option<String> {
+pub(super) fn loss(action: &str, exit_code: Option<&str>) -> Option<String> {
     match action {
         "die" => Some(match exit_code {
             Some("137") => format!("the container {}", super::ending::KILLED),

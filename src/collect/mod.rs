@@ -46,6 +46,9 @@ const COOLDOWN: Duration = Duration::from_secs(1);
 /// From the end of a container until it is known who ended it.
 const AFTERMATH: Duration = Duration::from_millis(700);
 
+/// So often that is waited for after a bench that failed: a large process takes a while to go.
+const ENDINGS: u32 = 3;
+
 /// What to capture.
 #[derive(Clone)]
 pub struct Plan {
@@ -235,9 +238,20 @@ pub async fn collect(
                 .extend(last.into_iter().filter(|p| p.status == Some(200)));
         }
     }
-    if let Some(RunEnd::ContainerLost(_)) = stop.reason() {
+    match stop.reason() {
         // Who ended it, and what became of it, is told after the end itself.
-        tokio::time::sleep(AFTERMATH).await;
+        Some(RunEnd::ContainerLost(_)) => tokio::time::sleep(AFTERMATH).await,
+        // So may its server have: connections break before the daemon knows of an end.
+        Some(RunEnd::BenchFailed(_)) if plan.mode != Mode::Idle => {
+            for _ in 0..ENDINGS {
+                tokio::time::sleep(AFTERMATH).await;
+                let state = runtime.state(&facts.id).await.ok().flatten();
+                if !state.is_some_and(|s| ending::runs(&s)) {
+                    break;
+                }
+            }
+        }
+        _ => {}
     }
     let container_end = runtime.state(&facts.id).await.ok().flatten();
     background.cancel();
@@ -253,6 +267,7 @@ pub async fn collect(
             memory_limit: facts.memory_limit_bytes,
             in_log: recorder.root_cause(),
             mode: plan.mode,
+            lost: ending::lost(&facts.state, container_end.as_ref(), &events),
         },
     );
     let gauges = match seen.gauges {

@@ -279,8 +279,9 @@ async fn ask_help(
     }
 }
 
-/// What a run would do, for people.
+/// What a run would do, for people. Secrets are left out, as they are of what a run keeps.
 pub fn describe(plan: &Plan, setup: &Setup) -> Result<String, Failure> {
+    let redactor = plan.found.secrets.redactor();
     let mut text = format!(
         "container: {} ({})\nengine: {} ({})\n",
         plan.found.facts.name,
@@ -298,7 +299,7 @@ pub fn describe(plan: &Plan, setup: &Setup) -> Result<String, Failure> {
             text.push_str(&format!(
                 "bench, {} time(s): {}\n",
                 plan.repeats,
-                builtin::words(target, &builtin::load_plan(load, 1)).join(" ")
+                (redactor.argv(&builtin::words(target, &builtin::load_plan(load, 1)))).join(" ")
             ));
             builtin::notes(plan)
                 .iter()
@@ -312,12 +313,12 @@ pub fn describe(plan: &Plan, setup: &Setup) -> Result<String, Failure> {
             text.push_str(&format!(
                 "bench, {} time(s): {}\n",
                 plan.repeats,
-                planned.argv.join(" ")
+                redactor.argv(&planned.argv).join(" ")
             ));
             planned
                 .notes
                 .iter()
-                .for_each(|n| text.push_str(&format!("note: {n}\n")));
+                .for_each(|n| text.push_str(&format!("note: {}\n", redactor.text(n))));
         }
     }
     Ok(text)

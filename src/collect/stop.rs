@@ -10,6 +10,8 @@ use tokio_util::sync::CancellationToken;
 pub struct Stop {
     token: CancellationToken,
     reason: Arc<Mutex<Option<RunEnd>>>,
+    /// The container that would be left over if plimsoll left now.
+    started: Arc<Mutex<Option<String>>>,
     /// What this run is one of several of: when that stops, so does this.
     whole: Option<Arc<Stop>>,
 }
@@ -20,6 +22,7 @@ impl Stop {
         Stop {
             token: CancellationToken::new(),
             reason: Arc::default(),
+            started: Arc::default(),
             whole: None,
         }
     }
@@ -29,6 +32,7 @@ impl Stop {
         Stop {
             token: self.token.child_token(),
             reason: Arc::default(),
+            started: Arc::clone(&self.started),
             whole: Some(Arc::new(self.clone())),
         }
     }
@@ -40,6 +44,16 @@ impl Stop {
             .unwrap_or_else(PoisonError::into_inner)
             .get_or_insert(reason);
         self.token.cancel();
+    }
+
+    /// Notes the container that was started and is not removed yet, or that there is none.
+    pub fn started(&self, name: Option<&str>) {
+        *self.started.lock().unwrap_or_else(PoisonError::into_inner) = name.map(str::to_owned);
+    }
+
+    /// The container that would be left over if plimsoll left now.
+    pub fn left_over(&self) -> Option<String> {
+        (self.started.lock().unwrap_or_else(PoisonError::into_inner)).clone()
     }
 
     /// Fires when the run stops.

@@ -4,10 +4,13 @@ use crate::cli::DeriveArgs;
 use crate::console::Console;
 use crate::error::ExitCode;
 use crate::report::Renderer;
-use crate::store::{StoredCapture, write_atomically};
+use crate::store::{StoredCapture, check_overwrite, write_atomically};
 use crate::{profile, report};
 
 pub fn run(console: &Console, args: &DeriveArgs) -> anyhow::Result<ExitCode> {
+    if let Some(output) = &args.output {
+        check_overwrite(output)?;
+    }
     let stored = StoredCapture::open(&args.capture)?;
     let profile = profile::derive(&stored.capture, stored.samples()?, stored.lines()?);
     let document = report::json::Json.render(&profile)?;

@@ -201,6 +201,19 @@ pub fn tokio() -> Result<tokio::runtime::Runtime, Failure> {
 /// The first Ctrl-C (or SIGTERM, or the terminal's end) ends the run in order; the second leaves
 /// at once.
 pub fn obey_signals(stop: &Stop, console: &Console) -> Result<(), Failure> {
+    end_by_signals(
+        stop,
+        console,
+        Some("stopping: what was captured so far is kept (once more leaves at once)"),
+    )
+}
+
+/// The same with other words, or none where Ctrl-C is the way to end.
+pub fn end_by_signals(
+    stop: &Stop,
+    console: &Console,
+    words: Option<&'static str>,
+) -> Result<(), Failure> {
     use tokio::signal::unix::{SignalKind, signal};
     let cannot = |e: std::io::Error| Failure::environment("cannot listen to signals").caused_by(e);
     let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
@@ -220,11 +233,17 @@ pub fn obey_signals(stop: &Stop, console: &Console) -> Result<(), Failure> {
                 _ = async { hangup.as_mut()?.recv().await }, if hangup.is_some() => {}
             }
             if told {
+                if let Some(name) = stop.left_over() {
+                    console.warning(&format!(
+                        "container `{name}` keeps running: docker rm -f {name}"
+                    ));
+                }
                 leave_at_once();
             }
             told = true;
-            console
-                .warning("stopping: what was captured so far is kept (once more leaves at once)");
+            if let Some(words) = words {
+                console.warning(words);
+            }
             stop.because(RunEnd::Interrupted);
         }
     });

@@ -1,6 +1,7 @@
 //! `plimsoll record`: a session of device samples, to be replayed.
 
 use super::load::{choice, obey_signals, tokio, unless_stopped};
+use crate::capture::SamplingFacts;
 use crate::cli::RecordArgs;
 use crate::clock::Clock;
 use crate::collect::Stop;
@@ -75,13 +76,32 @@ async fn record(console: &Console, args: &RecordArgs, stop: &Stop) -> anyhow::Re
         console.warning(&event.message);
     }
     let missed = sampling.missed_ticks + sampling.backed_off_ticks;
+    let failed = failed(&sampling);
     writer.finish(sampling)?;
     console.finish();
     console.note(&format!(
         "{count} samples ({missed} ticks missed): {}",
         args.output.display()
     ));
-    Ok(ExitCode::Done)
+    match failed {
+        Some(failure) => Err(failure.into()),
+        None => Ok(ExitCode::Done),
+    }
+}
+
+/// What could not be read: a recording of a container that ended says so.
+fn failed(sampling: &SamplingFacts) -> Option<Failure> {
+    let failed = sampling.failed_readings;
+    if failed == 0 {
+        return None;
+    }
+    let last = sampling.last_error.as_deref().unwrap_or("no reason known");
+    Some(
+        Failure::run(format!(
+            "{failed} reading(s) failed, the last: {last}; the recording lacks them"
+        ))
+        .hint("did the container end meanwhile? `docker ps -a` tells"),
+    )
 }
 
 async fn wait(duration: Option<Duration>) {

@@ -15,6 +15,7 @@ use crate::engine::{self, Engine, ServeJob};
 use crate::error::{ExitCode, Failure};
 use crate::preset::{self, Preset};
 use crate::progress::{Progress, Stage};
+use crate::redact::Secrets;
 use crate::telemetry::Target;
 use crate::units::Bytes;
 use futures::FutureExt;
@@ -85,11 +86,12 @@ async fn launch_and_profile(
     let port = told_port(engine, &serve).unwrap_or(port);
     let spec = spec(&args, &preset, &image, &run_id, port, &serve)?;
     if load.dry_run {
+        let secrets = Secrets::gather([], &spec.cmd);
         console.data(
             format!(
                 "would start {image} as {} with: {}\n",
                 spec.name,
-                spec.cmd.join(" ")
+                secrets.redactor().argv(&spec.cmd).join(" ")
             )
             .as_bytes(),
         )?;
@@ -114,9 +116,12 @@ async fn launch_and_profile(
     let (paths, writer) = open_results(&load, &model)?;
     news(Progress::Stage(Stage::Start));
     let clock = Clock::start();
+    // Before it is there: who leaves meanwhile must know of it too.
+    stop.started(Some(&spec.name));
     let found = match runtime.launch(&spec).await {
         Ok(found) => found,
         Err(failure) => {
+            stop.started(None);
             // Nothing was seen, so nothing is kept.
             let _ = std::fs::remove_dir_all(&paths.capture);
             return Err(failure.into());
@@ -148,6 +153,9 @@ async fn launch_and_profile(
     // A bug of ours must not leave somebody's GPU with a container that nobody watches.
     let profiled = AssertUnwindSafe(profiled).catch_unwind().await;
     let cleaned = clean_up(console, &runtime, &id, &spec.name, args.keep).await;
+    if cleaned.is_ok() {
+        stop.started(None);
+    }
     let concluded = profiled
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         .map_err(anyhow::Error::from)

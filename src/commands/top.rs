@@ -1,6 +1,6 @@
 //! `plimsoll top`: whose memory the GPUs hold, live, once, or for Prometheus.
 
-use super::load::{obey_signals, tokio};
+use super::load::{end_by_signals, tokio};
 use crate::cli::TopArgs;
 use crate::collect::Stop;
 use crate::console::Console;
@@ -13,7 +13,8 @@ use tokio::time::{MissedTickBehavior, interval};
 pub fn run(console: &Console, args: &TopArgs) -> anyhow::Result<ExitCode> {
     let stop = Stop::new();
     tokio()?.block_on(async {
-        obey_signals(&stop, console)?;
+        // Its normal end, by which nothing is lost.
+        end_by_signals(&stop, console, None)?;
         top(console, args, &stop).await
     })
 }

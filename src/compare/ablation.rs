@@ -1,6 +1,7 @@
 //! The document of an A/B run: two arms of one engine that differ in some arguments.
 
 use super::{Comparison, compare};
+use crate::engine::facts::{Finding, Severity};
 use crate::profile::Profile;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -54,6 +55,9 @@ pub struct Arm {
     pub engine_args: Vec<String>,
     /// Its runs, in the order in which they were made.
     pub runs: Vec<Run>,
+    /// What its runs' profiles warn of and what they call wrong, each code once.
+    #[serde(default)]
+    pub findings: Vec<Finding>,
 }
 
 /// One run of an arm.
@@ -114,8 +118,21 @@ impl From<ArmRuns> for Arm {
     fn from(arm: ArmRuns) -> Arm {
         Arm {
             name: arm.name,
+            findings: findings(&arm.profiles),
             engine_args: arm.engine_args,
             runs: arm.runs,
         }
     }
+}
+
+/// Warnings and errors of runs of the same settings; what several say is said once.
+fn findings(profiles: &[Profile]) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = Vec::new();
+    for finding in profiles.iter().flat_map(|p| &p.findings) {
+        if finding.severity >= Severity::Warning && findings.iter().all(|f| f.code != finding.code)
+        {
+            findings.push(finding.clone());
+        }
+    }
+    findings
 }

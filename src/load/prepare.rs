@@ -169,6 +169,8 @@ async fn make_prompt(
     length: Length,
     per_word: f64,
 ) -> Result<Prompt, RequestError> {
+    // Without a server to wait for, nothing else would let a run that was stopped end here.
+    tokio::task::yield_now().await;
     let Some(counter) = counter else {
         return Ok(Prompt {
             text: prompts::of_words(seed, number, length.input),
@@ -239,5 +241,21 @@ impl Counter<'_> {
             // Too long for a short model: the prompts find it out one by one.
             Err(_) => TOKENS_PER_WORD,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::FutureExt;
+
+    #[test]
+    fn a_run_can_be_stopped_between_prompts_that_nobody_counts() {
+        let length = Length {
+            input: 8,
+            output: 1,
+        };
+        let made = make_prompt(None, 0, 0, length, 1.0).now_or_never();
+        assert!(made.is_none(), "it gives way to who stops the run");
     }
 }

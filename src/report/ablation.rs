@@ -14,6 +14,7 @@ pub fn render(ablation: &Ablation, options: TextOptions) -> String {
         options,
     };
     page.head(ablation);
+    page.findings(ablation);
     page.memory(ablation);
     page.others(ablation);
     page.unknown(ablation);
@@ -95,6 +96,28 @@ impl Page {
             n => format!(", {n} FAILED"),
         };
         self.aside(&format!("{letter} = {}: {args} ({runs}{failed})", arm.name));
+    }
+
+    /// What the runs warn of: an argument without effect makes two arms that are the same.
+    fn findings(&mut self, ablation: &Ablation) {
+        let arms = [("A", &ablation.a), ("B", &ablation.b)];
+        if arms.iter().all(|(_, arm)| arm.findings.is_empty()) {
+            return;
+        }
+        self.line("");
+        self.line("Findings");
+        let in_both = |message: &str| {
+            (arms.iter()).all(|(_, arm)| arm.findings.iter().any(|f| f.message == message))
+        };
+        for (letter, arm) in arms {
+            for finding in &arm.findings {
+                match in_both(&finding.message) {
+                    true if letter == "A" => self.aside(&format!("both: {}", finding.message)),
+                    true => {}
+                    false => self.aside(&format!("{letter}: {}", finding.message)),
+                }
+            }
+        }
     }
 
     fn memory(&mut self, ablation: &Ablation) {

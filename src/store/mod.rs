@@ -60,9 +60,31 @@ fn place(results: &Path, output: Option<&Path>, stem: &str) -> Result<(PathBuf, 
         return Err(Failure::usage(format!("--output `{shown}` is a folder"))
             .hint("name a file in it, or give the folder by --results-dir"));
     }
+    check_overwrite(file)?;
     let stem = file.file_stem().and_then(|s| s.to_str());
     let stem = stem.ok_or_else(|| Failure::usage(format!("`{shown}` is no file name")))?;
     Ok((folder_of(file).to_owned(), stem.to_owned()))
+}
+
+/// Refuses to write over what plimsoll did not write: a document of its own has a version.
+pub fn check_overwrite(file: &Path) -> Result<(), Failure> {
+    #[derive(serde::Deserialize)]
+    struct Document {
+        #[serde(rename = "schema_version")]
+        _version: serde::de::IgnoredAny,
+    }
+    let Ok(bytes) = fs::read(file) else {
+        // Nothing is there; whether it can be written is told by who writes it.
+        return Ok(());
+    };
+    if bytes.is_empty() || serde_json::from_slice::<Document>(&bytes).is_ok() {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "`{}` is there already and is no document of plimsoll's",
+        file.display()
+    ))
+    .hint("name another file with --output, or remove that one"))
 }
 
 /// The folder that a file lies in.
@@ -198,6 +220,23 @@ fn write_failure(path: &Path, e: std::io::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_plimsoll_wrote_is_written_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("out.json");
+        let check = || check(dir.path(), Some(&file));
+        assert!(check().is_ok(), "it is not there");
+        for (text, free) in [
+            ("", true),
+            (r#"{"schema_version": "4.0", "x": [1]}"#, true),
+            ("dear diary", false),
+            (r#"{"version": 1}"#, false),
+        ] {
+            fs::write(&file, text).unwrap();
+            assert_eq!(check().is_ok(), free, "{text}");
+        }
+    }
 
     fn now() -> jiff::Zoned {
         "2026-01-02T03:04:05[UTC]".parse().unwrap()

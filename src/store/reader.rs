@@ -66,6 +66,14 @@ impl StoredCapture {
     fn in_folder(folder: &Path) -> Result<StoredCapture, Failure> {
         let file = folder.join(CAPTURE_FILE);
         let text = std::fs::read_to_string(&file).map_err(|e| {
+            if [SAMPLES_FILE, LOG_FILE].iter().any(|f| folder.join(f).is_file()) {
+                return Failure::usage(format!(
+                    "the capture in `{}` is not whole: its run was left before `{CAPTURE_FILE}` was written",
+                    folder.display()
+                ))
+                .hint("run it again; Ctrl-C once keeps a capture, twice leaves at once")
+                .caused_by(e);
+            }
             Failure::usage(format!("no capture in `{}`", folder.display()))
                 .hint("give the folder that ends in `.capture`, or the profile beside it")
                 .caused_by(e)
