@@ -8,6 +8,7 @@ mod endpoints;
 mod follow;
 mod graph_probe;
 mod model_files;
+mod recognise;
 mod recorder;
 mod setup;
 mod stop;
@@ -15,6 +16,7 @@ mod stop;
 pub use endpoints::Door;
 pub use follow::Deadline;
 pub use graph_probe::{ProbeJob, Probed, probe_graphs};
+pub use recognise::behind_its_command;
 pub use setup::{BenchSetup, answers, describe, inspect};
 pub use stop::Stop;
 

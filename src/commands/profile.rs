@@ -94,15 +94,23 @@ pub(super) async fn meet(
                 .is_some_and(|(_, r)| r.serving);
             (engine, format!("named by --engine {wanted}"), serving)
         }
-        (None, Some((engine, seen))) => (engine, seen.evidence, seen.serving),
-        (None, None) => {
-            let names: Vec<&str> = engine::ALL.iter().map(|e| e.name()).collect();
-            let failure = Failure::environment(format!(
-                "no known engine in container `{name}` (image `{}`, command `{}`)",
-                found.facts.image,
-                found.facts.argv.join(" ")
-            ));
-            return Err(failure.hint(format!("name it with --engine: {}", names.join(", "))));
+        (None, Some((engine, seen))) if seen.serving => (engine, seen.evidence, true),
+        // A start script can hide the server, and an image of one engine can run another.
+        (None, seen) => {
+            let behind = unless_stopped(stop, async {
+                Ok(collect::behind_its_command(runtime, found).await)
+            });
+            if let Some((engine, seen)) = behind.await?.or(seen) {
+                (engine, seen.evidence, seen.serving)
+            } else {
+                let names: Vec<&str> = engine::ALL.iter().map(|e| e.name()).collect();
+                let failure = Failure::environment(format!(
+                    "no known engine in container `{name}` (image `{}`, command `{}`)",
+                    found.facts.image,
+                    found.facts.argv.join(" ")
+                ));
+                return Err(failure.hint(format!("name it with --engine: {}", names.join(", "))));
+            }
         }
     };
     // A start script can hide the server: what answers is one.

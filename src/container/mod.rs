@@ -19,6 +19,7 @@ pub mod lines;
 pub mod logs;
 pub mod processes;
 pub mod sockets;
+mod top;
 
 use crate::error::Failure;
 use bollard::Docker;

@@ -107,6 +107,12 @@ pub trait Engine: Sync {
     /// Paths to GET from a serving engine, in order of use.
     fn endpoints(&self) -> &'static [&'static str];
 
+    /// Paths that only this engine answers, each with what its reply holds: how a server is known
+    /// whose command says nothing.
+    fn identity(&self) -> &'static [(&'static str, &'static str)] {
+        &[]
+    }
+
     /// The endpoint that is read every second while the load runs; `None` for an engine that has
     /// none, or whose reading takes something away from others.
     fn gauges_endpoint(&self) -> Option<&'static str> {

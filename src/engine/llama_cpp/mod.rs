@@ -76,6 +76,10 @@ impl Engine for LlamaCpp {
         8080
     }
 
+    fn identity(&self) -> &'static [(&'static str, &'static str)] {
+        &[("/props", "default_generation_settings")]
+    }
+
     fn endpoints(&self) -> &'static [&'static str] {
         endpoints::PATHS
     }

@@ -65,6 +65,10 @@ impl Engine for Ollama {
         11434
     }
 
+    fn identity(&self) -> &'static [(&'static str, &'static str)] {
+        &[("/", "Ollama is running")]
+    }
+
     fn endpoints(&self) -> &'static [&'static str] {
         endpoints::PATHS
     }

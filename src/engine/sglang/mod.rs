@@ -60,6 +60,13 @@ impl Engine for Sglang {
         30000
     }
 
+    fn identity(&self) -> &'static [(&'static str, &'static str)] {
+        &[
+            ("/server_info", "mem_fraction_static"),
+            ("/get_server_info", "mem_fraction_static"),
+        ]
+    }
+
     fn endpoints(&self) -> &'static [&'static str] {
         endpoints::PATHS
     }

@@ -35,6 +35,10 @@ impl Engine for TensorRtLlm {
         settings::read(facts)
     }
 
+    fn identity(&self) -> &'static [(&'static str, &'static str)] {
+        &[("/prometheus/metrics", "trtllm_")]
+    }
+
     /// `/metrics` is not among them: it is a queue of iterations, and who reads one takes it from
     /// whoever else reads. What Prometheus gets has a path of its own, and takes nothing.
     fn endpoints(&self) -> &'static [&'static str] {

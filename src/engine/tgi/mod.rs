@@ -45,6 +45,10 @@ impl Engine for Tgi {
         80
     }
 
+    fn identity(&self) -> &'static [(&'static str, &'static str)] {
+        &[("/info", "\"validation_workers\"")]
+    }
+
     fn endpoints(&self) -> &'static [&'static str] {
         &["/info", "/metrics"]
     }

@@ -46,6 +46,10 @@ impl Engine for Vllm {
         settings::read(facts)
     }
 
+    fn identity(&self) -> &'static [(&'static str, &'static str)] {
+        &[("/metrics", "vllm:")]
+    }
+
     fn endpoints(&self) -> &'static [&'static str] {
         &["/health", "/version", "/v1/models", "/metrics"]
     }

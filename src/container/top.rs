@@ -1,0 +1,34 @@
+//! The processes of a container, as Docker lists them.
+
+use super::{Runtime, checked_name};
+use bollard::query_parameters::TopOptionsBuilder;
+use std::time::Duration;
+
+/// For the daemon's answer, which runs a `ps`.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Processes that are looked at.
+const MOST: usize = 4096;
+
+impl Runtime {
+    /// The command of each process of a running container, in words parted by spaces: Docker does
+    /// not tell where an argument ends. Never to be written down, for it can hold secrets. Empty
+    /// where the daemon does not say.
+    pub async fn commands(&self, container: &str) -> Vec<Vec<String>> {
+        let Ok(name) = checked_name(container) else {
+            return Vec::new();
+        };
+        let options = TopOptionsBuilder::default().ps_args("-eo pid,args").build();
+        let asked = self.docker.top_processes(name, Some(options));
+        let Ok(Ok(answer)) = tokio::time::timeout(PATIENCE, asked).await else {
+            return Vec::new();
+        };
+        let processes = answer.processes.unwrap_or_default();
+        processes
+            .into_iter()
+            .take(MOST)
+            .filter_map(|row| row.into_iter().nth(1))
+            .map(|args| args.split_whitespace().map(str::to_owned).collect())
+            .collect()
+    }
+}
