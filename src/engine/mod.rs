@@ -132,6 +132,12 @@ pub trait Engine: Sync {
         &[]
     }
 
+    /// What the log of an engine that runs already does not tell of its memory, and how it could be
+    /// made to: a sentence. `on_gpu`: its memory is a GPU's.
+    fn untold(&self, _log: &LogReport, _on_gpu: bool) -> Option<&'static str> {
+        None
+    }
+
     /// A fresh parser for this engine's log, without its carrier: see [`parser_of`].
     fn log_parser(&self) -> Box<dyn LogParser>;
 
@@ -495,6 +501,29 @@ mod tests {
             recognise(&facts).map(|(e, r)| (e.name(), r.serving)),
             Some(("llama_cpp", true))
         );
+    }
+
+    #[test]
+    fn what_a_log_leaves_out_is_told_with_the_way_to_it() {
+        let untold = |engine: &str, lines: &[&str], on_gpu| {
+            let engine = by_name(engine).unwrap();
+            let mut parser = parser_of(engine);
+            lines.iter().for_each(|l| parser.line(l.as_bytes(), None));
+            engine.untold(&parser.report(), on_gpu)
+        };
+        let quiet = "INFO 01-01 00:00:00 [gpu_worker.py:1] Available KV cache memory: 2.0 GiB";
+        let loud = "DEBUG 01-01 00:00:00 [gpu_worker.py:1] Memory profiling takes 1.0 seconds. Total non KV cache memory: 1.5GiB; torch peak memory increase: 0.2GiB; non-torch forward increase memory: 0.1GiB; weights memory: 1.2GiB.";
+        assert!(
+            untold("vllm", &[quiet], true).is_some_and(|t| t.contains("VLLM_LOGGING_LEVEL=DEBUG"))
+        );
+        assert_eq!(untold("vllm", &[quiet, loud], true), None);
+        assert_eq!(untold("vllm", &[quiet], false), None);
+        assert_eq!(untold("vllm", &[], true), None);
+        let default = include_str!("../../tests/fixtures/llama_cpp/server-cpu-default.log");
+        let verbose = include_str!("../../tests/fixtures/llama_cpp/server-cpu-verbose.log");
+        let lines = |text: &'static str| text.lines().collect::<Vec<_>>();
+        assert!(untold("llama_cpp", &lines(default), false).is_some_and(|t| t.contains("-lv 4")));
+        assert_eq!(untold("llama_cpp", &lines(verbose), false), None);
     }
 
     #[test]

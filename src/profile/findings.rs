@@ -66,6 +66,12 @@ pub fn collect(
             message,
         ));
     }
+    let on_gpu = (0..o.capture.devices.len()).any(|d| !o.is_host(d));
+    if o.capture.mode == Mode::Serving
+        && let Some(message) = o.engine.and_then(|e| e.untold(&o.log, on_gpu))
+    {
+        findings.push(Finding::new("log_tells_less", Severity::Info, message));
+    }
     if let Some(unexplained) = breakdown.unexplained_bytes.filter(|b| *b < -(32 << 20)) {
         let message = format!(
             "the witnesses claim {} more than was measured: a reserved pool that is not touched, or a part counted twice",

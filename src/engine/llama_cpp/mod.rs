@@ -6,6 +6,7 @@ pub mod log;
 mod recognise;
 mod settings;
 
+use super::facts::LogReport;
 use super::{
     BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, LoadKind, LogParser,
     PlanError, ProbeFacts, ReadError, Recognition, ServeJob, ServePlan, ServerSettings,
@@ -90,6 +91,13 @@ impl Engine for LlamaCpp {
 
     fn log_marks(&self) -> &'static [&'static str] {
         MARKS
+    }
+
+    fn untold(&self, log: &LogReport, _on_gpu: bool) -> Option<&'static str> {
+        (!log.steps.is_empty() && !log.facts.contains_key("weights_gib")).then_some(
+            "the log names no buffer: builds of 2026 tell weights, KV cache and compute buffers from verbosity 4 on; \
+             restart the server with -lv 4",
+        )
     }
 
     fn log_parser(&self) -> Box<dyn LogParser> {

@@ -14,6 +14,7 @@ pub(super) use endpoints::{Names, read as read_endpoints};
 pub use log::VllmLogParser;
 pub(super) use progress::read as read_bench_progress;
 
+use super::facts::LogReport;
 use super::{
     BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, LogParser, PlanError,
     ProbeFacts, ReadError, Recognition, ServeJob, ServePlan, ServerSettings,
@@ -107,6 +108,16 @@ impl Engine for Vllm {
             "[cpu_worker.py:",
             "[arg_utils.py:",
         ]
+    }
+
+    fn untold(&self, log: &LogReport, on_gpu: bool) -> Option<&'static str> {
+        let told = |key: &str| log.facts.contains_key(key);
+        // Of a log that was cut off, nothing can be said.
+        let started = told("weights_gib") || told("kv_cache_gib") || told("kv_cache_tokens");
+        (on_gpu && started && !told("activation_peak_gib")).then_some(
+            "the log has no activations and no non-torch memory: releases 0.11 to 0.25 tell them at debug level only; \
+             restart the server with VLLM_LOGGING_LEVEL=DEBUG, or let `plimsoll run` start it",
+        )
     }
 
     fn log_parser(&self) -> Box<dyn LogParser> {
