@@ -189,7 +189,11 @@ fn trouble(run: &Run, facts: &mut BTreeMap<String, Fact>) {
         quote: lack.iter().map(|w| w.quote.clone()).collect(),
         at_ns: lack.and_then(|w| w.at),
     };
-    facts.insert("oom".to_owned(), oom);
+    // Of lines that are no engine's nothing is said, not even what did not happen.
+    let silent = facts.is_empty() && run.steps() == 0 && run.root_cause().is_none();
+    if lack.is_some() || !silent {
+        facts.insert("oom".to_owned(), oom);
+    }
     if let (Some((sizes, phase)), Some(witness)) = (&run.lack, lack) {
         for (key, fact) in sizes.facts() {
             facts.entry(key.clone()).or_insert_with(|| fact.clone());
