@@ -4,7 +4,7 @@ use super::load::{
     bench_kind, check_results, conclude, engine_named, found_with, lock, obey_signals,
     open_backend, open_results, request, run_id, tokio, unless_stopped,
 };
-use crate::capture::Mode;
+use crate::capture::{ContainerFacts, Mode};
 use crate::cli::ProfileArgs;
 use crate::clock::Clock;
 use crate::collect::{self, Deadline, Instruments, Plan, Stop};
@@ -85,7 +85,6 @@ pub(super) async fn meet(
     named: Option<&String>,
     stop: &Stop,
 ) -> Result<(&'static dyn Engine, String, bool), Failure> {
-    let name = &found.facts.name;
     let (engine, evidence, serving) = match (named, engine::recognise(&found.facts)) {
         (Some(wanted), seen) => {
             let engine = engine_named(wanted)?;
@@ -100,17 +99,11 @@ pub(super) async fn meet(
             let behind = unless_stopped(stop, async {
                 Ok(collect::behind_its_command(runtime, found).await)
             });
-            if let Some((engine, seen)) = behind.await?.or(seen) {
-                (engine, seen.evidence, seen.serving)
-            } else {
-                let names: Vec<&str> = engine::ALL.iter().map(|e| e.name()).collect();
-                let failure = Failure::environment(format!(
-                    "no known engine in container `{name}` (image `{}`, command `{}`)",
-                    found.facts.image,
-                    found.facts.argv.join(" ")
-                ));
-                return Err(failure.hint(format!("name it with --engine: {}", names.join(", "))));
-            }
+            let (engine, seen) = behind
+                .await?
+                .or(seen)
+                .ok_or_else(|| no_engine(&found.facts))?;
+            (engine, seen.evidence, seen.serving)
         }
     };
     // A start script can hide the server: what answers is one.
@@ -120,4 +113,16 @@ pub(super) async fn meet(
         })
         .await?;
     Ok((engine, evidence, serving))
+}
+
+/// Nothing in the container is known.
+fn no_engine(facts: &ContainerFacts) -> Failure {
+    let names: Vec<&str> = engine::ALL.iter().map(|e| e.name()).collect();
+    Failure::environment(format!(
+        "no known engine in container `{}` (image `{}`, command `{}`)",
+        facts.name,
+        facts.image,
+        facts.argv.join(" ")
+    ))
+    .hint(format!("name it with --engine: {}", names.join(", ")))
 }

@@ -24,13 +24,42 @@ const MAX_SERIES: usize = 64;
 /// Graphs of one series beyond this are not kept.
 const MAX_GRAPHS: usize = 65_536;
 
+/// Words before a graph that is captured, in both spellings.
+pub const CAPTURED: &[&str] = &[
+    "Run generation-only CUDA graph warmup",
+    "Run generation only CUDA graph warmup",
+];
+
 /// One graph, as its line names it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Graph {
-    batch_size: u64,
-    draft_len: Option<u64>,
-    label: String,
-    max_seq_len: Option<u64>,
+pub struct Graph {
+    /// Sequences that it is for.
+    pub batch_size: u64,
+    /// Draft tokens; `None` in releases whose lines name none.
+    pub draft_len: Option<u64>,
+    /// `greedy`, `advanced sampling`; empty where the line has none.
+    pub label: String,
+    /// Longest sequence, where the line names it.
+    pub max_seq_len: Option<u64>,
+}
+
+impl Graph {
+    /// The graph that follows the words of [`CAPTURED`].
+    pub fn read(rest: &str) -> Option<Graph> {
+        let rest = rest.trim_start();
+        let (label, rest) = match rest.strip_prefix('(').and_then(|r| r.split_once(')')) {
+            Some((label, rest)) => (label, rest.trim_start()),
+            None => ("", rest),
+        };
+        let (batch_size, rest) = number(rest.strip_prefix("for batch size=")?)?;
+        let value = |name| after(rest, name).and_then(number).map(|(n, _)| n);
+        Some(Graph {
+            batch_size,
+            draft_len: value("draft_len="),
+            label: label.chars().take(64).collect(),
+            max_seq_len: value("max_seq_len="),
+        })
+    }
 }
 
 /// What one engine object captured.
@@ -192,30 +221,11 @@ fn of_another_rank(line: &str) -> bool {
 
 /// The graph that a line names, and whether it was captured or skipped.
 fn graph(line: &str) -> Option<(Graph, bool)> {
-    let (rest, captured) = [
-        "Run generation only CUDA graph warmup",
-        "Run generation-only CUDA graph warmup",
-    ]
-    .iter()
-    .find_map(|words| after(line, words))
-    .map(|rest| (rest, true))
-    .or_else(|| after(line, "Skipping CUDA graph warmup").map(|rest| (rest, false)))?;
-    let rest = rest.trim_start();
-    let (label, rest) = match rest.strip_prefix('(').and_then(|r| r.split_once(')')) {
-        Some((label, rest)) => (label, rest.trim_start()),
-        None => ("", rest),
-    };
-    let (batch_size, rest) = number(rest.strip_prefix("for batch size=")?)?;
-    let value = |name| after(rest, name).and_then(number).map(|(n, _)| n);
-    Some((
-        Graph {
-            batch_size,
-            draft_len: value("draft_len="),
-            label: label.chars().take(40).collect(),
-            max_seq_len: value("max_seq_len="),
-        },
-        captured,
-    ))
+    let of = |words: &[&str]| words.iter().find_map(|words| after(line, words));
+    match of(CAPTURED) {
+        Some(rest) => Some((Graph::read(rest)?, true)),
+        None => Some((Graph::read(of(&["Skipping CUDA graph warmup"])?)?, false)),
+    }
 }
 
 fn after<'a>(text: &'a str, words: &str) -> Option<&'a str> {

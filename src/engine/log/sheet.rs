@@ -155,11 +155,6 @@ impl Sheet {
         }
     }
 
-    /// Whether the log announced a version.
-    pub fn has_version(&self) -> bool {
-        self.version.is_some()
-    }
-
     /// Notes a milestone. One that every rank passes counts when the first passes it.
     pub fn step(&mut self, step: EngineStep, line: &Line<'_>, needle: &str) {
         match step {

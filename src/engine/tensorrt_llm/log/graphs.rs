@@ -2,6 +2,7 @@
 //! bytes are printed nowhere.
 
 use super::whole;
+use crate::engine::cuda_graphs::{CAPTURED, Graph};
 use crate::engine::facts::{Fact, FactValue, Severity};
 use crate::engine::log::Line;
 use crate::engine::log::figures::after;
@@ -11,21 +12,6 @@ use std::collections::BTreeSet;
 
 /// Series and graphs of one series kept.
 const MOST: usize = 4096;
-
-/// The shapes of the message since 0.18.
-const CAPTURED: &[&str] = &[
-    "Run generation-only CUDA graph warmup",
-    "Run generation only CUDA graph warmup",
-];
-
-/// One graph.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Graph {
-    batch_size: u64,
-    draft_len: Option<u64>,
-    label: String,
-    max_seq_len: Option<u64>,
-}
 
 /// What one engine captured in one go.
 #[derive(Default)]
@@ -138,19 +124,8 @@ impl Graphs {
     }
 
     fn captured(&mut self, rest: &str, needle: &str, rank: Option<u64>, line: &Line<'_>) {
-        let Some(batch_size) = after(rest, "batch size=").and_then(whole) else {
+        let Some(graph) = Graph::read(rest) else {
             return;
-        };
-        let label = rest
-            .trim_start()
-            .strip_prefix('(')
-            .and_then(|r| Some(r.split_once(')')?.0))
-            .unwrap_or_default();
-        let graph = Graph {
-            batch_size,
-            draft_len: after(rest, "draft_len=").and_then(whole),
-            label: label.chars().take(64).collect(),
-            max_seq_len: after(rest, "max_seq_len=").and_then(whole),
         };
         if self.series.is_empty() {
             self.series.push(Series {
