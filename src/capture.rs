@@ -7,9 +7,11 @@
 mod null_for_zero;
 mod requests;
 mod sampling;
+mod shared;
 
 pub use requests::{ErrorKind, LengthUnit, RequestError, RequestRow, TokenSource};
 pub use sampling::{CallCost, DeviceEvent, SamplingFacts, Tenants};
+pub use shared::SharedStart;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -48,6 +50,9 @@ pub struct Capture {
     pub engine_evidence: String,
     /// How plimsoll met the container.
     pub mode: Mode,
+    /// The start of the engine, where it serves several captures.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared_start: Option<SharedStart>,
     /// What the user asked for.
     pub request: Request,
     /// The memory devices that the samples speak of.

@@ -1,13 +1,19 @@
 //! The command line: flags and help. Nothing else imports clap.
 
+use crate::units::{duration, some_time};
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
 
 mod ablation;
+mod config;
+mod sweep;
+mod words;
 
 pub use ablation::{AblateArgs, CudaGraphsArgs};
+pub use config::{ConfigArgs, ConfigCommand};
+pub use sweep::{MergeArgs, Scheduler, SweepArgs, SweepBench, SweepCommand, SweepRunArgs};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -15,7 +21,7 @@ const STYLES: Styles = Styles::styled()
     .literal(AnsiColor::Cyan.on_default().bold())
     .placeholder(AnsiColor::Cyan.on_default());
 
-const EXIT_CODES: &str = "Exit codes: 0 done, 1 internal, 2 usage, 3 environment, 4 the measured run failed, 130 interrupted";
+const EXIT_CODES: &str = "Exit codes: 0 done, 1 internal, 2 usage, 3 environment, 4 the measured run failed, 5 some cells failed, 130 interrupted";
 
 /// How much memory does this LLM container really use, and where does every byte go.
 #[derive(Debug, Parser)]
@@ -76,6 +82,8 @@ pub enum Command {
     Profile(Box<ProfileArgs>),
     /// Start a container, profile it when it serves, stop and remove it
     Run(Box<RunArgs>),
+    /// Measure a matrix of models and settings, from a file or flags; goes on after whatever happened
+    Sweep(Box<SweepArgs>),
     /// Compare two settings of the engine in an idle container: A, B, A, B, …
     Ablate(Box<AblateArgs>),
     /// Measure what CUDA graphs cost (TensorRT-LLM: by draft length; vLLM: eager against graphs)
@@ -93,6 +101,8 @@ pub enum Command {
     /// Look at the machine: Docker, GPUs, memory backends, engines
     #[command(visible_alias = "env")]
     Doctor(DoctorArgs),
+    /// Check a sweep file, write one to begin with, or print its schema
+    Config(ConfigArgs),
     /// Print the JSON Schema of the profile document
     Schema,
 }
@@ -422,38 +432,9 @@ pub struct DoctorArgs {
     pub json: bool,
 }
 
-/// The longest time that can be asked for.
-const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
-
 /// The longest prompt that can be asked for, tokens: beyond what any model reads, and no more than
 /// this host can hold of it.
 const LONGEST_INPUT: i64 = 10_000_000;
-
-/// `100ms`, `2s`, `1h 30m`; a bare number is seconds.
-fn duration(text: &str) -> Result<Duration, String> {
-    let time = match text.trim().parse::<f64>() {
-        Ok(seconds) => Duration::try_from_secs_f64(seconds).map_err(|e| e.to_string())?,
-        Err(_) => {
-            let signed: jiff::SignedDuration = text.parse().map_err(|_| {
-                format!("`{text}` is no length of time: write it as 100ms, 2s or 1h30m")
-            })?;
-            Duration::try_from(signed).map_err(|_| format!("`{text}` is negative"))?
-        }
-    };
-    // Beyond this, sums with the clock would overflow, and nobody means it.
-    if time > LONGEST {
-        return Err("must be 365 days or less".into());
-    }
-    Ok(time)
-}
-
-/// A length of time in which something can happen.
-fn some_time(text: &str) -> Result<Duration, String> {
-    match duration(text)? {
-        Duration::ZERO => Err("must be above 0".into()),
-        time => Ok(time),
-    }
-}
 
 /// Text that says something.
 fn some_text(text: &str) -> Result<String, String> {
@@ -563,22 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_read_as_people_write_them() {
-        assert_eq!(duration("100ms"), Ok(Duration::from_millis(100)));
-        assert_eq!(duration("1h30m"), Ok(Duration::from_secs(5400)));
-        assert_eq!(duration("2.5"), Ok(Duration::from_millis(2500)));
-        for bad in [
-            "",
-            "-1s",
-            "-3",
-            "soon",
-            "nan",
-            "1e999",
-            "9223372036854775807s",
-            "1e12",
-        ] {
-            assert!(duration(bad).is_err(), "{bad}");
-        }
+    fn no_sampling_is_too_fast() {
         assert!(sample_interval("1ms").is_err() && sample_interval("10ms").is_ok());
     }
 }

@@ -63,6 +63,20 @@ impl Clock {
         wall_ns.saturating_sub(self.wall_start_ns)
     }
 
+    /// The moment at which another clock of this process showed zero. Negative when it was started
+    /// earlier.
+    pub fn zero_of(&self, other: &Clock) -> AtNs {
+        match (&self.hand, &other.hand) {
+            (Hand::Monotonic(mine), Hand::Monotonic(theirs)) => {
+                match theirs.checked_duration_since(*mine) {
+                    Some(later) => nanos(later),
+                    None => -nanos(mine.duration_since(*theirs)),
+                }
+            }
+            _ => self.from_wall(other.wall_start_ns),
+        }
+    }
+
     /// How far the wall clock was stepped since the start, nanoseconds: positive when it was put
     /// forward. Zero for a manual clock.
     pub fn wall_drift_ns(&self) -> i64 {

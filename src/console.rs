@@ -4,18 +4,27 @@
 //! stay as one line each; elsewhere each stage is one plain line. Nothing is ever only drawn.
 
 mod logger;
+mod look;
+mod stage;
+mod sweep;
 mod terminal;
 
 use crate::error::{ExitCode, Failure, verdict};
-use crate::progress::{Progress, Sink, Stage};
-use crate::report::layout::{clean, duration};
+use crate::progress::{Progress, Sink};
+use crate::report::layout::clean;
 use crate::report::text::TextOptions;
-use crate::units::Bytes;
 use anstyle::{AnsiColor, Style};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use look::Look;
+use stage::{Ended, Running};
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
+use sweep::Board;
+pub use sweep::{CellLine, Lane, SweepBoard};
+
+/// Between two pictures of what is drawn: spinners turn, and nobody waits for a figure.
+const TICK: Duration = Duration::from_millis(120);
 
 /// When to colour.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -50,32 +59,36 @@ struct Inner {
     look: Look,
     summary: TextOptions,
     /// What is drawn; `None` off a terminal and when quiet.
-    bars: Option<MultiProgress>,
+    drawing: Option<Drawing>,
     began: Instant,
     running: Mutex<Option<Running>>,
+    /// The sweep that is shown.
+    board: Mutex<Weak<Board>>,
     /// Where lines go. indicatif's own `println` prints nothing when its target is hidden.
     out: Mutex<Box<dyn Write + Send>>,
 }
 
-/// Colours and marks on stderr.
-#[derive(Debug, Clone, Copy, Default)]
-struct Look {
-    unicode: bool,
-    color: bool,
+/// Where and how often is drawn.
+struct Drawing {
+    bars: MultiProgress,
+    /// Rows and columns of the terminal.
+    size: fn() -> (usize, usize),
+    /// Time between two pictures; none are drawn on their own when it is zero.
+    tick: Duration,
 }
 
-struct Running {
-    stage: Stage,
-    since: Instant,
-    bar: Option<ProgressBar>,
-    memory: Option<u64>,
-}
+impl Drawing {
+    /// Draws this bar from now on.
+    fn start(&self, bar: &ProgressBar, style: ProgressStyle) {
+        bar.set_style(style);
+        bar.enable_steady_tick(self.tick);
+    }
 
-/// How a stage ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ended {
-    Done,
-    Failed,
+    /// Takes a bar off the terminal. What is done to it later draws nothing.
+    fn erase(&self, bar: &ProgressBar) {
+        bar.finish_and_clear();
+        self.bars.remove(bar);
+    }
 }
 
 impl Console {
@@ -91,16 +104,19 @@ impl Console {
             color: terminal::color(options.color, &io::stdout()),
             unicode,
         };
-        let bars = (!options.quiet && terminal::stderr_can_draw())
-            .then(|| MultiProgress::with_draw_target(ProgressDrawTarget::stderr()));
-        Console::with_parts(options, look, summary, bars, Box::new(io::stderr()))
+        let drawing = (!options.quiet && terminal::stderr_can_draw()).then(|| Drawing {
+            bars: MultiProgress::with_draw_target(ProgressDrawTarget::stderr()),
+            size: terminal::stderr_size,
+            tick: TICK,
+        });
+        Console::with_parts(options, look, summary, drawing, Box::new(io::stderr()))
     }
 
     fn with_parts(
         options: ConsoleOptions,
         look: Look,
         summary: TextOptions,
-        bars: Option<MultiProgress>,
+        drawing: Option<Drawing>,
         out: Box<dyn Write + Send>,
     ) -> Console {
         Console(Arc::new(Inner {
@@ -108,11 +124,17 @@ impl Console {
             verbose: options.verbose,
             look,
             summary,
-            bars,
+            drawing,
             began: Instant::now(),
             running: Mutex::new(None),
+            board: Mutex::new(Weak::new()),
             out: Mutex::new(out),
         }))
+    }
+
+    /// Whether every detail is wanted.
+    pub fn verbose(&self) -> bool {
+        self.0.verbose > 0
     }
 
     /// How a summary should look on this process' stdout.
@@ -145,6 +167,7 @@ impl Console {
     /// Tells an error once, with its causes and advice, and gives its exit code. A stage that was
     /// running is told as failed.
     pub fn error(&self, error: &anyhow::Error) -> ExitCode {
+        self.0.end_board();
         self.0.end_stage(Ended::Failed);
         let (code, hints) = verdict(error);
         let style = AnsiColor::Red.on_default().bold();
@@ -161,8 +184,9 @@ impl Console {
 
     /// Ends the running stage as done. Call it before data goes out.
     pub fn finish(&self) {
-        if self.0.end_stage(Ended::Done) && self.0.bars.is_none() {
-            self.0.plain_stage("done");
+        self.0.end_board();
+        if self.0.end_stage(Ended::Done) && self.0.drawing.is_none() {
+            self.0.plain("done");
         }
     }
 
@@ -177,8 +201,8 @@ impl Console {
             let mut stdout = io::stdout().lock();
             until_broken_pipe(stdout.write_all(bytes).and_then(|()| stdout.flush()))
         };
-        let written = match &self.0.bars {
-            Some(bars) => bars.suspend(write),
+        let written = match &self.0.drawing {
+            Some(drawing) => drawing.bars.suspend(write),
             None => write(),
         };
         written.map_err(|e| Failure::environment("cannot write to standard output").caused_by(e))
@@ -232,121 +256,6 @@ impl Inner {
         }
     }
 
-    fn running(&self) -> MutexGuard<'_, Option<Running>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn begin_stage(&self, stage: Stage) {
-        if self.quiet || self.running().as_ref().is_some_and(|r| r.stage == stage) {
-            return;
-        }
-        self.end_stage(Ended::Done);
-        let bar = self.bars.as_ref().map(|bars| {
-            let bar = bars.add(ProgressBar::new_spinner());
-            bar.set_style(self.spinner());
-            bar.set_prefix(stage.label());
-            bar.enable_steady_tick(Duration::from_millis(120));
-            bar
-        });
-        if bar.is_none() {
-            // Told at its start: a run that hangs must say where.
-            self.plain_stage(&stage.label());
-        }
-        *self.running() = Some(Running {
-            stage,
-            since: Instant::now(),
-            bar,
-            memory: None,
-        });
-    }
-
-    /// Ends the running stage; false when there was none.
-    fn end_stage(&self, ended: Ended) -> bool {
-        let Some(running) = self.running().take() else {
-            return false;
-        };
-        let label = running.stage.label();
-        let Some(bar) = running.bar else {
-            // The next stage's line says when this one ended.
-            if ended == Ended::Failed {
-                self.plain_stage(&format!("{label}: failed"));
-            }
-            return true;
-        };
-        bar.finish_and_clear();
-        if let Some(bars) = &self.bars {
-            bars.remove(&bar);
-        }
-        let (mark, style) = match (ended, self.look.unicode) {
-            (Ended::Done, true) => ("✓", AnsiColor::Green.on_default()),
-            (Ended::Done, false) => ("*", AnsiColor::Green.on_default()),
-            (Ended::Failed, true) => ("✗", AnsiColor::Red.on_default()),
-            (Ended::Failed, false) => ("x", AnsiColor::Red.on_default()),
-        };
-        let mark = self.paint(style, mark);
-        let elapsed = duration(running.since.elapsed().as_secs_f64());
-        let detail = format!("{elapsed}  {}", detail(running.memory));
-        let detail = self.paint(Style::new().dimmed(), detail.trim_end());
-        self.line(&format!("{mark} {label:<18}  {detail}"));
-        true
-    }
-
-    /// A stage off a terminal: when, since the console began, and what.
-    fn plain_stage(&self, text: &str) {
-        let at = self.began.elapsed().as_secs_f64();
-        self.line(&format!("[{at:>7.1} s] {text}"));
-    }
-
-    fn step(&self, done: u64, of: u64) {
-        let mut running = self.running();
-        if let Some(Running {
-            bar: Some(bar),
-            memory,
-            ..
-        }) = running.as_mut()
-            && of > 0
-        {
-            if bar.length() != Some(of) {
-                bar.set_style(self.bar());
-                bar.set_length(of);
-            }
-            bar.set_position(done.min(of));
-            bar.set_message(detail(*memory));
-        }
-    }
-
-    fn memory(&self, bytes: u64) {
-        let mut running = self.running();
-        if let Some(running) = running.as_mut() {
-            running.memory = Some(bytes);
-            if let Some(bar) = &running.bar {
-                bar.set_message(detail(running.memory));
-            }
-        }
-    }
-
-    fn spinner(&self) -> ProgressStyle {
-        let style = self.template("{spinner} {prefix:18}  {elapsed}  {msg}");
-        if self.look.unicode {
-            style.tick_chars("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏ ")
-        } else {
-            style.tick_chars("-\\|/ ")
-        }
-    }
-
-    fn bar(&self) -> ProgressStyle {
-        let style = self.template("{spinner} {prefix:18}  {elapsed}  {bar:24}  {pos}/{len}  {msg}");
-        if self.look.unicode {
-            style.tick_chars("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏ ").progress_chars("━╸ ")
-        } else {
-            style.tick_chars("-\\|/ ").progress_chars("=> ")
-        }
-    }
-
-    fn template(&self, template: &str) -> ProgressStyle {
-        ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner())
-    }
-
     fn note(&self, text: &str) {
         if !self.quiet {
             self.line(&clean(text, self.look.unicode));
@@ -358,34 +267,33 @@ impl Inner {
     }
 
     fn labelled(&self, label: &str, style: Style, text: &str) {
-        let label = self.paint(style, &format!("{label}:"));
+        let label = self.look.paint(style, &format!("{label}:"));
         self.line(&format!("{label} {}", clean(text, self.look.unicode)));
-    }
-
-    fn paint(&self, style: Style, text: &str) -> String {
-        if self.look.color {
-            format!("{style}{text}{style:#}")
-        } else {
-            text.to_owned()
-        }
     }
 
     /// One whole line to stderr, above whatever is drawn. Nobody is left to be told of a failure.
     fn line(&self, line: &str) {
         let write = || {
-            let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut out = locked(&self.out);
             let _ = out.write_all(format!("{line}\n").as_bytes());
             let _ = out.flush();
         };
-        match &self.bars {
-            Some(bars) => bars.suspend(write),
+        match &self.drawing {
+            Some(drawing) => drawing.bars.suspend(write),
             None => write(),
         }
     }
+
+    /// Something that happened off a terminal: when, since the console began, and what.
+    fn plain(&self, text: &str) {
+        let at = self.began.elapsed().as_secs_f64();
+        self.line(&format!("[{at:>7.1} s] {text}"));
+    }
 }
 
-fn detail(memory: Option<u64>) -> String {
-    memory.map_or_else(String::new, |b| Bytes(b).to_string())
+/// What the lock guards, also after a thread panicked: all of it is only shown.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

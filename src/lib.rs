@@ -9,9 +9,11 @@
 //!
 //! ```text
 //! main, commands, cli, console
+//! sweep
 //! collect, live
 //! container | telemetry | load | store      (these do not see each other)
 //! report
+//! matrix
 //! compare -> profile -> breakdown -> engine
 //! capture, catalog, clock, host, preset, progress, redact, error, units
 //! ```
@@ -31,11 +33,13 @@ pub mod error;
 pub mod host;
 pub mod live;
 pub mod load;
+pub mod matrix;
 pub mod preset;
 pub mod profile;
 pub mod progress;
 pub mod redact;
 pub mod report;
 pub mod store;
+pub mod sweep;
 pub mod telemetry;
 pub mod units;

@@ -1,7 +1,7 @@
 //! Presets: how to start an engine's image, as YAML. Some ship in the binary (configs/presets).
 
 use crate::error::Failure;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -23,7 +23,7 @@ const SHIPPED: &[(&str, &str)] = &[
 ];
 
 /// How to start an image. Flags of the command line win over each of these.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Preset {
     /// What it is for; a sentence.

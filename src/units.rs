@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// Bytes in a GiB.
 pub const GIB: f64 = 1024.0 * 1024.0 * 1024.0;
@@ -90,6 +91,41 @@ pub fn signed(bytes: i128) -> String {
     format!("{sign}{value:.2} {unit}")
 }
 
+/// The longest time that can be asked for.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// `100ms`, `2s`, `1h 30m`; a bare number is seconds.
+///
+/// # Errors
+/// What is no length of time, in a sentence.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let time = match text.trim().parse::<f64>() {
+        Ok(seconds) => Duration::try_from_secs_f64(seconds).map_err(|e| e.to_string())?,
+        Err(_) => {
+            let signed: jiff::SignedDuration = text.parse().map_err(|_| {
+                format!("`{text}` is no length of time: write it as 100ms, 2s or 1h30m")
+            })?;
+            Duration::try_from(signed).map_err(|_| format!("`{text}` is negative"))?
+        }
+    };
+    // Beyond this, sums with the clock would overflow, and nobody means it.
+    if time > LONGEST {
+        return Err("must be 365 days or less".into());
+    }
+    Ok(time)
+}
+
+/// A length of time in which something can happen.
+///
+/// # Errors
+/// What [`duration`] refuses, and 0.
+pub fn some_time(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("must be above 0".into()),
+        time => Ok(time),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -110,6 +146,26 @@ mod tests {
         for text in ["", "GiB", "-1", "12 parsecs", "1e400", "nan", "inf", "é"] {
             assert!(text.parse::<Bytes>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn times_are_read_as_people_write_them() {
+        assert_eq!(duration("100ms"), Ok(Duration::from_millis(100)));
+        assert_eq!(duration("1h30m"), Ok(Duration::from_secs(5400)));
+        assert_eq!(duration("2.5"), Ok(Duration::from_millis(2500)));
+        for bad in [
+            "",
+            "-1s",
+            "-3",
+            "soon",
+            "nan",
+            "1e999",
+            "9223372036854775807s",
+            "1e12",
+        ] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+        assert!(some_time("0s").is_err());
     }
 
     #[test]

@@ -107,14 +107,12 @@ fn holds(document: &Value) {
     // The timeline, every 100 ms.
     let timeline = &document["memory_timeline"];
     let gb = |key: &str| timeline[key].as_f64().expect("a statistic");
-    let ordered = [
-        gb("min_gb"),
-        gb("median_gb"),
-        gb("p95_gb"),
-        gb("max_gb"),
-        at("peak") + 1e-9,
-    ];
+    let ordered = [gb("min_gb"), gb("median_gb"), gb("p95_gb"), gb("max_gb")];
     assert!(ordered.is_sorted(), "{ordered:?}");
+    // The peak is that of the load. Before it the kernel may still hold a little of a command that
+    // ended just then, so that the highest moment of all is no more than near it.
+    let highest = at("peak") + 16.0 / 1024.0;
+    assert!(gb("max_gb") <= highest, "{ordered:?} {highest}");
     assert!(gb("min_gb") <= gb("mean_gb") && gb("mean_gb") <= gb("max_gb"));
     let points = timeline["timeline"].as_array().expect("timeline");
     let took = document["metadata"]["duration_s"]

@@ -1,10 +1,13 @@
-//! What the fuzz targets share: any bytes are a log, a reply, a result.
+//! What the fuzz targets share: any bytes are a log, a reply, a result, a sweep file.
 
 use plimsoll::capture::Probe;
 use plimsoll::engine::lines::parse_reader;
 use plimsoll::engine::log::auto::AutoParser;
 use plimsoll::engine::log::unwrap::Unwrapped;
 use plimsoll::engine::{BenchKind, LogParser, by_name, parser_of};
+use plimsoll::matrix;
+use plimsoll::preset::Preset;
+use std::collections::HashSet;
 
 /// Reads `bytes` as `engine`'s log (`auto`: as anybody's): no panic, and a report of bounded size.
 /// That time grows no faster than the log is for libFuzzer's `-timeout` to find.
@@ -40,6 +43,29 @@ pub fn replies(engine: &str, bytes: &[u8]) {
         let _ = engine.read_bench(kind, &text);
         for line in text.lines() {
             let _ = engine.bench_progress(kind, line);
+        }
+    }
+}
+
+/// The most cells that a file is multiplied out to here: more take time and find nothing.
+const CELLS: usize = 2000;
+
+/// Reads `bytes` as a sweep file: cells, each once, or a mistake with its place; no panic.
+pub fn sweep_file(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let var = |name: &str| name.starts_with('A').then(|| "1,2".to_owned());
+    match matrix::read_at_most(CELLS, "file", &text, &var, &|_| Ok(Preset::default())) {
+        Ok(sweep) => {
+            let ids: HashSet<_> = sweep.cells.iter().map(|cell| &cell.id).collect();
+            assert!(!ids.is_empty() && ids.len() == sweep.cells.len());
+            assert!(!sweep.name.is_empty() && !sweep.name.contains('/'));
+        }
+        Err(failure) => {
+            let told = failure.message.strip_prefix("file:");
+            let line = told.and_then(|t| t.split(':').next());
+            let placed = line.is_some_and(|l| l.parse::<usize>().is_ok());
+            assert!(placed || text.len() > 4 << 20, "{failure}");
+            assert!(failure.message.len() < 4096, "{failure}");
         }
     }
 }

@@ -35,8 +35,8 @@ impl Bench<'_> {
     /// Runs every repeat; ends early at the first that fails. `execs` gets an outcome each.
     pub async fn run(&self, execs: &mut Vec<ExecOutcome>) -> Result<(), Failure> {
         let (runtime, plan) = (self.runtime, self.plan);
-        if self.setup.target.is_some() {
-            // From outside: nothing of ours goes into the container.
+        if self.setup.target.is_some() || plan.workdir.is_some() {
+            // From outside nothing of ours goes into the container; else there is a place for it.
             return self.repeats(execs).await;
         }
         let id = &plan.found.facts.id;

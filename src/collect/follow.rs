@@ -32,7 +32,18 @@ pub async fn log(
             true,
         )
     };
-    let from = match plan.mode {
+    if let Some(server) = &plan.shared.server {
+        let take = |at_ns, stream, text: &str| {
+            recorder.line(at_ns, LineSource::Container, stream, text, true);
+        };
+        return server.follow(&recorder.clock, &cancel, take).await;
+    }
+    let mode = match plan.shared.startup {
+        // Its start-up is history, as that of an engine which somebody else started.
+        Some(_) => Mode::Serving,
+        None => plan.mode,
+    };
+    let from = match mode {
         // From its first line on: the start-up is part of the capture.
         Mode::Started => facts.state.started_ns.unwrap_or(clock.wall_start_ns),
         Mode::Idle => clock.wall_start_ns,

@@ -3,26 +3,34 @@
 
 mod bench;
 mod builtin;
+mod conclude;
 mod ending;
 mod endpoints;
+mod finish;
 mod follow;
 mod graph_probe;
+mod launching;
 mod model_files;
 mod recognise;
 mod recorder;
 mod setup;
+mod shared;
 mod stop;
 
+pub use conclude::{Concluded, derive_and_store};
 pub use endpoints::Door;
+pub use finish::Loaded;
 pub use follow::Deadline;
 pub use graph_probe::{ProbeJob, Probed, probe_graphs};
-pub use recognise::behind_its_command;
+pub use launching::{Launch, engine_of_image, gpu_request, gpu_words, launch_spec, told_port};
+pub use recognise::{engine_named, meet};
 pub use setup::{BenchSetup, answers, describe, inspect};
-pub use stop::Stop;
+pub use shared::{ServerLog, Shared, Startup};
+pub use stop::{Stop, unless_stopped};
 
 use crate::capture::{
-    CAPTURE_VERSION, Capture, DeviceFacts, EngineGauges, ExecOutcome, LogFacts, Mode, Phase, Probe,
-    Request, RunEnd, Workload,
+    Capture, ContainerFacts, DeviceFacts, EngineGauges, ExecOutcome, Mode, Phase, Probe, Request,
+    RunEnd, SharedStart,
 };
 use crate::clock::Clock;
 use crate::container::Runtime;
@@ -30,26 +38,49 @@ use crate::container::inspect::Found;
 use crate::engine::{Engine, LoadKind, PlanError};
 use crate::error::Failure;
 use crate::progress::{Progress, Sink, Stage};
-use crate::store::CaptureWriter;
-use crate::telemetry::{MemoryBackend, Options, Sampler, SamplerHandle, Stopped};
+use crate::redact::Secrets;
+use crate::store::{CaptureWriter, ContainerLock};
+use crate::telemetry::{self, MemoryBackend, Options, Sampler, SamplerHandle, Target};
 use bench::Bench;
-use model_files::ModelFiles;
+use finish::Sampling;
+pub use model_files::ModelFiles;
 use recorder::Recorder;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio_util::sync::CancellationToken;
 
 /// Between two questions whether a started engine serves.
 const HEALTH_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Sampled on after the load, so that the fall is seen and the last lines are in.
-const COOLDOWN: Duration = Duration::from_secs(1);
+pub const COOLDOWN: Duration = Duration::from_secs(1);
 
-/// From the end of a container until it is known who ended it.
-const AFTERMATH: Duration = Duration::from_millis(700);
+/// An id for a run: short, and different from every other on this host.
+pub fn run_id() -> String {
+    /// The last one of this process, milliseconds: runs side by side may begin in the same one.
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX));
+    let next = |last: u64| Some(now.max(last + 1));
+    let last = LAST.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
+    let mine = now.max(last.unwrap_or(0) + 1);
+    format!("{mine:x}-{:x}", std::process::id())
+}
 
-/// So often that is waited for after a bench that failed: a large process takes a while to go.
-const ENDINGS: u32 = 3;
+/// Adds the secrets that stand in the request's own words to those of the container.
+pub fn found_with(mut found: Found, request: &Request) -> Found {
+    let ours = Secrets::gather([], &request.extra_engine_args);
+    found.secrets.extend(&ours);
+    found
+}
+
+/// Takes the container for this run alone.
+pub fn lock(facts: &ContainerFacts) -> Result<ContainerLock, Failure> {
+    let cgroup = telemetry::cgroup_directory(&Target::of(facts));
+    ContainerLock::take(&facts.id, &facts.name, cgroup.as_deref())
+}
 
 /// What to capture.
 #[derive(Clone)]
@@ -76,6 +107,16 @@ pub struct Plan {
     pub watch: Option<Duration>,
     /// What to wait for before anything else, for a container that was only just started.
     pub health: Option<Health>,
+    /// How long to sample after the load; see [`COOLDOWN`].
+    pub cooldown: Duration,
+    /// What it shares with other captures.
+    pub shared: Shared,
+    /// A folder in the container that is there for this run alone, and that its owner removes;
+    /// `None`: the run makes one and removes it.
+    pub workdir: Option<String>,
+    /// What the container was just made of, where plimsoll made it: what its image's programs say
+    /// of their flags is remembered by this. Anybody else's container may have been changed since.
+    pub made_of: Option<String>,
 }
 
 /// When a started engine counts as serving.
@@ -99,11 +140,13 @@ pub struct Setup {
     pub probes: Vec<Probe>,
     /// Commands that were run to find out.
     pub execs: Vec<ExecOutcome>,
+    /// The model's files, where they were read already.
+    pub files: Option<ModelFiles>,
 }
 
 impl Setup {
-    /// The same for another run in the same idle container: asking a bench for its flags takes as
-    /// long as loading an engine. What was asked belongs to the capture of the first run.
+    /// The same for another run on the same engine: asking a bench for its flags takes as long as
+    /// loading an engine. What was asked belongs to the capture of the first run.
     pub fn again(&self, plan: &Plan) -> Setup {
         Setup {
             bench: self.bench.clone().map(|bench| BenchSetup {
@@ -114,7 +157,14 @@ impl Setup {
             door: self.door.clone(),
             probes: Vec::new(),
             execs: Vec::new(),
+            files: self.files.clone(),
         }
+    }
+
+    /// Reads the model's files now, so that runs after this one need not.
+    pub async fn read_files(&mut self, runtime: &Runtime) {
+        let facts = &self.door.facts;
+        self.files = Some(ModelFiles::read(runtime, facts, self.model.as_deref()).await);
     }
 }
 
@@ -184,6 +234,17 @@ pub async fn collect(
     setup: Option<Setup>,
     tools: Instruments,
 ) -> Collected {
+    load(runtime, plan, setup, tools).await.finish().await
+}
+
+/// The part of [`collect`] that the engine takes part in. What is left to do after it disturbs
+/// nobody, and another run on the same engine may begin.
+pub async fn load(
+    runtime: &Runtime,
+    plan: &Plan,
+    setup: Option<Setup>,
+    tools: Instruments,
+) -> Loaded {
     let Instruments {
         recorder,
         stop,
@@ -191,7 +252,6 @@ pub async fn collect(
         drain,
         devices,
     } = tools;
-    let facts = &plan.found.facts;
 
     // Each ends with `background`, which outlives `stop`: the last lines and the last events
     // belong to the capture.
@@ -204,7 +264,7 @@ pub async fn collect(
     ));
     let events = tokio::spawn(follow::events(
         runtime.clone(),
-        facts.id.clone(),
+        plan.found.facts.id.clone(),
         Arc::clone(&recorder),
         stop.clone(),
         background.clone(),
@@ -217,124 +277,46 @@ pub async fn collect(
         sampler: sampler.handle(),
         background: background.clone(),
     };
-    let mut seen = Seen::default();
+    let mut seen = Seen {
+        shared_start: (plan.shared.startup.as_ref()).map(|startup| startup.recall(&recorder)),
+        ..Seen::default()
+    };
+    let server = plan.shared.server.clone();
+    let watch = server.map(|server| tokio::spawn(server.watch(stop.clone())));
     let failure = run.through(setup, &mut seen).await.err();
+    watch.inspect(tokio::task::JoinHandle::abort);
     if let Some(failure) = &failure {
         stop.because(RunEnd::Failed(explained(failure)));
     }
     recorder.mark(Phase::Cooldown, None);
     // Not for a container that is gone, nor for somebody who wants out.
     if stop.reason().is_none() {
-        tokio::time::sleep(COOLDOWN).await;
+        tokio::time::sleep(plan.cooldown).await;
         if let (Some(door), true) = (&seen.door, plan.mode != Mode::Idle) {
             // The last word counts: what the engine holds now, after the load.
-            let last = endpoints::ask(
-                runtime,
-                plan.engine,
-                door,
-                &recorder.clock,
-                &recorder.redactor,
-            )
-            .await;
+            let last = run.ask(door).await;
             seen.probes
                 .extend(last.into_iter().filter(|p| p.status == Some(200)));
         }
     }
-    match stop.reason() {
-        // Who ended it, and what became of it, is told after the end itself.
-        Some(RunEnd::ContainerLost(_)) => tokio::time::sleep(AFTERMATH).await,
-        // So may its server have: connections break before the daemon knows of an end.
-        Some(RunEnd::BenchFailed(_)) if plan.mode != Mode::Idle => {
-            for _ in 0..ENDINGS {
-                tokio::time::sleep(AFTERMATH).await;
-                let state = runtime.state(&facts.id).await.ok().flatten();
-                if !state.is_some_and(|s| ending::runs(&s)) {
-                    break;
-                }
-            }
-        }
-        _ => {}
-    }
-    let container_end = runtime.state(&facts.id).await.ok().flatten();
-    background.cancel();
-    let log_facts = log.await.unwrap_or_default();
-    let events = events.await.unwrap_or_default();
-    // The last lines, which tell why, come after the end that they explain.
-    let killed = container_end.as_ref().is_some_and(|s| s.oom_killed) && !facts.state.oom_killed;
-    let end = ending::explained(
-        stop.reason().unwrap_or_default(),
-        ending::Causes {
-            events: &events,
-            out_of_memory: killed || events.iter().any(|e| e.action == "oom"),
-            memory_limit: facts.memory_limit_bytes,
-            in_log: recorder.root_cause(),
-            mode: plan.mode,
-            lost: ending::lost(&facts.state, container_end.as_ref(), &events),
-        },
-    );
-    let gauges = match seen.gauges {
-        Some(task) => task.await.unwrap_or_default(),
-        None => Vec::new(),
-    };
-    let Stopped { sampling, backend } = sampler.stop();
-    // The thread ends with the sampler; that it panicked shows in the samples that are missing.
-    let _ = drain.join();
-
-    let mut host = crate::host::facts();
-    host.docker_version = Some(runtime.version().server.clone());
-    host.docker_api_version = Some(runtime.version().api.clone());
-    let (capture, written) = recorder.finish(|marks, kept| Capture {
-        capture_version: CAPTURE_VERSION,
-        plimsoll_version: env!("CARGO_PKG_VERSION").into(),
-        run_id: plan.run_id.clone(),
-        wall_start_ns: recorder.clock.wall_start_ns,
-        wall_drift_ns: recorder.clock.wall_drift_ns(),
-        ended_at_ns: recorder.clock.now(),
-        host,
-        container: facts.clone(),
-        engine: plan.engine.name().into(),
-        engine_evidence: plan.engine_evidence.clone(),
-        mode: plan.mode,
-        request: Request {
-            extra_engine_args: recorder.redactor.argv(&plan.request.extra_engine_args),
-            workload: Workload {
-                prompt: (plan.request.workload.prompt.as_deref())
-                    .map(|p| recorder.redactor.text(p).into_owned()),
-                ..plan.request.workload.clone()
-            },
-            ..plan.request.clone()
-        },
-        devices,
-        backend,
-        probes: seen.probes,
-        gauges,
-        model_files: seen
-            .model
-            .texts
-            .into_iter()
-            .map(|(name, text)| (name, recorder.redactor.text(&text).into_owned()))
-            .collect(),
-        model_file_sizes: seen.model.sizes,
-        model_files_error: seen.model.error,
-        marks,
-        execs: seen.execs,
+    let mut loaded = Loaded {
+        runtime: runtime.clone(),
+        plan: plan.clone(),
+        recorder,
+        stop,
+        sampler: Sampling::Running(sampler, drain),
+        background,
+        log,
         events,
-        sampling,
-        log: LogFacts {
-            reconnects: log_facts.reconnects,
-            error: log_facts.error,
-            ..kept
-        },
-        end,
-        container_end,
-    });
-    // A reason that came first stands; what failed after it is its consequence.
-    let failure = failure.filter(|f| capture.end == RunEnd::Failed(explained(f)));
-    Collected {
-        capture,
-        written,
+        devices,
+        seen,
+        ended: None,
         failure,
+    };
+    if loaded.went_well() {
+        loaded.close().await;
     }
+    loaded
 }
 
 /// What a run has seen so far.
@@ -345,6 +327,7 @@ struct Seen {
     execs: Vec<ExecOutcome>,
     model: ModelFiles,
     gauges: Option<tokio::task::JoinHandle<Vec<EngineGauges>>>,
+    shared_start: Option<SharedStart>,
 }
 
 /// A run on its way from the first reading to the end of the load.
@@ -368,11 +351,17 @@ impl Run<'_> {
             Some(setup) => setup,
             None => inspect(self.runtime, plan, &recorder.clock, stop).await?,
         };
-        seen.probes = setup.probes;
+        seen.probes = match setup.probes.is_empty() && plan.mode != Mode::Idle {
+            // Of an engine that served another run before: what it says now.
+            true => self.ask(&setup.door).await,
+            false => setup.probes,
+        };
         seen.execs = setup.execs;
         seen.door = Some(setup.door.clone());
-        seen.model =
-            ModelFiles::read(self.runtime, &plan.found.facts, setup.model.as_deref()).await;
+        seen.model = match setup.files {
+            Some(files) => files,
+            None => ModelFiles::read(self.runtime, &plan.found.facts, setup.model.as_deref()).await,
+        };
 
         if plan.mode != Mode::Started {
             recorder.mark(Phase::Baseline, None);
@@ -415,6 +404,13 @@ impl Run<'_> {
                 Ok(())
             }
         }
+    }
+
+    async fn ask(&self, door: &Door) -> Vec<Probe> {
+        let Recorder {
+            clock, redactor, ..
+        } = &**self.recorder;
+        endpoints::ask(self.runtime, self.plan.engine, door, clock, redactor).await
     }
 
     /// Waits until the engine answers. A container that ends meanwhile stops the run.

@@ -1,15 +1,72 @@
 //! Which engine is in a container whose command does not say: by the processes in it, then by what
 //! answers on the port that an engine would listen on.
 
+use super::setup::answers;
+use super::stop::{Stop, unless_stopped};
 use crate::capture::ContainerFacts;
 use crate::container::Runtime;
 use crate::container::inspect::Found;
 use crate::container::sockets::Listener;
 use crate::engine::{self, Engine, Recognition};
+use crate::error::Failure;
+
+/// The engine that was named, or an error with the known names.
+pub fn engine_named(name: &str) -> Result<&'static dyn Engine, Failure> {
+    engine::by_name(name).ok_or_else(|| {
+        let names: Vec<&str> = engine::ALL.iter().map(|e| e.name()).collect();
+        Failure::usage(format!("no engine `{name}`"))
+            .hint(format!("known engines: {}", names.join(", ")))
+    })
+}
+
+/// Which engine is in a container, how that was seen, and whether it serves.
+pub async fn meet(
+    runtime: &Runtime,
+    found: &Found,
+    named: Option<&String>,
+    stop: &Stop,
+) -> Result<(&'static dyn Engine, String, bool), Failure> {
+    let (engine, evidence, serving) = match (named, engine::recognise(&found.facts)) {
+        (Some(wanted), seen) => {
+            let engine = engine_named(wanted)?;
+            let serving = seen
+                .filter(|(e, _)| e.name() == engine.name())
+                .is_some_and(|(_, r)| r.serving);
+            (engine, format!("named by --engine {wanted}"), serving)
+        }
+        (None, Some((engine, seen))) if seen.serving => (engine, seen.evidence, true),
+        // A start script can hide the server, and an image of one engine can run another.
+        (None, seen) => {
+            let behind =
+                unless_stopped(stop, async { Ok(behind_its_command(runtime, found).await) });
+            let (engine, seen) = behind
+                .await?
+                .or(seen)
+                .ok_or_else(|| no_engine(&found.facts))?;
+            (engine, seen.evidence, seen.serving)
+        }
+    };
+    // A start script can hide the server: what answers is one.
+    let serving = serving
+        || unless_stopped(stop, async { Ok(answers(runtime, engine, found).await) }).await?;
+    Ok((engine, evidence, serving))
+}
+
+/// Nothing in the container is known.
+fn no_engine(facts: &ContainerFacts) -> Failure {
+    let names: Vec<&str> = engine::ALL.iter().map(|e| e.name()).collect();
+    Failure::environment(format!(
+        "no known engine in container `{}` (image `{}`, command `{}`)",
+        facts.name,
+        facts.image,
+        facts.argv.join(" ")
+    ))
+    .hint(format!("name it with --engine: {}", names.join(", ")))
+}
 
 /// The engine that serves in a container behind a start command that does not name it, and how
 /// that was seen. Nothing is run in the container.
-pub async fn behind_its_command(
+async fn behind_its_command(
     runtime: &Runtime,
     found: &Found,
 ) -> Option<(&'static dyn Engine, Recognition)> {

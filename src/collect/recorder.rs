@@ -43,6 +43,8 @@ struct State {
     live: Box<dyn LogParser>,
     steps: usize,
     sampler: Option<SamplerHandle>,
+    /// What is written after this belongs to another run.
+    closed_at: Option<AtNs>,
 }
 
 impl Recorder {
@@ -61,6 +63,7 @@ impl Recorder {
             live: crate::engine::parser_of(engine),
             steps: 0,
             sampler: None,
+            closed_at: None,
         };
         Recorder {
             clock,
@@ -96,6 +99,9 @@ impl Recorder {
             text: self.redactor.text(text).into_owned(),
         };
         let mut state = self.lock();
+        if state.closed_at.is_some_and(|end| at_ns > end) {
+            return;
+        }
         if of_engine {
             state.live.line(line.text.as_bytes(), Some(at_ns));
             let steps = state.live.steps_seen();
@@ -112,8 +118,23 @@ impl Recorder {
         self.write(&mut self.lock(), |w| w.request(row));
     }
 
+    /// Takes no line any more that was written after `at_ns`.
+    pub(super) fn close_at(&self, at_ns: AtNs) {
+        self.lock().closed_at = Some(at_ns);
+    }
+
+    /// Notes when the engine was started, before this capture began.
+    pub(super) fn started_at(&self, at_ns: AtNs) {
+        let mark = Mark {
+            at_ns,
+            phase: Phase::Start,
+            repeat: None,
+        };
+        self.lock().marks.push(mark);
+    }
+
     /// Takes a sample.
-    fn sample(&self, sample: &MemorySample) {
+    pub(super) fn sample(&self, sample: &MemorySample) {
         self.write(&mut self.lock(), |w| w.sample(sample));
     }
 

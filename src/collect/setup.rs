@@ -13,6 +13,7 @@ use crate::container::sockets::Listener;
 use crate::engine::{BenchJob, BenchKind, Engine, LoadKind};
 use crate::error::Failure;
 use crate::load::Target;
+use crate::store::{cached, keep};
 use std::time::Duration;
 
 /// Asking a bench for its flags imports the whole engine, which takes a while on a busy machine.
@@ -20,6 +21,9 @@ const HELP_DEADLINE: Duration = Duration::from_secs(300);
 
 /// A command beyond this is quoted by its program alone, bytes.
 const LONGEST_COMMAND: usize = 200;
+
+/// Where answers are kept for the next run.
+const HELP_CACHE: &str = "bench-help";
 
 /// A help text beyond this is none.
 const HELP_LIMIT: usize = 4 << 20;
@@ -142,12 +146,16 @@ pub async fn inspect(
         door,
         probes,
         execs,
+        files: None,
     })
 }
 
 /// Folder inside the container for what a run puts there.
 pub fn workdir(plan: &Plan) -> String {
-    format!("/tmp/plimsoll-{}", plan.run_id)
+    match &plan.workdir {
+        Some(folder) => folder.clone(),
+        None => format!("/tmp/plimsoll-{}", plan.run_id),
+    }
 }
 
 /// The job of one repeat.
@@ -191,6 +199,26 @@ async fn ask_flags(
     let Some(argv) = plan.engine.bench_help(kind) else {
         return Ok(None);
     };
+    let key = (plan.made_of.as_ref()).map(|made_of| format!("{made_of} {}", argv.join(" ")));
+    if let Some(known) = key.as_deref().and_then(|key| cached(HELP_CACHE, key)) {
+        return Ok(Some(known));
+    }
+    let said = ask_flags_now(runtime, plan, kind, argv, clock, stop, execs).await?;
+    if let (Some(key), Some(help)) = (&key, &said) {
+        keep(HELP_CACHE, key, help);
+    }
+    Ok(said)
+}
+
+async fn ask_flags_now(
+    runtime: &Runtime,
+    plan: &Plan,
+    kind: BenchKind,
+    argv: Vec<String>,
+    clock: &Clock,
+    stop: &Stop,
+    execs: &mut Vec<ExecOutcome>,
+) -> Result<Option<String>, Failure> {
     let program = argv.first().cloned();
     let first = ask_help(runtime, plan, argv, clock, stop, execs).await?;
     let text = first.as_ref().map_or("", |help| &help.text);

@@ -2,7 +2,8 @@
 
 use crate::capture::RunEnd;
 use crate::error::{ExitCode, Failure};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio_util::sync::CancellationToken;
 
 /// Shared by everything that works on a run.
@@ -10,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 pub struct Stop {
     token: CancellationToken,
     reason: Arc<Mutex<Option<RunEnd>>>,
-    /// The container that would be left over if plimsoll left now.
-    started: Arc<Mutex<Option<String>>>,
+    /// The containers that would be left over if plimsoll left now.
+    started: Arc<Mutex<BTreeSet<String>>>,
     /// What this run is one of several of: when that stops, so does this.
     whole: Option<Arc<Stop>>,
 }
@@ -46,14 +47,23 @@ impl Stop {
         self.token.cancel();
     }
 
-    /// Notes the container that was started and is not removed yet, or that there is none.
-    pub fn started(&self, name: Option<&str>) {
-        *self.started.lock().unwrap_or_else(PoisonError::into_inner) = name.map(str::to_owned);
+    /// Notes a container that is started and not removed yet.
+    pub fn started(&self, name: &str) {
+        self.lock_started().insert(name.to_owned());
     }
 
-    /// The container that would be left over if plimsoll left now.
-    pub fn left_over(&self) -> Option<String> {
-        (self.started.lock().unwrap_or_else(PoisonError::into_inner)).clone()
+    /// Notes that it was removed, or is meant to stay.
+    pub fn settled(&self, name: &str) {
+        self.lock_started().remove(name);
+    }
+
+    /// The containers that would be left over if plimsoll left now.
+    pub fn left_over(&self) -> Vec<String> {
+        self.lock_started().iter().cloned().collect()
+    }
+
+    fn lock_started(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.started.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Fires when the run stops.
@@ -88,6 +98,17 @@ impl Stop {
 impl Default for Stop {
     fn default() -> Self {
         Stop::new()
+    }
+}
+
+/// Runs `work` unless the run stops first. Only for work that leaves nothing behind when dropped.
+pub async fn unless_stopped<T>(
+    stop: &Stop,
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    tokio::select! {
+        done = work => done,
+        () = stop.token().cancelled() => Err(stop.failure()),
     }
 }
 

@@ -1,14 +1,15 @@
 //! `plimsoll ablate`: two settings of one engine in an idle container, run in turn.
 
 use super::load::{
-    Concluded, bench_kind, check_results, derive_and_store, found_with, lock, obey_signals,
-    open_backend, open_results, request, run_id, tokio, unless_stopped,
+    bench_kind, check_results, obey_signals, open_backend, open_results, request, tokio,
 };
-use super::profile::meet;
 use crate::capture::{Mode, RunEnd};
 use crate::cli::{AblateArgs, LoadArgs};
 use crate::clock::Clock;
-use crate::collect::{self, Deadline, Instruments, Plan, Setup, Stop};
+use crate::collect::{
+    self, Concluded, Deadline, Instruments, Plan, Setup, Stop, derive_and_store, found_with, lock,
+    meet, run_id, unless_stopped,
+};
 use crate::compare::ablation::{Ablation, ArmRuns, Run};
 use crate::compare::graphs::{GraphReading, Thresholds};
 use crate::console::Console;
@@ -121,6 +122,10 @@ pub(super) async fn ablate(
             baseline: load.baseline,
             watch: None,
             health: None,
+            cooldown: collect::COOLDOWN,
+            shared: collect::Shared::default(),
+            workdir: None,
+            made_of: None,
         })
     };
     let mut lane = Lane {
@@ -277,7 +282,7 @@ impl Lane<'_> {
         let news = self.console.sink();
         let tools = Instruments::start(&clock, memory, &plan, writer, &stop, news)?;
         let collected = collect::collect(runtime, &plan, Some(setup), tools).await;
-        let ended = derive_and_store(self.console, &paths, collected)?;
+        let ended = derive_and_store(&self.console.sink(), &paths, collected)?;
         Ok((paths.profile, ended))
     }
 }

@@ -2,15 +2,13 @@
 //! engines that can run without graphs by an A/B of both.
 
 use super::ablate::{ArmPlan, Met, ablate};
-use super::load::{
-    check_results, found_with, lock, obey_signals, open_backend, request, run_id, tokio,
-    unless_stopped,
-};
-use super::profile::meet;
+use super::load::{check_results, obey_signals, open_backend, request, tokio};
 use crate::capture::ContainerFacts;
 use crate::cli::{CudaGraphsArgs, LoadArgs};
 use crate::clock::Clock;
-use crate::collect::{ProbeJob, Stop, probe_graphs};
+use crate::collect::{
+    ProbeJob, Stop, found_with, lock, meet, probe_graphs, run_id, unless_stopped,
+};
 use crate::compare::graph_report::{
     ArmOutcome, GraphReport, GraphSettings, Origin, ProbeError, experiment,
 };

@@ -1,41 +1,17 @@
 //! What `profile` and `run` share: from flags to a request, and from a capture to its profile.
 
-use crate::capture::{Capture, ContainerFacts, Mode, Request, RequestedSettings, RunEnd, Workload};
+use crate::capture::{Mode, Request, RequestedSettings, RunEnd, Workload};
 use crate::cli::{BackendArg, BackendWord, BenchChoice, LoadArgs};
 use crate::clock::Clock;
-use crate::collect::{Collected, Stop};
+use crate::collect::{Collected, Stop, derive_and_store};
 use crate::console::Console;
-use crate::container::inspect::Found;
-use crate::engine::{self, Engine, LoadKind};
+use crate::engine::{Engine, LoadKind};
 use crate::error::{ExitCode, Failure};
-use crate::progress::{Progress, Stage};
-use crate::redact::Secrets;
-use crate::report::Renderer;
-use crate::store::{
-    self, CaptureWriter, ContainerLock, Recording, RunPaths, StoredCapture, write_atomically,
-};
+use crate::report;
+use crate::store::{self, CaptureWriter, Recording, RunPaths, StoredCapture};
 use crate::telemetry::{self, BackendChoice, MemoryBackend, Replay, Target};
 use crate::units::Bytes;
-use crate::{profile, report};
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
-
-/// The engine that was named, or an error with the known names.
-pub fn engine_named(name: &str) -> Result<&'static dyn Engine, Failure> {
-    engine::by_name(name).ok_or_else(|| {
-        let names: Vec<&str> = engine::ALL.iter().map(|e| e.name()).collect();
-        Failure::usage(format!("no engine `{name}`"))
-            .hint(format!("known engines: {}", names.join(", ")))
-    })
-}
-
-/// An id for a run: short, and different from every other on this host.
-pub fn run_id() -> String {
-    let nanos = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |d| d.as_nanos());
-    format!("{:x}-{:x}", nanos / 1_000_000, std::process::id())
-}
 
 /// Which bench the flags and the mode ask for; `None` watches without a load.
 pub fn bench_kind(
@@ -155,19 +131,6 @@ fn replay(path: &Path, clock: &Clock) -> Result<Box<dyn MemoryBackend>, Failure>
     Ok(Box::new(replay))
 }
 
-/// Adds the secrets that stand in the request's own words to those of the container.
-pub fn found_with(mut found: Found, request: &Request) -> Found {
-    let ours = Secrets::gather([], &request.extra_engine_args);
-    found.secrets.extend(&ours);
-    found
-}
-
-/// Takes the container for this run alone.
-pub fn lock(facts: &ContainerFacts) -> Result<ContainerLock, Failure> {
-    let cgroup = telemetry::cgroup_directory(&Target::of(facts));
-    ContainerLock::take(&facts.id, &facts.name, cgroup.as_deref())
-}
-
 /// Whether results can be written at all: told before anything takes its time.
 pub fn check_results(args: &LoadArgs) -> Result<(), Failure> {
     store::check(&args.results_dir, args.output.as_deref())
@@ -233,7 +196,7 @@ pub fn end_by_signals(
                 _ = async { hangup.as_mut()?.recv().await }, if hangup.is_some() => {}
             }
             if told {
-                if let Some(name) = stop.left_over() {
+                for name in stop.left_over() {
                     console.warning(&format!(
                         "container `{name}` keeps running: docker rm -f {name}"
                     ));
@@ -270,58 +233,6 @@ fn leave_at_once() -> ! {
     std::process::exit(ExitCode::Interrupted as i32)
 }
 
-/// A run's profile, and how the run ended.
-pub struct Concluded {
-    /// The profile.
-    pub profile: profile::Profile,
-    /// The same as it lies on the disk.
-    pub document: Vec<u8>,
-    /// Whether the capture could be written down.
-    pub captured: Result<(), Failure>,
-    /// Whether the profile could.
-    pub stored: Result<(), Failure>,
-    /// What went wrong, when the run came to no good end.
-    pub failure: Option<Failure>,
-}
-
-/// From what was collected to the profile on disk.
-pub fn derive_and_store(
-    console: &Console,
-    paths: &RunPaths,
-    collected: Collected,
-) -> anyhow::Result<Concluded> {
-    (console.sink())(Progress::Stage(Stage::Derive));
-    let Collected {
-        capture,
-        written,
-        failure,
-    } = collected;
-    let profile = match StoredCapture::open(&paths.capture) {
-        Ok(stored) => profile::derive(&capture, stored.samples()?, stored.lines()?),
-        // A disk that is full to the last byte: the figures without their streams.
-        Err(_) => profile::derive(&capture, [], []),
-    };
-    let document = report::json::Json.render(&profile)?;
-    // A capture that is not whole still has a profile: the space held back for it is free now.
-    let stored = write_atomically(&paths.profile, &document);
-    let failure = failure.or_else(|| failure_of(&capture, &profile));
-    let failure = failure.map(|failure| {
-        // What the engine and the bench printed says more than any sentence of ours.
-        let log = paths.log();
-        match failure.code == ExitCode::RunFailed && log.is_file() {
-            true => failure.hint(format!("all that was printed is in `{}`", log.display())),
-            false => failure,
-        }
-    });
-    Ok(Concluded {
-        profile,
-        document,
-        captured: written,
-        stored,
-        failure,
-    })
-}
-
 /// From what was collected to the profile on disk and the summary on the terminal, or the error.
 pub fn conclude(
     console: &Console,
@@ -329,7 +240,7 @@ pub fn conclude(
     paths: &RunPaths,
     collected: Collected,
 ) -> anyhow::Result<ExitCode> {
-    let ended = derive_and_store(console, paths, collected)?;
+    let ended = derive_and_store(&console.sink(), paths, collected)?;
     console.finish();
     if args.json {
         console.data(&ended.document)?;
@@ -343,78 +254,5 @@ pub fn conclude(
     match ended.failure {
         Some(failure) => Err(failure.into()),
         None => Ok(ExitCode::Done),
-    }
-}
-
-/// How the run's end is told, when it was no good end.
-fn failure_of(capture: &Capture, profile: &profile::Profile) -> Option<Failure> {
-    let failure = match &capture.end {
-        RunEnd::Completed => return None,
-        RunEnd::Interrupted => {
-            return Some(Failure::new(
-                ExitCode::Interrupted,
-                "interrupted; the profile covers what was seen until then",
-            ));
-        }
-        RunEnd::Deadline => {
-            return Some(
-                Failure::run(format!(
-                    "the run did not end within {} s and was stopped",
-                    capture.request.timeout_s
-                ))
-                .hint("give it longer with --timeout"),
-            );
-        }
-        RunEnd::ContainerLost(why) | RunEnd::BenchFailed(why) => Failure::run(why.clone()),
-        RunEnd::Failed(why) => Failure::environment(why.clone()),
-    };
-    Some(
-        advice(&failure.message, &profile.raw_logs)
-            .into_iter()
-            .fold(failure, Failure::hint),
-    )
-}
-
-/// Advice for failures that everybody meets.
-fn advice(message: &str, logs: &profile::RawLogs) -> Option<String> {
-    let said = |words: &[&str]| {
-        words
-            .iter()
-            .any(|w| message.contains(w) || logs.bench.contains(w) || logs.engine.contains(w))
-    };
-    let hint = if said(&[
-        "exit 137",
-        "out of memory",
-        "OutOfMemory",
-        "No available memory for the cache blocks",
-    ]) {
-        "use less: --batch-size, --input-len, --max-model-len or --gpu-memory-utilization; or give the container more memory"
-    } else if said(&["gated repo", "401 Client Error", "GatedRepoError"]) {
-        "the model is gated: accept its terms and give the container HF_TOKEN"
-    } else if said(&[
-        "is not a local folder and is not a valid model identifier",
-        "HFValidationError",
-        "Repo id must be in the form",
-        "OfflineModeIsEnabled",
-        "couldn't connect to 'https://",
-        "LocalEntryNotFoundError",
-        "RepositoryNotFoundError",
-        "Repository Not Found",
-    ]) {
-        "the container does not have this model: mount it, or let it download with HF_TOKEN and without HF_HUB_OFFLINE"
-    } else {
-        return None;
-    };
-    Some(hint.into())
-}
-
-/// Runs `work` unless the run stops first. Only for work that leaves nothing behind when dropped.
-pub async fn unless_stopped<T>(
-    stop: &Stop,
-    work: impl Future<Output = Result<T, Failure>>,
-) -> Result<T, Failure> {
-    tokio::select! {
-        done = work => done,
-        () = stop.token().cancelled() => Err(stop.failure()),
     }
 }

@@ -1,6 +1,7 @@
 //! One file per subcommand: read the settings, call down once, hand the result to the console.
 
 mod ablate;
+mod config;
 mod cuda_graphs;
 mod derive;
 mod doctor;
@@ -11,6 +12,7 @@ mod profile;
 mod record;
 mod run;
 mod schema;
+mod sweep;
 mod top;
 
 use crate::cli::{Cli, ColorWhen, Command, Talk};
@@ -36,6 +38,7 @@ pub fn run(cli: Cli) -> ExitCode {
     let ended = match cli.command {
         Command::Profile(args) => profile::run(&console, *args),
         Command::Run(args) => run::run(&console, *args),
+        Command::Sweep(args) => sweep::run(&console, *args),
         Command::Ablate(args) => ablate::run(&console, *args),
         Command::CudaGraphs(args) => cuda_graphs::run(&console, *args),
         Command::Derive(args) => derive::run(&console, &args),
@@ -44,6 +47,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Top(args) => top::run(&console, &args),
         Command::Gpus(args) => gpus::run(&console, &args),
         Command::Record(args) => record::run(&console, &args),
+        Command::Config(args) => config::run(&console, &args),
         Command::Schema => schema::run(&console),
     };
     ended.unwrap_or_else(|error| console.error(&error))

@@ -1,7 +1,7 @@
 //! `plimsoll parse`: what a log file says about memory.
 
-use super::load::engine_named;
 use crate::cli::ParseArgs;
+use crate::collect::engine_named;
 use crate::console::Console;
 use crate::engine::lines::parse_reader;
 use crate::engine::log::auto::AutoParser;

@@ -1,18 +1,17 @@
 //! `plimsoll profile`: a container that runs already.
 
 use super::load::{
-    bench_kind, check_results, conclude, engine_named, found_with, lock, obey_signals,
-    open_backend, open_results, request, run_id, tokio, unless_stopped,
+    bench_kind, check_results, conclude, obey_signals, open_backend, open_results, request, tokio,
 };
-use crate::capture::{ContainerFacts, Mode};
+use crate::capture::Mode;
 use crate::cli::ProfileArgs;
 use crate::clock::Clock;
-use crate::collect::{self, Deadline, Instruments, Plan, Stop};
+use crate::collect::{
+    self, Deadline, Instruments, Plan, Stop, found_with, lock, meet, run_id, unless_stopped,
+};
 use crate::console::Console;
 use crate::container::Runtime;
-use crate::container::inspect::Found;
-use crate::engine::{self, Engine};
-use crate::error::{ExitCode, Failure};
+use crate::error::ExitCode;
 use crate::progress::{Progress, Stage};
 use crate::telemetry::Target;
 
@@ -57,6 +56,10 @@ async fn profile(console: &Console, args: ProfileArgs, stop: &Stop) -> anyhow::R
         baseline: args.load.baseline,
         watch: args.load.duration,
         health: None,
+        cooldown: collect::COOLDOWN,
+        shared: collect::Shared::default(),
+        workdir: None,
+        made_of: None,
     };
     // Before the questions: an engine's bench takes a while to tell its flags.
     let _lock = match args.load.dry_run {
@@ -76,53 +79,4 @@ async fn profile(console: &Console, args: ProfileArgs, stop: &Stop) -> anyhow::R
     let tools = Instruments::start(&clock, memory, &plan, writer, stop, news)?;
     let collected = collect::collect(&runtime, &plan, Some(setup), tools).await;
     conclude(console, &args.load, &paths, collected)
-}
-
-/// Which engine is in a container, how that was seen, and whether it serves.
-pub(super) async fn meet(
-    runtime: &Runtime,
-    found: &Found,
-    named: Option<&String>,
-    stop: &Stop,
-) -> Result<(&'static dyn Engine, String, bool), Failure> {
-    let (engine, evidence, serving) = match (named, engine::recognise(&found.facts)) {
-        (Some(wanted), seen) => {
-            let engine = engine_named(wanted)?;
-            let serving = seen
-                .filter(|(e, _)| e.name() == engine.name())
-                .is_some_and(|(_, r)| r.serving);
-            (engine, format!("named by --engine {wanted}"), serving)
-        }
-        (None, Some((engine, seen))) if seen.serving => (engine, seen.evidence, true),
-        // A start script can hide the server, and an image of one engine can run another.
-        (None, seen) => {
-            let behind = unless_stopped(stop, async {
-                Ok(collect::behind_its_command(runtime, found).await)
-            });
-            let (engine, seen) = behind
-                .await?
-                .or(seen)
-                .ok_or_else(|| no_engine(&found.facts))?;
-            (engine, seen.evidence, seen.serving)
-        }
-    };
-    // A start script can hide the server: what answers is one.
-    let serving = serving
-        || unless_stopped(stop, async {
-            Ok(collect::answers(runtime, engine, found).await)
-        })
-        .await?;
-    Ok((engine, evidence, serving))
-}
-
-/// Nothing in the container is known.
-fn no_engine(facts: &ContainerFacts) -> Failure {
-    let names: Vec<&str> = engine::ALL.iter().map(|e| e.name()).collect();
-    Failure::environment(format!(
-        "no known engine in container `{}` (image `{}`, command `{}`)",
-        facts.name,
-        facts.image,
-        facts.argv.join(" ")
-    ))
-    .hint(format!("name it with --engine: {}", names.join(", ")))
 }

@@ -1,10 +1,11 @@
 //! `plimsoll record`: a session of device samples, to be replayed.
 
-use super::load::{choice, obey_signals, tokio, unless_stopped};
+use super::load::{choice, obey_signals, tokio};
 use crate::capture::SamplingFacts;
 use crate::cli::RecordArgs;
 use crate::clock::Clock;
 use crate::collect::Stop;
+use crate::collect::unless_stopped;
 use crate::console::Console;
 use crate::container::Runtime;
 use crate::error::{ExitCode, Failure};

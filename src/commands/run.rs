@@ -1,33 +1,27 @@
 //! `plimsoll run`: a container of our own, started, profiled when it serves, stopped and removed.
 
-use super::load::{
-    bench_kind, conclude, engine_named, found_with, lock, obey_signals, open_backend, open_results,
-    request, run_id, tokio, unless_stopped,
-};
-use crate::capture::{ContainerFacts, Mode};
+use super::load::{bench_kind, conclude, obey_signals, open_backend, open_results, request, tokio};
+use crate::capture::Mode;
 use crate::cli::RunArgs;
 use crate::clock::Clock;
-use crate::collect::{self, Deadline, Health, Instruments, Plan, Stop};
+use crate::collect::{
+    self, Deadline, Health, Instruments, Launch, Plan, Stop, found_with, lock, run_id,
+    unless_stopped,
+};
 use crate::console::Console;
 use crate::container::Runtime;
-use crate::container::launch::{GpuRequest, LaunchSpec};
-use crate::engine::{self, Engine, ServeJob};
+use crate::engine::ServeJob;
 use crate::error::{ExitCode, Failure};
 use crate::preset::{self, Preset};
 use crate::progress::{Progress, Stage};
 use crate::redact::Secrets;
 use crate::telemetry::Target;
-use crate::units::Bytes;
 use futures::FutureExt;
-use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 /// An engine that is asked to stop may finish its requests for so long.
 const STOP_GRACE: Duration = Duration::from_secs(30);
-
-/// Tokens that are passed on from this shell, so that gated models load.
-const TOKENS: [&str; 2] = ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"];
 
 pub fn run(console: &Console, args: RunArgs) -> anyhow::Result<ExitCode> {
     let stop = Stop::new();
@@ -62,7 +56,7 @@ async fn launch_and_profile(
         .clone()
         .or_else(|| preset.image.clone())
         .ok_or_else(|| Failure::usage("say which image to start").hint("--image IMAGE"))?;
-    let engine = engine_of(&load.engine, &preset, &image)?;
+    let engine = collect::engine_of_image(load.engine.as_ref().or(preset.engine.as_ref()), &image)?;
     let kind = bench_kind(load.bench, engine, Mode::Started, &image)?;
     if let Some(kind) = kind.filter(|k| !k.needs_server()) {
         return Err(Failure::usage(format!(
@@ -83,8 +77,16 @@ async fn launch_and_profile(
         settings: &request.settings,
         extra_engine_args: &request.extra_engine_args,
     });
-    let port = told_port(engine, &serve).unwrap_or(port);
-    let spec = spec(&args, &preset, &image, &run_id, port, &serve)?;
+    let port = collect::told_port(engine, &serve).unwrap_or(port);
+    let name = args.name.clone();
+    let spec = collect::launch_spec(Launch {
+        name: name.unwrap_or_else(|| format!("plimsoll-{run_id}")),
+        image: &image,
+        run_id: &run_id,
+        preset: &merged(&args, &preset)?,
+        port,
+        serve: &serve,
+    })?;
     if load.dry_run {
         let secrets = Secrets::gather([], &spec.cmd);
         console.data(
@@ -117,11 +119,11 @@ async fn launch_and_profile(
     news(Progress::Stage(Stage::Start));
     let clock = Clock::start();
     // Before it is there: who leaves meanwhile must know of it too.
-    stop.started(Some(&spec.name));
+    stop.started(&spec.name);
     let found = match runtime.launch(&spec).await {
         Ok(found) => found,
         Err(failure) => {
-            stop.started(None);
+            stop.settled(&spec.name);
             // Nothing was seen, so nothing is kept.
             let _ = std::fs::remove_dir_all(&paths.capture);
             return Err(failure.into());
@@ -143,6 +145,10 @@ async fn launch_and_profile(
             path: serve.health_path,
             timeout: args.health_timeout,
         }),
+        cooldown: collect::COOLDOWN,
+        shared: collect::Shared::default(),
+        workdir: None,
+        made_of: None,
     };
     let profiled = async {
         let _lock = lock(&plan.found.facts)?;
@@ -154,7 +160,7 @@ async fn launch_and_profile(
     let profiled = AssertUnwindSafe(profiled).catch_unwind().await;
     let cleaned = clean_up(console, &runtime, &id, &spec.name, args.keep).await;
     if cleaned.is_ok() {
-        stop.started(None);
+        stop.settled(&spec.name);
     }
     let concluded = profiled
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -169,16 +175,6 @@ async fn launch_and_profile(
         }
         (concluded, Ok(())) => concluded,
     }
-}
-
-/// The port that the command asks for, when the extra arguments name another.
-fn told_port(engine: &dyn Engine, serve: &engine::ServePlan) -> Option<u16> {
-    let argv = [engine.name().to_owned(), "serve".to_owned()].into_iter();
-    let facts = ContainerFacts {
-        argv: argv.chain(serve.cmd.iter().cloned()).collect(),
-        ..Default::default()
-    };
-    engine.settings(&facts).port
 }
 
 async fn clean_up(
@@ -197,50 +193,10 @@ async fn clean_up(
     runtime.remove(id).await
 }
 
-fn engine_of(
-    named: &Option<String>,
-    preset: &Preset,
-    image: &str,
-) -> Result<&'static dyn Engine, Failure> {
-    if let Some(name) = named.as_ref().or(preset.engine.as_ref()) {
-        return engine_named(name);
-    }
-    let facts = ContainerFacts {
-        image: image.into(),
-        ..Default::default()
-    };
-    engine::recognise(&facts)
-        .map(|(engine, _)| engine)
-        .ok_or_else(|| {
-            let names: Vec<&str> = engine::ALL.iter().map(|e| e.name()).collect();
-            Failure::usage(format!("which engine is in image `{image}`?"))
-                .hint(format!("name it with --engine: {}", names.join(", ")))
-        })
-}
-
-fn spec(
-    args: &RunArgs,
-    preset: &Preset,
-    image: &str,
-    run_id: &str,
-    port: u16,
-    serve: &engine::ServePlan,
-) -> Result<LaunchSpec, Failure> {
-    let size = |flag: &str, text: Option<&String>| -> Result<Option<u64>, Failure> {
-        text.map(|t| {
-            t.parse::<Bytes>()
-                .map(|b| b.0)
-                .map_err(|e| Failure::usage(format!("{flag}: {e}")))
-        })
-        .transpose()
-    };
-    let mut env: BTreeMap<String, String> = serve.env.iter().cloned().collect();
-    env.extend(preset.env.clone());
-    for name in TOKENS {
-        if let Ok(token) = std::env::var(name) {
-            env.insert(name.into(), token);
-        }
-    }
+/// The preset with what the flags say in its place.
+fn merged(args: &RunArgs, preset: &Preset) -> Result<Preset, Failure> {
+    let or = |flag: &Option<String>, preset: &Option<String>| flag.clone().or(preset.clone());
+    let mut env = preset.env.clone();
     for entry in &args.env {
         let (name, value) = match entry.split_once('=') {
             Some((name, value)) => (name.to_owned(), value.to_owned()),
@@ -253,86 +209,21 @@ fn spec(
         };
         env.insert(name, value);
     }
-    let mut mounts = preset.volumes.clone();
-    mounts.extend(args.volume.iter().cloned());
+    let mut volumes = preset.volumes.clone();
+    volumes.extend(args.volume.iter().cloned());
     if let Some(cache) = &args.hf_cache {
         let cache = std::fs::canonicalize(cache).map_err(|e| {
             Failure::usage(format!("--hf-cache {}: no such folder", cache.display())).caused_by(e)
         })?;
-        mounts.push(format!("{}:/root/.cache/huggingface", cache.display()));
+        volumes.push(format!("{}:/root/.cache/huggingface", cache.display()));
     }
-    Ok(LaunchSpec {
-        name: args
-            .name
-            .clone()
-            .unwrap_or_else(|| format!("plimsoll-{run_id}")),
-        image: image.into(),
-        run_id: run_id.into(),
-        cmd: serve.cmd.clone(),
-        env,
-        gpus: gpus(args.gpus.as_deref().or(preset.gpus.as_deref()))?,
-        amd: preset.amd,
-        shm_size_bytes: size(
-            "--shm-size",
-            args.shm_size.as_ref().or(preset.shm_size.as_ref()),
-        )?,
+    Ok(Preset {
+        gpus: or(&args.gpus, &preset.gpus),
+        shm_size: or(&args.shm_size, &preset.shm_size),
+        memory: or(&args.memory, &preset.memory),
         ipc_host: args.ipc_host || preset.ipc_host,
-        mounts,
-        ports: BTreeMap::from([(port, 0)]),
-        memory_bytes: size("--memory", args.memory.as_ref().or(preset.memory.as_ref()))?,
-        init: true,
-        ..Default::default()
+        env,
+        volumes,
+        ..preset.clone()
     })
-}
-
-/// `none`, `all`, a count, or ids. A single number is a count, as in docker's `--gpus`; ids are
-/// written `0,` or `device=0`.
-fn gpus(text: Option<&str>) -> Result<GpuRequest, Failure> {
-    let ids = |list: &str| -> Result<GpuRequest, Failure> {
-        let ids: Vec<String> = list
-            .split(',')
-            .map(str::trim)
-            .filter(|i| !i.is_empty())
-            .map(str::to_owned)
-            .collect();
-        if ids.is_empty() {
-            Err(Failure::usage("--gpus names no GPU"))
-        } else {
-            Ok(GpuRequest::Ids(ids))
-        }
-    };
-    match text.map(str::trim) {
-        None | Some("none" | "0") => Ok(GpuRequest::None),
-        Some("all") => Ok(GpuRequest::All),
-        Some(t) => match (t.strip_prefix("device="), t.parse::<u32>()) {
-            (Some(list), _) => ids(list),
-            (None, Ok(count)) => Ok(GpuRequest::Count(count)),
-            (None, Err(_)) => ids(t),
-        },
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn gpus_are_asked_for_as_docker_does() {
-        assert_eq!(gpus(None).unwrap(), GpuRequest::None);
-        assert_eq!(gpus(Some("all")).unwrap(), GpuRequest::All);
-        assert_eq!(gpus(Some("2")).unwrap(), GpuRequest::Count(2));
-        assert_eq!(
-            gpus(Some("0,2")).unwrap(),
-            GpuRequest::Ids(vec!["0".into(), "2".into()])
-        );
-        assert_eq!(
-            gpus(Some("device=1")).unwrap(),
-            GpuRequest::Ids(vec!["1".into()])
-        );
-        assert_eq!(
-            gpus(Some("GPU-1f")).unwrap(),
-            GpuRequest::Ids(vec!["GPU-1f".into()])
-        );
-        assert!(gpus(Some(",")).is_err());
-    }
 }

@@ -22,6 +22,15 @@ pub(super) fn stdout_width() -> usize {
         .map_or(PLAIN_WIDTH, |columns| columns.min(WIDEST))
 }
 
+/// Rows and columns of what is drawn on stderr. 24 by 80 where the terminal does not say.
+pub(super) fn stderr_size() -> (usize, usize) {
+    rustix::termios::tcgetwinsize(std::io::stderr())
+        .ok()
+        .map(|size| (usize::from(size.ws_row), usize::from(size.ws_col)))
+        .filter(|(rows, columns)| *rows > 0 && *columns > 0)
+        .unwrap_or((24, 80))
+}
+
 /// Whether stages can be drawn on stderr.
 pub(super) fn stderr_can_draw() -> bool {
     std::io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|t| t != "dumb")

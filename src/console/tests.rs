@@ -2,14 +2,15 @@
 
 use super::*;
 use crate::error::Failure;
+use crate::progress::Stage;
 use anyhow::Context as _;
 use indicatif::{InMemoryTerm, TermLike as _};
 
 #[derive(Clone, Default)]
-struct Captured(Arc<Mutex<Vec<u8>>>);
+pub(super) struct Captured(Arc<Mutex<Vec<u8>>>);
 
 impl Captured {
-    fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
     }
 }
@@ -40,7 +41,7 @@ impl Write for Screen {
     }
 }
 
-fn off_terminal(quiet: bool) -> (Console, Captured) {
+pub(super) fn off_terminal(quiet: bool) -> (Console, Captured) {
     let captured = Captured::default();
     let options = ConsoleOptions {
         quiet,
@@ -57,24 +58,38 @@ fn off_terminal(quiet: bool) -> (Console, Captured) {
 }
 
 fn on_terminal() -> (Console, InMemoryTerm) {
-    let term = InMemoryTerm::new(24, 100);
+    terminal_of((24, 100), || (24, 100), true, TICK)
+}
+
+/// A console on a terminal in memory; both sizes are the same.
+pub(super) fn terminal_of(
+    (rows, columns): (u16, u16),
+    size: fn() -> (usize, usize),
+    unicode: bool,
+    tick: Duration,
+) -> (Console, InMemoryTerm) {
+    let term = InMemoryTerm::new(rows, columns);
     let target = ProgressDrawTarget::term_like_with_hz(Box::new(term.clone()), 200);
     let look = Look {
-        unicode: true,
+        unicode,
         color: false,
     };
     let console = Console::with_parts(
         ConsoleOptions::default(),
         look,
         TextOptions::default(),
-        Some(MultiProgress::with_draw_target(target)),
+        Some(Drawing {
+            bars: MultiProgress::with_draw_target(target),
+            size,
+            tick,
+        }),
         Box::new(Screen(term.clone())),
     );
     (console, term)
 }
 
 /// Times are not the same twice.
-fn without_times(text: &str) -> String {
+pub(super) fn without_times(text: &str) -> String {
     regex::Regex::new(r"\d+(\.\d)? ?s\b")
         .unwrap()
         .replace_all(text, "_ s")

@@ -67,27 +67,26 @@ impl Runtime {
         }
     }
 
-    /// Makes a directory (and those above it) in a running container.
+    /// Makes a directory in a running container, with those above it. It may be there already.
     pub async fn make_dir(&self, container: &str, path: &str) -> Result<(), Failure> {
+        self.make_dirs(container, &[path]).await
+    }
+
+    /// The same for several at once.
+    pub async fn make_dirs(&self, container: &str, paths: &[&str]) -> Result<(), Failure> {
+        let Some(first) = paths.first() else {
+            return Ok(());
+        };
         let output = self
-            .helper(container, &["mkdir", "-p", "--"], &[path], 4096)
+            .helper(container, &["mkdir", "-p", "--"], paths, 4096)
             .await?;
         match output.end {
             ExecEnd::Exited(0) => Ok(()),
             ExecEnd::NotFound(_) => {
-                let mut tar = tar::Builder::new(Vec::new());
-                let mut header = tar::Header::new_gnu();
-                header.set_entry_type(tar::EntryType::Directory);
-                header.set_mode(0o755);
-                header.set_size(0);
-                let name = path.trim_start_matches('/');
-                let bytes = tar
-                    .append_data(&mut header, name, std::io::empty())
-                    .and_then(|()| tar.into_inner())
-                    .map_err(|e| cannot_write(path).caused_by(e))?;
-                self.upload(container, path, bytes).await
+                let bytes = folders(paths).map_err(|e| cannot_write(first).caused_by(e))?;
+                self.upload(container, first, bytes).await
             }
-            _ => Err(refused(path, &output)),
+            _ => Err(refused(first, &output)),
         }
     }
 
@@ -281,4 +280,17 @@ fn refused(path: &str, output: &Output) -> Failure {
         }
         (true, end) => Failure::environment(format!("{}: {end:?}", failure.message)),
     }
+}
+
+/// An archive of empty directories.
+fn folders(paths: &[&str]) -> std::io::Result<Vec<u8>> {
+    let mut tar = tar::Builder::new(Vec::new());
+    for path in paths {
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(tar::EntryType::Directory);
+        header.set_mode(0o755);
+        header.set_size(0);
+        tar.append_data(&mut header, path.trim_start_matches('/'), std::io::empty())?;
+    }
+    tar.into_inner()
 }

@@ -15,6 +15,7 @@ pub mod find;
 pub mod http;
 pub mod inspect;
 pub mod launch;
+pub mod leftovers;
 pub mod lines;
 pub mod logs;
 pub mod processes;

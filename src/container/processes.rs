@@ -66,7 +66,8 @@ fn parse_stat(pid: u32, stat: &[u8]) -> Option<Stat> {
 
 /// When a process of this host started, clock ticks since boot.
 pub(super) fn start_time(pid: u32) -> Option<u64> {
-    Stat::read(pid).map(|s| s.id.started)
+    // One that has ended and was not reaped yet owns nothing any more.
+    Stat::read(pid).filter(Stat::alive).map(|s| s.id.started)
 }
 
 /// One line of `/proc/<pid>/cgroup`.
@@ -256,6 +257,15 @@ impl Tracker {
             known: BTreeSet::new(),
             led: BTreeSet::new(),
             strangers: false,
+        }
+    }
+
+    /// Of an exec that an earlier plimsoll started: known by its mark alone.
+    pub fn of_mark(view: HostView, mark: &str) -> Self {
+        Tracker {
+            before: BTreeSet::new(),
+            foreign: BTreeSet::new(),
+            ..Tracker::before_exec(view, mark)
         }
     }
 

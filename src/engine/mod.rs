@@ -185,6 +185,22 @@ pub trait Engine: Sync {
 
     /// Command and environment that make a container of this engine serve (`plimsoll run`).
     fn serve(&self, job: &ServeJob<'_>) -> ServePlan;
+
+    /// The words before [`ServePlan::cmd`] where no image's entrypoint supplies them.
+    fn program(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// The whole command of a server in a container that waits idly.
+    fn serve_argv(&self, job: &ServeJob<'_>) -> Vec<String> {
+        let program = self.program().iter().map(|w| (*w).to_owned());
+        program.chain(self.serve(job).cmd).collect()
+    }
+
+    /// Entrypoint and command that make a container of its image wait idly.
+    fn idle(&self) -> (Option<Vec<String>>, Vec<String>) {
+        (Some(vec!["sleep".to_owned()]), vec!["infinity".to_owned()])
+    }
 }
 
 /// Why a container was taken for an engine's.

@@ -105,6 +105,7 @@ fn metadata(capture: &Capture, simulated_engine: bool) -> Metadata {
         timestamp: started.map(|t| format!("{t:.3}")).unwrap_or_default(),
         duration_s: capture.ended_at_ns as f64 / 1e9,
         mode: capture.mode,
+        shared_start: capture.shared_start.clone(),
         outcome: capture.end.clone(),
         simulated: simulated_engine || capture.backend.simulated,
         host: capture.host.clone(),

@@ -36,7 +36,7 @@ pub use under_load::{Shape, UnderLoad};
 
 use crate::capture::{
     BackendFacts, ContainerFacts, ContainerState, HostFacts, LogFacts, Mode, Request, RunEnd,
-    SamplingFacts,
+    SamplingFacts, SharedStart,
 };
 use crate::engine::facts::Finding;
 use crate::engine::torch_probe::{LayerProfile, TorchMemory};
@@ -105,6 +105,9 @@ pub struct Metadata {
     pub duration_s: f64,
     /// How plimsoll met the container.
     pub mode: Mode,
+    /// The start of the engine, where it serves several runs: it was observed before this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared_start: Option<SharedStart>,
     /// How the run ended.
     pub outcome: RunEnd,
     /// True when an engine or a device only pretends: the figures calibrate plimsoll and say

@@ -179,9 +179,11 @@ pub fn figure(value: f64) -> String {
 /// A length of time: `0.8 s`, `42.0 s`, `3 min 05 s`, `2 h 07 min`.
 pub fn duration(seconds: f64) -> String {
     let mut text = String::new();
-    let whole = seconds.max(0.0).round() as u64;
+    // The sum of nothing is -0.0.
+    let seconds = seconds.max(0.0) + 0.0;
+    let whole = seconds.round() as u64;
     let written = match whole {
-        0..=59 if seconds < 59.95 => write!(text, "{:.1} s", seconds.max(0.0)),
+        0..=59 if seconds < 59.95 => write!(text, "{seconds:.1} s"),
         0..=3599 => write!(text, "{} min {:02} s", whole / 60, whole % 60),
         _ => write!(text, "{} h {:02} min", whole / 3600, whole % 3600 / 60),
     };

@@ -7,6 +7,7 @@ pub mod facts;
 pub mod graphs;
 pub mod json;
 pub mod layout;
+pub mod sweep;
 pub mod text;
 
 use crate::profile::Profile;

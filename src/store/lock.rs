@@ -1,4 +1,4 @@
-//! One run at a time on one container, whoever starts it.
+//! One at a time: the lock on a file, and the one on a container, whoever starts the run.
 
 use crate::error::Failure;
 use std::fs::{File, TryLockError};
@@ -6,11 +6,37 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Held while a run works on a container; the kernel lets go of it when the process ends,
-/// however it ends.
+/// A file that is locked while this lives; the kernel lets go of it when the process ends, however
+/// it ends.
+#[derive(Debug)]
+pub struct FileLock {
+    _file: File,
+}
+
+/// Why a file could not be locked.
+#[derive(Debug)]
+pub enum LockRefusal {
+    /// Another process holds it; which, where the kernel tells.
+    Held(Option<u32>),
+    /// It cannot be locked at all.
+    Cannot(io::Error),
+}
+
+impl FileLock {
+    /// Locks a file, or tells at once who holds it.
+    pub fn take(file: File) -> Result<FileLock, LockRefusal> {
+        match file.try_lock() {
+            Ok(()) => Ok(FileLock { _file: file }),
+            Err(TryLockError::WouldBlock) => Err(LockRefusal::Held(holder(&file))),
+            Err(TryLockError::Error(e)) => Err(LockRefusal::Cannot(e)),
+        }
+    }
+}
+
+/// Held while a run works on a container.
 #[derive(Debug)]
 pub struct ContainerLock {
-    _file: File,
+    _lock: FileLock,
 }
 
 impl ContainerLock {
@@ -27,15 +53,15 @@ impl ContainerLock {
             Some(directory) => File::open(directory).map_err(cannot)?,
             None => own_file(&folder(), container_id).map_err(cannot)?,
         };
-        match file.try_lock() {
-            Ok(()) => Ok(ContainerLock { _file: file }),
-            Err(TryLockError::WouldBlock) => {
-                let who = holder(&file).map_or(String::new(), |pid| format!(" (pid {pid})"));
+        match FileLock::take(file) {
+            Ok(lock) => Ok(ContainerLock { _lock: lock }),
+            Err(LockRefusal::Held(pid)) => {
+                let who = pid.map_or(String::new(), |pid| format!(" (pid {pid})"));
                 let message = format!("container `{name}` is being profiled by another plimsoll");
                 Err(Failure::environment(message + &who)
                     .hint("wait for it to end: two loads at once would spoil both figures"))
             }
-            Err(TryLockError::Error(e)) => Err(cannot(e)),
+            Err(LockRefusal::Cannot(e)) => Err(cannot(e)),
         }
     }
 }

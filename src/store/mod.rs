@@ -1,13 +1,17 @@
 //! The results directory: names, the atomic write, the capture on disk, the lock on a container.
 
+mod cache;
 mod documents;
+mod jsonl;
 mod lock;
 mod reader;
 mod recording;
 mod writer;
 
+pub use cache::{cached, keep};
 pub use documents::free_name;
-pub use lock::ContainerLock;
+pub use jsonl::{FoundLines, JsonLines, append_shared, json_line, read_lines};
+pub use lock::{ContainerLock, FileLock, LockRefusal};
 pub use reader::StoredCapture;
 pub use recording::{Recording, RecordingHeader, RecordingWriter};
 pub use writer::CaptureWriter;
@@ -110,11 +114,25 @@ pub fn claim(
         &format!("{}-profile_{time}", file_word(model)),
     )?;
     fs::create_dir_all(&folder).map_err(|e| unwritable(&folder, e))?;
-    // A second run in the same second, or an `--output` used again, gets a number: a capture is
-    // never written over.
-    for n in 1..1000 {
+    claim_in(&folder, &stem, 1, output)
+}
+
+/// Claims `<stem>.json` and `<stem>.capture/` in a folder that is there; where something has these
+/// names, `<stem>-2` and so on. A capture is never written over. `number` is the first to try.
+pub fn claim_numbered(folder: &Path, stem: &str, number: u32) -> Result<RunPaths, Failure> {
+    claim_in(folder, stem, number.max(1), None)
+}
+
+fn claim_in(
+    folder: &Path,
+    stem: &str,
+    number: u32,
+    output: Option<&Path>,
+) -> Result<RunPaths, Failure> {
+    // A second run in the same second, or an `--output` used again, gets a number.
+    for n in number..number.saturating_add(999) {
         let name = if n == 1 {
-            stem.clone()
+            stem.to_owned()
         } else {
             format!("{stem}-{n}")
         };
@@ -129,7 +147,7 @@ pub fn claim(
         match fs::create_dir(&capture) {
             Ok(()) => return Ok(RunPaths { profile, capture }),
             Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => continue,
-            Err(e) => return Err(unwritable(&folder, e)),
+            Err(e) => return Err(unwritable(folder, e)),
         }
     }
     Err(Failure::environment(format!(

@@ -33,6 +33,10 @@ pub enum Need {
     Jq,
     /// To be root and able to become somebody else. Nobody can demand that of a machine.
     Root,
+    /// Slurm's daemons and munge's, and to be root: scripts/slurm/local-cluster starts them.
+    Slurm,
+    /// OpenSSH's server and client.
+    Sshd,
 }
 
 impl Need {
@@ -44,6 +48,8 @@ impl Need {
             Need::Vllm => "vllm",
             Need::Jq => "jq",
             Need::Root => "root",
+            Need::Slurm => "slurm",
+            Need::Sshd => "sshd",
         }
     }
 
@@ -70,6 +76,11 @@ impl Need {
                 .err()
                 .map(|e| format!("no jq: {e}")),
             Need::Root => (!rustix::process::getuid().is_root()).then(|| "not root".into()),
+            Need::Slurm => Need::Root.lack().or_else(|| {
+                let daemons = ["sbatch", "slurmctld", "slurmd", "munged"];
+                lacking(&daemons, "slurm-wlm and munge")
+            }),
+            Need::Sshd => lacking(&["sshd", "ssh", "ssh-keygen"], "openssh-server"),
         }
     }
 }
@@ -81,6 +92,20 @@ fn wanted() -> bool {
         || set("PLIMSOLL_REQUIRE")
             .split(',')
             .any(|w| w.trim() == "vllm")
+}
+
+/// Where a program is, daemons' folders included: they are in the PATH of a login only.
+pub fn program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin".into(), "/sbin".into()])
+        .map(|dir| dir.join(name))
+        .find(|file| file.is_file())
+}
+
+fn lacking(programs: &[&str], packages: &str) -> Option<String> {
+    let absent = programs.iter().find(|name| program(name).is_none())?;
+    Some(format!("no {absent} (Debian: {packages})"))
 }
 
 fn image_lack(image: &str, script: &str) -> Option<String> {

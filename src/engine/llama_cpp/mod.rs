@@ -128,6 +128,10 @@ impl Engine for LlamaCpp {
         bench::progress(kind, line)
     }
 
+    fn program(&self) -> &'static [&'static str] {
+        &["llama-server"]
+    }
+
     fn serve(&self, job: &ServeJob<'_>) -> ServePlan {
         settings::serve(job)
     }

@@ -122,6 +122,10 @@ impl Engine for Ollama {
         None
     }
 
+    fn program(&self) -> &'static [&'static str] {
+        &["ollama"]
+    }
+
     fn serve(&self, job: &ServeJob<'_>) -> ServePlan {
         settings::serve(job)
     }

@@ -115,6 +115,15 @@ impl Engine for Reference {
         bench::progress(line)
     }
 
+    fn program(&self) -> &'static [&'static str] {
+        &["/reference-engine"]
+    }
+
+    fn idle(&self) -> (Option<Vec<String>>, Vec<String>) {
+        // There is nothing but the engine in its image.
+        (None, vec!["idle".to_owned()])
+    }
+
     fn serve(&self, job: &ServeJob<'_>) -> ServePlan {
         let mut cmd = ["serve", "--model", job.model, "--port"]
             .map(str::to_owned)

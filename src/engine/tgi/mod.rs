@@ -111,6 +111,10 @@ impl Engine for Tgi {
         None
     }
 
+    fn program(&self) -> &'static [&'static str] {
+        &["text-generation-launcher"]
+    }
+
     fn serve(&self, job: &ServeJob<'_>) -> ServePlan {
         settings::serve(job)
     }

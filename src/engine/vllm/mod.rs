@@ -146,6 +146,13 @@ impl Engine for Vllm {
         progress::read(kind, line)
     }
 
+    fn serve_argv(&self, job: &ServeJob<'_>) -> Vec<String> {
+        // `vllm serve` takes the model as its first word; some releases refuse `--model` there.
+        let cmd = self.serve(job).cmd;
+        let words = ["vllm", "serve", job.model].map(str::to_owned);
+        words.into_iter().chain(cmd.into_iter().skip(2)).collect()
+    }
+
     fn serve(&self, job: &ServeJob<'_>) -> ServePlan {
         settings::serve(job)
     }

@@ -2,7 +2,7 @@
 
 use super::page::Page;
 use crate::capture::{DeviceKind, Mode, RunEnd};
-use crate::profile::{Profile, recording};
+use crate::profile::{Metadata, Profile, recording};
 use crate::report::layout::{count, duration};
 use crate::units::Bytes;
 
@@ -54,7 +54,7 @@ pub(super) fn headline(page: &mut Page, profile: &Profile) {
     page.line(&what.join(page.glyphs.dot));
     page.line("");
     page.pair("load", &load(profile, page));
-    page.pair("mode", mode(profile.metadata.mode));
+    page.pair("mode", mode(&profile.metadata));
     page.pair("memory", &memory(profile, page));
     let run = format!(
         "{}, {}, {}",
@@ -98,8 +98,11 @@ fn outcome(end: &RunEnd) -> &'static str {
     }
 }
 
-fn mode(mode: Mode) -> &'static str {
-    match mode {
+fn mode(meta: &Metadata) -> &'static str {
+    match meta.mode {
+        Mode::Started if meta.shared_start.is_some() => {
+            "started by plimsoll for several runs: its start-up was observed before this one"
+        }
         Mode::Serving => "attached to an engine that was already serving",
         Mode::Idle => "idle container: the bench loaded the engine",
         Mode::Started => "started by plimsoll: the engine's start-up was observed",

@@ -1,0 +1,275 @@
+//! The flags of `sweep` and `config`.
+
+use super::{BackendArg, backend_arg, duration, sample_interval, size, some_text, some_time};
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::{Args, Subcommand, ValueEnum};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// `plimsoll sweep`
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct SweepArgs {
+    /// `merge`, beside the running itself.
+    #[command(subcommand)]
+    pub command: Option<SweepCommand>,
+    /// What to run.
+    #[command(flatten)]
+    pub run: SweepRunArgs,
+}
+
+/// What can be done with sweeps besides running one.
+#[derive(Debug, Subcommand)]
+pub enum SweepCommand {
+    /// Join the results of several runs: shards of one sweep, or stages (small, medium, large)
+    Merge(MergeArgs),
+}
+
+/// `plimsoll sweep merge`
+#[derive(Debug, Args)]
+pub struct MergeArgs {
+    /// Folders of runs, each with its journal
+    #[arg(required = true, value_name = "DIR")]
+    pub dirs: Vec<PathBuf>,
+    /// Folder for the joined results; it must be new or empty [default: beside the first, named merged-TIME]
+    #[arg(long, short, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+}
+
+/// Running a sweep.
+#[derive(Debug, Clone, Args)]
+pub struct SweepRunArgs {
+    /// File with the models and their settings; - reads it from standard input
+    #[arg(
+        value_name = "FILE",
+        required_unless_present = "container",
+        conflicts_with = "container"
+    )]
+    pub file: Option<PathBuf>,
+    /// The same by another word
+    #[arg(long = "config", short = 'c', value_name = "FILE", hide = true, conflicts_with_all = ["file", "container"])]
+    pub config: Option<PathBuf>,
+    /// Say what would be run and how long it will take, after a look at containers, models, GPUs and disk; run nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// One process for each cell, instead of one engine for all cells that differ in their load only
+    #[arg(long)]
+    pub fresh: bool,
+    // Nothing stands for the latest, which a parser of paths would refuse.
+    /// Go on with an earlier run: the latest of this sweep, or the one in DIR
+    #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true, default_missing_value = "", value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    pub resume: Option<PathBuf>,
+    /// Go on with an earlier run, and try again what failed in it
+    #[arg(long)]
+    pub retry_failed: bool,
+    /// Also run what ran out of memory in earlier runs, or what needs more than that
+    #[arg(long)]
+    pub retry_oom: bool,
+    /// Run only the cells with these ids (or beginnings of ids)
+    #[arg(long, value_name = "ID")]
+    pub only: Vec<String>,
+    /// Run one part of several, as 2/4: each machine takes its own, and `sweep merge` joins them
+    #[arg(long, value_name = "I/N")]
+    pub shard: Option<String>,
+    /// How often a cell is tried again after a fault that passes (Docker did not answer)
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    pub retries: u32,
+
+    /// Without a file: container to measure in
+    #[arg(long, value_name = "NAME", num_args = 1.., help_heading = "Without a file")]
+    pub container: Vec<String>,
+    /// Model, as the engine knows it
+    #[arg(long, short, value_name = "MODEL", num_args = 1.., requires = "container", help_heading = "Without a file")]
+    pub model: Vec<String>,
+    /// Engine, where it is not recognised
+    #[arg(
+        long,
+        value_name = "NAME",
+        requires = "container",
+        help_heading = "Without a file"
+    )]
+    pub engine: Option<String>,
+    /// Prompt tokens per request, one or more
+    #[arg(long, value_name = "TOKENS", num_args = 1.., requires = "container", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Without a file")]
+    pub input_len: Vec<u32>,
+    /// Generated tokens per request, one or more
+    #[arg(long, value_name = "TOKENS", num_args = 1.., requires = "container", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Without a file")]
+    pub output_len: Vec<u32>,
+    /// Sequences at once, one or more
+    #[arg(long, value_name = "N", num_args = 1.., requires = "container", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Without a file")]
+    pub batch_size: Vec<u32>,
+    /// Parameters of the model, as in 6.7e9 (kept with the results)
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "container",
+        help_heading = "Without a file"
+    )]
+    pub model_params: Option<f64>,
+    /// Layers of the model (kept with the results)
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "container",
+        help_heading = "Without a file"
+    )]
+    pub num_layers: Option<u32>,
+    /// Attention heads of the model (kept with the results)
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "container",
+        help_heading = "Without a file"
+    )]
+    pub num_heads: Option<u32>,
+    /// Head dimension of the model (kept with the results)
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "container",
+        help_heading = "Without a file"
+    )]
+    pub head_dim: Option<u32>,
+    /// Hidden size of the model (kept with the results)
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "container",
+        help_heading = "Without a file"
+    )]
+    pub hidden_size: Option<u32>,
+
+    /// What puts the load on, where the file does not say
+    #[arg(long, value_name = "KIND", help_heading = "Measuring")]
+    pub bench: Option<SweepBench>,
+    /// What reads the memory: auto, nvml, amd, host
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = backend_arg, help_heading = "Measuring")]
+    pub memory_backend: BackendArg,
+    /// Time between samples, 10ms or more
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = sample_interval, help_heading = "Measuring")]
+    pub sample_interval: Duration,
+    /// How long to sample before the load of a cell
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = duration, help_heading = "Measuring")]
+    pub baseline: Duration,
+    /// Longest time for one cell [default: the file's, or 1h]
+    #[arg(long, value_name = "TIME", value_parser = some_time, help_heading = "Measuring")]
+    pub timeout: Option<Duration>,
+    /// How long an engine may take until it serves [default: the file's, or 20m]
+    #[arg(long, value_name = "TIME", value_parser = some_time, help_heading = "Measuring")]
+    pub health_timeout: Option<Duration>,
+    /// How long memory may take to be given back between two engines
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = some_time, help_heading = "Measuring")]
+    pub settle_timeout: Duration,
+    /// How much of the log to keep at most, per cell
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = size, help_heading = "Measuring")]
+    pub max_log: String,
+
+    /// Name of the sweep [default: the file's]
+    #[arg(long, value_name = "NAME", value_parser = some_text, help_heading = "Output")]
+    pub name: Option<String>,
+    /// Results directory: a run goes to DIR/NAME/TIME/
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "results",
+        env = "PLIMSOLL_RESULTS_DIR",
+        help_heading = "Output"
+    )]
+    pub results_dir: PathBuf,
+    /// Folder for this run, instead of a name in the results directory
+    #[arg(
+        long,
+        short,
+        value_name = "DIR",
+        help_heading = "Output",
+        conflicts_with = "resume"
+    )]
+    pub output_dir: Option<PathBuf>,
+    /// Print the results (with --dry-run: the plan) as JSON to standard output
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+
+    /// Submit the sweep to a scheduler as an array of shards, wait for it and merge
+    #[arg(long, value_name = "SCHEDULER", help_heading = "Beyond one machine", conflicts_with_all = ["shard", "dry_run"])]
+    pub submit: Option<Scheduler>,
+    /// Shards, and so nodes at once at most
+    #[arg(long, value_name = "N", requires = "submit", value_parser = clap::value_parser!(u32).range(1..=10_000), help_heading = "Beyond one machine")]
+    pub nodes: Option<u32>,
+    /// Partition to submit to
+    #[arg(
+        long,
+        value_name = "NAME",
+        requires = "submit",
+        help_heading = "Beyond one machine"
+    )]
+    pub partition: Option<String>,
+    /// Generic resources of each task, as gpu:8
+    #[arg(
+        long,
+        value_name = "GRES",
+        requires = "submit",
+        help_heading = "Beyond one machine"
+    )]
+    pub gres: Option<String>,
+    /// Time limit of each task, as the scheduler writes it
+    #[arg(
+        long,
+        value_name = "TIME",
+        requires = "submit",
+        help_heading = "Beyond one machine"
+    )]
+    pub time_limit: Option<String>,
+    /// Account to charge
+    #[arg(
+        long,
+        value_name = "NAME",
+        requires = "submit",
+        help_heading = "Beyond one machine"
+    )]
+    pub account: Option<String>,
+    /// Further argument for sbatch; may be repeated
+    #[arg(
+        long,
+        value_name = "ARG",
+        requires = "submit",
+        allow_hyphen_values = true,
+        help_heading = "Beyond one machine"
+    )]
+    pub sbatch_arg: Vec<String>,
+    /// Print the script that would be submitted, and submit nothing
+    #[arg(long, requires = "submit", help_heading = "Beyond one machine")]
+    pub print: bool,
+    /// Submit and leave; `sweep merge` joins the shards later
+    #[arg(long, requires = "submit", help_heading = "Beyond one machine")]
+    pub no_wait: bool,
+    /// Run the sweep on another machine, where plimsoll is installed: ssh://USER@HOST:PORT, the user and the port as needed
+    #[arg(
+        long,
+        value_name = "URL",
+        conflicts_with = "submit",
+        help_heading = "Beyond one machine"
+    )]
+    pub docker_host: Option<String>,
+}
+
+/// What puts the load on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SweepBench {
+    /// The engine's own client where a server is reused, its latency bench with --fresh
+    Auto,
+    /// The latency bench, a process for each cell
+    Latency,
+    /// The throughput bench, a process for each cell
+    Throughput,
+    /// The engine's own client
+    Serve,
+    /// plimsoll's own client
+    Builtin,
+}
+
+/// Schedulers that a sweep can be submitted to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Scheduler {
+    /// Slurm, by sbatch
+    Slurm,
+}

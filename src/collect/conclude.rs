@@ -1,0 +1,125 @@
+//! From what was collected to the profile on disk, and how the run's end is told.
+
+use super::Collected;
+use crate::capture::{Capture, RunEnd};
+use crate::error::{ExitCode, Failure};
+use crate::progress::{Progress, Sink, Stage};
+use crate::report::Renderer;
+use crate::store::{RunPaths, StoredCapture, write_atomically};
+use crate::{profile, report};
+
+/// A run's profile, and how the run ended.
+pub struct Concluded {
+    /// The profile.
+    pub profile: profile::Profile,
+    /// The same as it lies on the disk.
+    pub document: Vec<u8>,
+    /// Whether the capture could be written down.
+    pub captured: Result<(), Failure>,
+    /// Whether the profile could.
+    pub stored: Result<(), Failure>,
+    /// What went wrong, when the run came to no good end.
+    pub failure: Option<Failure>,
+}
+
+/// From what was collected to the profile on disk.
+pub fn derive_and_store(
+    news: &Sink,
+    paths: &RunPaths,
+    collected: Collected,
+) -> Result<Concluded, Failure> {
+    news(Progress::Stage(Stage::Derive));
+    let Collected {
+        capture,
+        written,
+        failure,
+    } = collected;
+    let profile = match StoredCapture::open(&paths.capture) {
+        Ok(stored) => profile::derive(&capture, stored.samples()?, stored.lines()?),
+        // A disk that is full to the last byte: the figures without their streams.
+        Err(_) => profile::derive(&capture, [], []),
+    };
+    let document = report::json::Json.render(&profile).map_err(|e| {
+        Failure::new(ExitCode::Internal, "the profile cannot be written as JSON").caused_by(e)
+    })?;
+    // A capture that is not whole still has a profile: the space held back for it is free now.
+    let stored = write_atomically(&paths.profile, &document);
+    let failure = failure.or_else(|| failure_of(&capture, &profile));
+    let failure = failure.map(|failure| {
+        // What the engine and the bench printed says more than any sentence of ours.
+        let log = paths.log();
+        match failure.code == ExitCode::RunFailed && log.is_file() {
+            true => failure.hint(format!("all that was printed is in `{}`", log.display())),
+            false => failure,
+        }
+    });
+    Ok(Concluded {
+        profile,
+        document,
+        captured: written,
+        stored,
+        failure,
+    })
+}
+
+/// How the run's end is told, when it was no good end.
+fn failure_of(capture: &Capture, profile: &profile::Profile) -> Option<Failure> {
+    let failure = match &capture.end {
+        RunEnd::Completed => return None,
+        RunEnd::Interrupted => {
+            return Some(Failure::new(
+                ExitCode::Interrupted,
+                "interrupted; the profile covers what was seen until then",
+            ));
+        }
+        RunEnd::Deadline => {
+            return Some(
+                Failure::run(format!(
+                    "the run did not end within {} s and was stopped",
+                    capture.request.timeout_s
+                ))
+                .hint("give it longer with --timeout"),
+            );
+        }
+        RunEnd::ContainerLost(why) | RunEnd::BenchFailed(why) => Failure::run(why.clone()),
+        RunEnd::Failed(why) => Failure::environment(why.clone()),
+    };
+    Some(
+        advice(&failure.message, &profile.raw_logs)
+            .into_iter()
+            .fold(failure, Failure::hint),
+    )
+}
+
+/// Advice for failures that everybody meets.
+fn advice(message: &str, logs: &profile::RawLogs) -> Option<String> {
+    let said = |words: &[&str]| {
+        words
+            .iter()
+            .any(|w| message.contains(w) || logs.bench.contains(w) || logs.engine.contains(w))
+    };
+    let hint = if said(&[
+        "exit 137",
+        "out of memory",
+        "OutOfMemory",
+        "No available memory for the cache blocks",
+    ]) {
+        "use less: --batch-size, --input-len, --max-model-len or --gpu-memory-utilization; or give the container more memory"
+    } else if said(&["gated repo", "401 Client Error", "GatedRepoError"]) {
+        "the model is gated: accept its terms and give the container HF_TOKEN"
+    } else if said(&[
+        "is not a local folder and is not a valid model identifier",
+        "HFValidationError",
+        "Repo id must be in the form",
+        "OfflineModeIsEnabled",
+        "couldn't connect to 'https://",
+        "LocalEntryNotFoundError",
+        "RepositoryNotFoundError",
+        "Repository Not Found",
+    ]) {
+        "the container does not have this model: mount it, or let it download with HF_TOKEN and without HF_HUB_OFFLINE"
+    } else {
+        return None;
+    };
+    Some(hint.into())
+}

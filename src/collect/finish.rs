@@ -1,0 +1,207 @@
+//! The end of a capture: who ended it is found out, the last lines come in, and it is written down.
+
+use super::recorder::Recorder;
+use super::stop::Stop;
+use super::{Collected, Plan, Seen, ending, explained};
+use crate::capture::{
+    AtNs, BackendFacts, CAPTURE_VERSION, Capture, ContainerEvent, ContainerState, DeviceFacts,
+    LogFacts, Mode, Request, RunEnd, SamplingFacts, Workload,
+};
+use crate::container::Runtime;
+use crate::error::Failure;
+use crate::telemetry::{Sampler, Stopped};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// From the end of a container until it is known who ended it.
+const AFTERMATH: Duration = Duration::from_millis(700);
+
+/// So often that is waited for after a bench that failed: a large process takes a while to go.
+const ENDINGS: u32 = 3;
+
+/// A run whose load is over.
+pub struct Loaded {
+    pub(super) runtime: Runtime,
+    pub(super) plan: Plan,
+    pub(super) recorder: Arc<Recorder>,
+    pub(super) stop: Stop,
+    pub(super) sampler: Sampling,
+    pub(super) background: CancellationToken,
+    pub(super) log: JoinHandle<LogFacts>,
+    pub(super) events: JoinHandle<Vec<ContainerEvent>>,
+    pub(super) devices: Vec<DeviceFacts>,
+    pub(super) seen: Seen,
+    /// When the observation ended, and the container's state then.
+    pub(super) ended: Option<(AtNs, Option<ContainerState>)>,
+    pub(super) failure: Option<Failure>,
+}
+
+/// The sampler, and what it leaves.
+pub(super) enum Sampling {
+    Running(Sampler, thread::JoinHandle<()>),
+    Over(SamplingFacts, BackendFacts),
+}
+
+impl Sampling {
+    fn stop(self) -> (SamplingFacts, BackendFacts) {
+        match self {
+            Sampling::Over(sampling, backend) => (sampling, backend),
+            Sampling::Running(sampler, drain) => {
+                let Stopped { sampling, backend } = sampler.stop();
+                // The thread ends with the sampler; that it panicked shows in the samples that are
+                // missing.
+                let _ = drain.join();
+                (sampling, backend)
+            }
+        }
+    }
+}
+
+impl Loaded {
+    /// Whether the load came to its end.
+    pub fn went_well(&self) -> bool {
+        self.stop.reason().is_none()
+    }
+
+    /// Ends the observation. After a good end what happens from now on belongs to another run; after
+    /// a bad one the last lines tell why.
+    pub(super) async fn close(&mut self) {
+        let state = self.runtime.state(&self.plan.found.facts.id).await;
+        let now = self.recorder.clock.now();
+        let over = Sampling::Over(SamplingFacts::default(), BackendFacts::default());
+        let (sampling, backend) = std::mem::replace(&mut self.sampler, over).stop();
+        self.sampler = Sampling::Over(sampling, backend);
+        if self.went_well() {
+            self.recorder.close_at(now);
+        }
+        self.background.cancel();
+        self.ended = Some((now, state.ok().flatten()));
+    }
+
+    /// Waits for what is still to come, and writes the capture down.
+    pub async fn finish(mut self) -> Collected {
+        if self.ended.is_none() {
+            self.aftermath().await;
+            self.close().await;
+        }
+        let Loaded {
+            runtime,
+            plan,
+            recorder,
+            stop,
+            sampler,
+            log,
+            events,
+            devices,
+            seen,
+            ended,
+            failure,
+            ..
+        } = self;
+        let facts = &plan.found.facts;
+        let (ended_at_ns, container_end) = ended.unwrap_or_else(|| (recorder.clock.now(), None));
+        let log_facts = log.await.unwrap_or_default();
+        let mut events = events.await.unwrap_or_default();
+        if stop.reason().is_none() {
+            events.retain(|e| e.at_ns <= ended_at_ns);
+        }
+        // The last lines, which tell why, come after the end that they explain.
+        let killed =
+            container_end.as_ref().is_some_and(|s| s.oom_killed) && !facts.state.oom_killed;
+        let end = ending::explained(
+            stop.reason().unwrap_or_default(),
+            ending::Causes {
+                events: &events,
+                out_of_memory: killed || events.iter().any(|e| e.action == "oom"),
+                memory_limit: facts.memory_limit_bytes,
+                in_log: recorder.root_cause(),
+                mode: plan.mode,
+                lost: ending::lost(&facts.state, container_end.as_ref(), &events)
+                    .or_else(|| plan.shared.server_end()),
+            },
+        );
+        let gauges = match seen.gauges {
+            Some(task) => task.await.unwrap_or_default(),
+            None => Vec::new(),
+        };
+        let (sampling, backend) = sampler.stop();
+        let mut host = crate::host::facts();
+        host.docker_version = Some(runtime.version().server.clone());
+        host.docker_api_version = Some(runtime.version().api.clone());
+        let (capture, written) = recorder.finish(|marks, kept| Capture {
+            capture_version: CAPTURE_VERSION,
+            plimsoll_version: env!("CARGO_PKG_VERSION").into(),
+            run_id: plan.run_id.clone(),
+            wall_start_ns: recorder.clock.wall_start_ns,
+            wall_drift_ns: recorder.clock.wall_drift_ns(),
+            ended_at_ns,
+            host,
+            container: facts.clone(),
+            engine: plan.engine.name().into(),
+            engine_evidence: plan.engine_evidence.clone(),
+            mode: plan.mode,
+            shared_start: seen.shared_start,
+            request: Request {
+                extra_engine_args: recorder.redactor.argv(&plan.request.extra_engine_args),
+                workload: Workload {
+                    prompt: (plan.request.workload.prompt.as_deref())
+                        .map(|p| recorder.redactor.text(p).into_owned()),
+                    ..plan.request.workload.clone()
+                },
+                ..plan.request.clone()
+            },
+            devices,
+            backend,
+            probes: seen.probes,
+            gauges,
+            model_files: seen
+                .model
+                .texts
+                .into_iter()
+                .map(|(name, text)| (name, recorder.redactor.text(&text).into_owned()))
+                .collect(),
+            model_file_sizes: seen.model.sizes,
+            model_files_error: seen.model.error,
+            marks,
+            execs: seen.execs,
+            events,
+            sampling,
+            log: LogFacts {
+                reconnects: log_facts.reconnects,
+                error: log_facts.error,
+                ..kept
+            },
+            end,
+            container_end,
+        });
+        // A reason that came first stands; what failed after it is its consequence.
+        let failure = failure.filter(|f| capture.end == RunEnd::Failed(explained(f)));
+        Collected {
+            capture,
+            written,
+            failure,
+        }
+    }
+
+    /// After a bad end: who ended it, and what became of it, is told after the end itself.
+    async fn aftermath(&self) {
+        match self.stop.reason() {
+            Some(RunEnd::ContainerLost(_)) => tokio::time::sleep(AFTERMATH).await,
+            // So may its server have ended: connections break before the daemon knows of it.
+            Some(RunEnd::BenchFailed(_)) if self.plan.mode != Mode::Idle => {
+                for _ in 0..ENDINGS {
+                    tokio::time::sleep(AFTERMATH).await;
+                    let state = self.runtime.state(&self.plan.found.facts.id).await;
+                    let runs = state.ok().flatten().is_some_and(|s| ending::runs(&s));
+                    if !runs || self.plan.shared.server_end().is_some() {
+                        break;
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! A container of our own for an engine: what Docker is to be asked for.
+
+use super::engine_named;
+use crate::capture::ContainerFacts;
+use crate::container::launch::{GpuRequest, LaunchSpec};
+use crate::engine::{self, Engine, ServePlan};
+use crate::error::Failure;
+use crate::preset::Preset;
+use crate::units::Bytes;
+use std::collections::BTreeMap;
+
+/// Tokens that are passed on from this shell, so that gated models load.
+const TOKENS: [&str; 2] = ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"];
+
+/// An engine's container, as it is wanted.
+pub struct Launch<'a> {
+    /// Name of the container.
+    pub name: String,
+    /// Image.
+    pub image: &'a str,
+    /// Id of the run.
+    pub run_id: &'a str,
+    /// Everything else that Docker is told.
+    pub preset: &'a Preset,
+    /// Port inside that is published.
+    pub port: u16,
+    /// What the engine is told.
+    pub serve: &'a ServePlan,
+}
+
+/// The container to create. Tokens of this shell go along as environment.
+pub fn launch_spec(launch: Launch<'_>) -> Result<LaunchSpec, Failure> {
+    let Launch { preset, serve, .. } = launch;
+    let size = |what: &str, text: &Option<String>| -> Result<Option<u64>, Failure> {
+        let parse = |t: &String| t.parse::<Bytes>().map(|b| b.0);
+        let parsed = text.as_ref().map(parse).transpose();
+        parsed.map_err(|e| Failure::usage(format!("{what}: {e}")))
+    };
+    let mut env: BTreeMap<String, String> = serve.env.iter().cloned().collect();
+    for name in TOKENS {
+        if let Ok(token) = std::env::var(name) {
+            env.insert(name.into(), token);
+        }
+    }
+    env.extend(preset.env.clone());
+    Ok(LaunchSpec {
+        name: launch.name,
+        image: launch.image.into(),
+        run_id: launch.run_id.into(),
+        cmd: serve.cmd.clone(),
+        env,
+        gpus: gpus(preset.gpus.as_deref())?,
+        amd: preset.amd,
+        shm_size_bytes: size("size of /dev/shm", &preset.shm_size)?,
+        ipc_host: preset.ipc_host,
+        mounts: preset.volumes.clone(),
+        ports: BTreeMap::from([(launch.port, 0)]),
+        memory_bytes: size("memory limit", &preset.memory)?,
+        init: true,
+        ..Default::default()
+    })
+}
+
+/// The port that the command asks for, when the extra arguments name another.
+pub fn told_port(engine: &dyn Engine, serve: &ServePlan) -> Option<u16> {
+    let argv = [engine.name().to_owned(), "serve".to_owned()].into_iter();
+    let facts = ContainerFacts {
+        argv: argv.chain(serve.cmd.iter().cloned()).collect(),
+        ..Default::default()
+    };
+    engine.settings(&facts).port
+}
+
+/// The engine in an image: as named, else as its name tells.
+pub fn engine_of_image(
+    named: Option<&String>,
+    image: &str,
+) -> Result<&'static dyn Engine, Failure> {
+    if let Some(name) = named {
+        return engine_named(name);
+    }
+    let facts = ContainerFacts {
+        image: image.into(),
+        ..Default::default()
+    };
+    engine::recognise(&facts)
+        .map(|(engine, _)| engine)
+        .ok_or_else(|| {
+            let names: Vec<&str> = engine::ALL.iter().map(|e| e.name()).collect();
+            Failure::usage(format!("which engine is in image `{image}`?"))
+                .hint(format!("name it with --engine: {}", names.join(", ")))
+        })
+}
+
+/// The GPUs that a preset asks for.
+pub fn gpu_request(preset: &Preset) -> Result<GpuRequest, Failure> {
+    gpus(preset.gpus.as_deref())
+}
+
+/// A request as Docker keeps it, and as it is read back from a container.
+pub fn gpu_words(request: &GpuRequest) -> Vec<String> {
+    match request {
+        GpuRequest::None => Vec::new(),
+        GpuRequest::All => vec!["all".to_owned()],
+        GpuRequest::Count(n) => vec![format!("count={n}")],
+        GpuRequest::Ids(ids) => ids.clone(),
+    }
+}
+
+/// `none`, `all`, a count, or ids. A single number is a count, as in docker's `--gpus`; ids are
+/// written `0,` or `device=0`.
+fn gpus(text: Option<&str>) -> Result<GpuRequest, Failure> {
+    let ids = |list: &str| -> Result<GpuRequest, Failure> {
+        let ids: Vec<String> = list
+            .split(',')
+            .map(str::trim)
+            .filter(|i| !i.is_empty())
+            .map(str::to_owned)
+            .collect();
+        if ids.is_empty() {
+            Err(Failure::usage("--gpus names no GPU"))
+        } else {
+            Ok(GpuRequest::Ids(ids))
+        }
+    };
+    match text.map(str::trim) {
+        None | Some("none" | "0") => Ok(GpuRequest::None),
+        Some("all") => Ok(GpuRequest::All),
+        Some(t) => match (t.strip_prefix("device="), t.parse::<u32>()) {
+            (Some(list), _) => ids(list),
+            (None, Ok(count)) => Ok(GpuRequest::Count(count)),
+            (None, Err(_)) => ids(t),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gpus_are_asked_for_as_docker_does() {
+        assert_eq!(gpus(None).unwrap(), GpuRequest::None);
+        assert_eq!(gpus(Some("all")).unwrap(), GpuRequest::All);
+        assert_eq!(gpus(Some("2")).unwrap(), GpuRequest::Count(2));
+        assert_eq!(
+            gpus(Some("0,2")).unwrap(),
+            GpuRequest::Ids(vec!["0".into(), "2".into()])
+        );
+        assert_eq!(
+            gpus(Some("device=1")).unwrap(),
+            GpuRequest::Ids(vec!["1".into()])
+        );
+        assert_eq!(
+            gpus(Some("GPU-1f")).unwrap(),
+            GpuRequest::Ids(vec!["GPU-1f".into()])
+        );
+        assert!(gpus(Some(",")).is_err());
+    }
+}

@@ -1,0 +1,243 @@
+//! An engine that several captures share: its start-up, which each of them carries as its own, and
+//! the log of a server that was started by an exec.
+
+use super::recorder::Recorder;
+use crate::capture::{AtNs, LogFacts, MemorySample, RunEnd, SharedStart, Stream};
+use crate::clock::Clock;
+use crate::engine::{Engine, LogParser};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+use tokio::sync::{broadcast, watch};
+use tokio_util::sync::CancellationToken;
+
+/// Of a start-up's output at most so much is kept, bytes: an engine tells of its memory then.
+const HEAD_BYTES: usize = 64 << 20;
+
+/// So many lines may wait for a capture that writes slowly; more are dropped and counted.
+const WAITING_LINES: usize = 16 * 1024;
+
+/// What a capture shares with others.
+#[derive(Clone, Default)]
+pub struct Shared {
+    /// The start-up of the engine, where it was observed before this capture.
+    pub startup: Option<Arc<Startup>>,
+    /// The server that was started by an exec; without it the container's own log is the engine's.
+    pub server: Option<ServerLog>,
+}
+
+impl Shared {
+    /// How the server that was started by an exec has ended, if it has.
+    pub fn server_end(&self) -> Option<String> {
+        self.server.as_ref()?.end()
+    }
+}
+
+/// The start-up of an engine, as it was sampled.
+pub struct Startup {
+    clock: Clock,
+    run_id: String,
+    samples: Vec<MemorySample>,
+    began_ns: AtNs,
+    served_ns: AtNs,
+}
+
+impl Startup {
+    /// The start-up that run `run_id` has captured on `clock`, from `began_ns` until it served.
+    pub fn new(
+        clock: Clock,
+        run_id: String,
+        samples: Vec<MemorySample>,
+        began_ns: AtNs,
+        served_ns: AtNs,
+    ) -> Startup {
+        Startup {
+            clock,
+            run_id,
+            samples,
+            began_ns,
+            served_ns,
+        }
+    }
+
+    /// Tells a later capture of it.
+    pub(super) fn recall(&self, recorder: &Recorder) -> SharedStart {
+        let earlier = recorder.clock.zero_of(&self.clock);
+        for sample in &self.samples {
+            recorder.sample(&MemorySample {
+                at_ns: sample.at_ns.saturating_add(earlier),
+                ..sample.clone()
+            });
+        }
+        recorder.started_at(self.began_ns.saturating_add(earlier));
+        SharedStart {
+            run_id: self.run_id.clone(),
+            began_at_ns: self.began_ns.saturating_add(earlier),
+            served_at_ns: self.served_ns.saturating_add(earlier),
+        }
+    }
+}
+
+/// The output of a server that was started by an exec. Clones share it.
+#[derive(Clone)]
+pub struct ServerLog {
+    state: Arc<Mutex<State>>,
+    ended: watch::Sender<Option<String>>,
+}
+
+struct State {
+    /// Up to the engine's readiness.
+    head: Vec<Line>,
+    head_bytes: usize,
+    parser: Box<dyn LogParser>,
+    live: broadcast::Sender<Line>,
+}
+
+#[derive(Clone)]
+struct Line {
+    wall_ns: i64,
+    stream: Stream,
+    text: Arc<str>,
+}
+
+impl ServerLog {
+    /// Of a server that has said nothing yet.
+    pub fn new(engine: &dyn Engine) -> ServerLog {
+        let state = State {
+            head: Vec::new(),
+            head_bytes: 0,
+            parser: crate::engine::parser_of(engine),
+            live: broadcast::channel(WAITING_LINES).0,
+        };
+        ServerLog {
+            state: Arc::new(Mutex::new(state)),
+            ended: watch::channel(None).0,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a line as it comes.
+    pub fn line(&self, stream: Stream, text: String) {
+        let wall_ns = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, crate::clock::nanos);
+        let line = Line {
+            wall_ns,
+            stream,
+            text: text.into(),
+        };
+        let mut state = self.lock();
+        if !state.parser.ready() && state.head_bytes < HEAD_BYTES {
+            state.parser.line(line.text.as_bytes(), None);
+            state.head_bytes += line.text.len();
+            state.head.push(line.clone());
+        }
+        // Nobody listens between two captures.
+        let _ = state.live.send(line);
+    }
+
+    /// Notes that the server has ended; a sentence.
+    pub fn ended(&self, how: String) {
+        self.ended.send_replace(Some(how));
+    }
+
+    /// How the server ended, if it did.
+    pub fn end(&self) -> Option<String> {
+        self.ended.borrow().clone()
+    }
+
+    /// The line that explains best why it failed to start.
+    pub fn root_cause(&self) -> Option<String> {
+        self.lock().parser.root_cause()
+    }
+
+    /// Stops the run when the server ends.
+    pub(super) async fn watch(self, stop: super::Stop) {
+        let mut ended = self.ended.subscribe();
+        if let Ok(how) = ended.wait_for(Option::is_some).await {
+            stop.because(RunEnd::ContainerLost(how.clone().unwrap_or_default()));
+        }
+    }
+
+    /// Hands on what was said until the engine was ready, then everything from now on.
+    pub(super) async fn follow(
+        &self,
+        clock: &Clock,
+        cancel: &CancellationToken,
+        mut take: impl FnMut(AtNs, Stream, &str),
+    ) -> LogFacts {
+        let (head, mut live) = {
+            let state = self.lock();
+            (state.head.clone(), state.live.subscribe())
+        };
+        let mut hand_on =
+            |line: &Line| take(clock.from_wall(line.wall_ns), line.stream, &line.text);
+        head.iter().for_each(&mut hand_on);
+        let mut facts = LogFacts::default();
+        loop {
+            let line = tokio::select! {
+                line = live.recv() => line,
+                // What has come already belongs to the capture.
+                () = cancel.cancelled() => {
+                    while let Ok(line) = live.try_recv() {
+                        hand_on(&line);
+                    }
+                    return facts;
+                }
+            };
+            match line {
+                Ok(line) => hand_on(&line),
+                Err(broadcast::error::RecvError::Lagged(lines)) => facts.dropped_lines += lines,
+                Err(broadcast::error::RecvError::Closed) => return facts,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_later_capture_hears_the_start_and_what_comes_and_nothing_between() {
+        let log = ServerLog::new(crate::engine::by_name("reference").unwrap());
+        let say = |text: &str| log.line(Stream::Stdout, text.to_owned());
+        say("reference-engine phase=start");
+        say("reference-engine phase=ready");
+        say("a request of an earlier capture");
+        let cancel = CancellationToken::new();
+        let mut heard = Vec::new();
+        let clock = Clock::start();
+        let follow = log.follow(&clock, &cancel, |_, _, text| {
+            heard.push(text.to_owned());
+        });
+        let speak = async {
+            // The follower is polled first and has subscribed.
+            say("a request of this one");
+            cancel.cancel();
+        };
+        tokio::join!(biased; follow, speak);
+        assert_eq!(
+            heard,
+            [
+                "reference-engine phase=start",
+                "reference-engine phase=ready",
+                "a request of this one"
+            ]
+        );
+    }
+
+    #[tokio::test]
+    async fn the_end_of_the_server_ends_the_run() {
+        let log = ServerLog::new(crate::engine::by_name("reference").unwrap());
+        let stop = super::super::Stop::new();
+        log.ended("the engine ended (exit 1)".into());
+        log.watch(stop.clone()).await;
+        assert_eq!(
+            stop.reason(),
+            Some(RunEnd::ContainerLost("the engine ended (exit 1)".into()))
+        );
+    }
+}

@@ -1,0 +1,130 @@
+//! `plimsoll config`: checks a sweep file, writes one to begin with, prints its schema.
+
+use crate::cli::{ConfigArgs, ConfigCommand};
+use crate::console::Console;
+use crate::error::{ExitCode, Failure};
+use crate::matrix::{self, Cell, Place, Sweep};
+use crate::preset;
+use std::collections::HashSet;
+use std::io::{Read, Write};
+use std::path::Path;
+
+/// The file to begin with. A test reads it as any other.
+const STARTER: &str = include_str!("../../configs/sweeps/starter.yaml");
+
+pub fn run(console: &Console, args: &ConfigArgs) -> anyhow::Result<ExitCode> {
+    match &args.command {
+        ConfigCommand::Check { file } => {
+            let sweep = read(file)?;
+            let line = format!("{}: {}\n", file.display(), summary(&sweep.cells));
+            console.data(line.as_bytes())?;
+        }
+        ConfigCommand::Init { file: None } => console.data(STARTER.as_bytes())?,
+        ConfigCommand::Init { file: Some(file) } => {
+            write_new(file)?;
+            console.note(&format!(
+                "`{0}` is written: edit it, then `plimsoll config check {0}`",
+                file.display()
+            ));
+        }
+        ConfigCommand::Schema => {
+            let mut text = serde_json::to_vec_pretty(&matrix::schema())?;
+            text.push(b'\n');
+            console.data(&text)?;
+        }
+    }
+    Ok(ExitCode::Done)
+}
+
+/// Reads a sweep file, `-` from standard input, with this environment and the presets that ship or
+/// lie in files.
+fn read(file: &Path) -> Result<Sweep, Failure> {
+    parse(file, &text(file)?)
+}
+
+/// What a sweep file means.
+pub(super) fn parse(file: &Path, text: &str) -> Result<Sweep, Failure> {
+    let var = |name: &str| std::env::var(name).ok();
+    matrix::read(&shown(file), text, &var, &preset::load)
+}
+
+fn shown(file: &Path) -> String {
+    match file.to_str() {
+        Some("-") => matrix::STANDARD_INPUT.to_owned(),
+        _ => file.display().to_string(),
+    }
+}
+
+/// The text of a sweep file, `-` from standard input.
+pub(super) fn text(file: &Path) -> Result<String, Failure> {
+    let shown = shown(file);
+    let unreadable = |e: std::io::Error| {
+        Failure::usage(format!("cannot read sweep file `{shown}`")).caused_by(e)
+    };
+    // No sweep file is that long; without an end a device would be read for ever.
+    let longest = 8 << 20;
+    let mut bytes = Vec::new();
+    let read = match file.to_str() {
+        Some("-") => std::io::stdin()
+            .lock()
+            .take(longest)
+            .read_to_end(&mut bytes),
+        _ => std::fs::File::open(file).and_then(|f| f.take(longest).read_to_end(&mut bytes)),
+    };
+    read.map_err(unreadable)?;
+    String::from_utf8(bytes)
+        .map_err(|_| Failure::usage(format!("{shown}: this is no text (UTF-8)")))
+}
+
+/// `30 cells in 2 groups, in container `vllm``
+fn summary(cells: &[Cell]) -> String {
+    let mut containers = Vec::new();
+    let mut images = Vec::new();
+    let mut groups = HashSet::new();
+    for cell in cells {
+        groups.insert(&cell.group);
+        let names = match &cell.server.place {
+            Place::Container(_) => &mut containers,
+            Place::Image(_) => &mut images,
+        };
+        let name = cell.server.place.name();
+        // Cells of one place follow each other: few comparisons.
+        if names.last() != Some(&name) && !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let mut text = format!(
+        "{} in {}",
+        many(cells.len(), "cell"),
+        many(groups.len(), "group")
+    );
+    for (what, names) in [("container", containers), ("image", images)] {
+        if !names.is_empty() {
+            let plural = if names.len() == 1 { "" } else { "s" };
+            text.push_str(&format!(", {what}{plural} {}", names.join(", ")));
+        }
+    }
+    text
+}
+
+fn many(n: usize, what: &str) -> String {
+    match n {
+        1 => format!("1 {what}"),
+        n => format!("{n} {what}s"),
+    }
+}
+
+fn write_new(file: &Path) -> Result<(), Failure> {
+    let shown = file.display();
+    let opened = std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(file);
+    let written = opened.and_then(|mut f| f.write_all(STARTER.as_bytes()));
+    written.map_err(|e| match e.kind() {
+        std::io::ErrorKind::AlreadyExists => {
+            Failure::usage(format!("`{shown}` is there already, and is left as it is"))
+        }
+        _ => Failure::usage(format!("cannot write `{shown}`")).caused_by(e),
+    })
+}

@@ -1,0 +1,284 @@
+//! `plimsoll sweep`: a matrix of models and settings, each cell measured, whatever happens.
+
+mod elsewhere;
+mod merge;
+mod results;
+mod source;
+mod watch;
+
+use super::load::{choice, obey_signals, tokio};
+use crate::cli::{BackendArg, SweepArgs, SweepCommand, SweepRunArgs};
+use crate::collect::{Stop, unless_stopped};
+use crate::console::Console;
+use crate::container::Runtime;
+use crate::error::{ExitCode, Failure};
+use crate::matrix::{Cause, OomMemory, OomRecord, Plan, PlanOptions, Shard, Sweep};
+use crate::report::sweep::plan as plan_page;
+use crate::sweep::oom::machine_bytes;
+use crate::sweep::{
+    Context, Folder, History, Journal, OomFile, Options, Session, Work, earlier, folder, preflight,
+};
+use crate::units::Bytes;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use watch::BoardWatcher;
+
+/// Longest time for a cell where nobody says.
+const CELL_TIMEOUT: Duration = Duration::from_secs(3600);
+/// Longest time for an engine to serve where nobody says.
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(20 * 60);
+
+pub fn run(console: &Console, args: SweepArgs) -> anyhow::Result<ExitCode> {
+    if let Some(SweepCommand::Merge(args)) = args.command {
+        return merge::run(console, &args);
+    }
+    let args = args.run;
+    let (sweep, text) = source::read(&args)?;
+    let shard = args.shard.as_deref().map(str::parse::<Shard>).transpose();
+    let shard = shard.map_err(|e| Failure::usage(format!("--shard: {e}")))?;
+    let options = options(&args, &sweep)?;
+    let stop = Stop::new();
+    tokio()?.block_on(async {
+        obey_signals(&stop, console)?;
+        if args.submit.is_some() {
+            return elsewhere::submit(console, &args, &sweep, text.as_deref(), &stop).await;
+        }
+        if let Some(url) = &args.docker_host {
+            return elsewhere::remote(console, url, &args, &sweep, text.as_deref(), &stop).await;
+        }
+        if args.dry_run {
+            return dry_run(console, &args, &sweep, shard, &options, &stop).await;
+        }
+        sweep_through(console, &args, &sweep, shard, &options, &stop).await
+    })
+}
+
+fn options(args: &SweepRunArgs, sweep: &Sweep) -> Result<Options, Failure> {
+    let BackendArg::Live(word) = &args.memory_backend else {
+        return Err(Failure::usage(
+            "a sweep measures live: it cannot play a recording back",
+        ));
+    };
+    let max_log: Bytes = args
+        .max_log
+        .parse()
+        .map_err(|e: crate::units::ParseBytesError| Failure::usage(format!("--max-log: {e}")))?;
+    Ok(Options {
+        fresh: args.fresh,
+        memory: choice(*word),
+        sample_interval: args.sample_interval,
+        baseline: args.baseline,
+        timeout: args.timeout.or(sweep.timeout).unwrap_or(CELL_TIMEOUT),
+        health_timeout: (args.health_timeout.or(sweep.health_timeout)).unwrap_or(HEALTH_TIMEOUT),
+        settle_timeout: args.settle_timeout,
+        max_log: max_log.0,
+        retries: args.retries,
+    })
+}
+
+fn planned(
+    args: &SweepRunArgs,
+    sweep: &Sweep,
+    shard: Option<Shard>,
+    known_oom: &OomMemory,
+) -> Result<Plan, Failure> {
+    Plan::of(
+        sweep,
+        &PlanOptions {
+            fresh: args.fresh,
+            shard,
+            only: &args.only,
+            known_oom,
+            retry_oom: args.retry_oom,
+        },
+    )
+}
+
+async fn dry_run(
+    console: &Console,
+    args: &SweepRunArgs,
+    sweep: &Sweep,
+    shard: Option<Shard>,
+    options: &Options,
+    stop: &Stop,
+) -> anyhow::Result<ExitCode> {
+    let known = OomFile::open(&args.results_dir, &sweep.name)?;
+    let known = known.memory().clone().on_devices_of(machine_bytes());
+    let plan = planned(args, sweep, shard, &known)?;
+    let forecast = earlier::forecast(&args.results_dir, &sweep.name, None);
+    if args.json {
+        console.data(&plan_page::json(&plan, &forecast)?)?;
+    } else {
+        let page = plan_page::render(&plan, &forecast, console.verbose(), console.text_options());
+        console.data(page.as_bytes())?;
+    }
+    let runtime = unless_stopped(stop, Runtime::connect()).await?;
+    let look = preflight::look(&runtime, &plan, options.memory, &args.results_dir, stop);
+    let found = look.await?;
+    found.notes.iter().for_each(|n| console.note(n));
+    found.warnings.iter().for_each(|w| console.warning(w));
+    let Some((_, first, hints)) = found.problems.first() else {
+        return Ok(ExitCode::Done);
+    };
+    for (group, words, _) in &found.problems {
+        console.warning(&format!("group {group} cannot be measured: {words}"));
+    }
+    let failure = Failure::environment(match found.problems.len() {
+        1 => first.clone(),
+        n => format!("{n} of {} groups cannot be measured", plan.groups.len()),
+    });
+    Err(hints.iter().cloned().fold(failure, Failure::hint).into())
+}
+
+/// The folder of this run, and whether it goes on with an earlier one.
+fn folder_of(
+    console: &Console,
+    args: &SweepRunArgs,
+    sweep: &Sweep,
+) -> Result<(Folder, bool), Failure> {
+    let now = jiff::Zoned::now();
+    let begun = |path: &Path| path.join(crate::sweep::journal::JOURNAL_FILE).is_file();
+    let named: Option<PathBuf> = match (&args.resume, &args.output_dir) {
+        (Some(path), _) if !path.as_os_str().is_empty() => Some(path.clone()),
+        (_, Some(path)) => Some(path.clone()),
+        _ => None,
+    };
+    match named {
+        // A shard that is started again by its scheduler begins or goes on, whichever it is.
+        Some(path) if args.resume.is_some() || args.retry_failed => match begun(&path) {
+            true => Ok((Folder::open(&path, &now)?, true)),
+            false => {
+                console.note(&format!(
+                    "there is no run in {} yet: it begins",
+                    path.display()
+                ));
+                Ok((Folder::create_at(&path, &now)?, false))
+            }
+        },
+        Some(path) => Ok((Folder::create_at(&path, &now)?, false)),
+        None if args.resume.is_some() || args.retry_failed => {
+            let latest = folder::latest(&args.results_dir, &sweep.name).ok_or_else(|| {
+                Failure::usage(format!(
+                    "there is no earlier run of sweep `{}` in `{}`",
+                    sweep.name,
+                    args.results_dir.display()
+                ))
+                .hint("leave out --resume, or name its folder: --resume=DIR")
+            })?;
+            Ok((Folder::open(&latest, &now)?, true))
+        }
+        None => Ok((Folder::create(&args.results_dir, &sweep.name, &now)?, false)),
+    }
+}
+
+/// Refuses to mix what cannot stand in one table: another sweep, or another way of measuring.
+fn same_run(history: &History, sweep: &Sweep, fresh: bool, folder: &Path) -> Result<(), Failure> {
+    let Some(first) = history.sessions.first() else {
+        return Ok(());
+    };
+    let shown = folder.display();
+    if first.name != sweep.name {
+        return Err(Failure::usage(format!(
+            "`{shown}` holds a run of sweep `{}`, and this is sweep `{}`",
+            first.name, sweep.name
+        ))
+        .hint("name the folder of this one, or leave out --resume"));
+    }
+    if first.fresh != fresh {
+        return Err(Failure::usage(match first.fresh {
+            true => format!("the run in `{shown}` was begun with --fresh"),
+            false => format!("the run in `{shown}` was begun without --fresh"),
+        })
+        .hint("two ways of measuring do not go into one table: go on as it was begun, or begin a new run"));
+    }
+    Ok(())
+}
+
+/// The command that goes on with a run.
+fn go_on(args: &SweepRunArgs, folder: &Path) -> String {
+    let quoted = |path: &Path| {
+        let text = path.to_string_lossy().into_owned();
+        shlex::try_quote(&text).map_or_else(|_| text.clone(), |q| q.into_owned())
+    };
+    let file = args.file.as_deref().or(args.config.as_deref()).map(quoted);
+    format!(
+        "go on with `plimsoll sweep {} --resume={}`",
+        file.as_deref().unwrap_or("…"),
+        quoted(folder)
+    )
+}
+
+async fn sweep_through(
+    console: &Console,
+    args: &SweepRunArgs,
+    sweep: &Sweep,
+    shard: Option<Shard>,
+    options: &Options,
+    stop: &Stop,
+) -> anyhow::Result<ExitCode> {
+    // A mistyped id must leave no folder behind that would be the latest run.
+    planned(args, sweep, shard, &OomMemory::default())?;
+    let runtime = unless_stopped(stop, Runtime::connect()).await?;
+    let (folder, resumed) = folder_of(console, args, sweep)?;
+    let (mut journal, history) = Journal::open(folder.path())?;
+    let ooms = OomFile::open(&args.results_dir, &sweep.name)?;
+    same_run(&history, sweep, args.fresh, folder.path())?;
+    let warnings = history.warnings.iter().chain(ooms.warnings());
+    warnings.for_each(|w| console.warning(w));
+    // What this run itself has met makes other cells of it implied, not known.
+    let mine = |record: &OomRecord| {
+        let row = history.rows.get(&record.cell);
+        row.is_some_and(|row| row.cause == Some(Cause::Oom) && row.ended == record.when)
+    };
+    let remembered = ooms.memory().clone().on_devices_of(machine_bytes());
+    let plan = planned(args, sweep, shard, &remembered.without(mine))?;
+    let so_far = Some((folder.path(), &history));
+    let forecast = earlier::forecast(&args.results_dir, &sweep.name, so_far);
+    let work = Work {
+        plan: &plan,
+        history: &history,
+        retry_failed: args.retry_failed,
+    };
+    let page = plan_page::render(&plan, &forecast, console.verbose(), console.text_options());
+    page.lines().for_each(|line| console.note(line));
+    let total = (plan.cells().count() + plan.skipped.len()) as u64;
+    let skips = plan.skipped.iter().filter(|s| !work.finished(&s.cell));
+    let left = work.left().iter().map(|g| g.cells.len()).sum::<usize>() + skips.count();
+    let left = left as u64;
+    if resumed {
+        console.note(&format!(
+            "going on in {}: {} of {total} cells have their row",
+            folder.path().display(),
+            total - left
+        ));
+    }
+    let session = Session::new(
+        &plan.name,
+        jiff::Timestamp::now().to_string(),
+        args.fresh,
+        shard,
+    );
+    journal.session(&session)?;
+    results::write_head(&folder, &plan, &runtime)?;
+    let board = console.overall(total, total - left);
+    let watcher = BoardWatcher::new(console.clone(), board.clone());
+    let context = Context::new(&runtime, options, &folder, stop, &watcher, journal);
+    let ended = crate::sweep::run(&context, &work, forecast, ooms).await;
+    board.finish();
+    drop(context);
+    // Whatever happened: what was done is written.
+    let counts = results::write(console, args, &folder, &plan);
+    console.note(&format!("results: {}", folder.path().display()));
+    if let Err(failure) = ended {
+        if let Err(e) = counts {
+            console.warning(&e.to_string());
+        }
+        return Err(failure.hint(go_on(args, folder.path())).into());
+    }
+    let counts = counts?;
+    Ok(match (counts.done, counts.failed) {
+        (_, 0) => ExitCode::Done,
+        (0, _) => ExitCode::RunFailed,
+        _ => ExitCode::Partial,
+    })
+}

@@ -1,0 +1,242 @@
+//! A sweep beyond this machine: as an array job of a scheduler, or on another machine over ssh.
+
+use super::merge::joined;
+use super::watch::BoardWatcher;
+use crate::cli::SweepRunArgs;
+use crate::collect::Stop;
+use crate::console::Console;
+use crate::error::{ExitCode, Failure};
+use crate::matrix::{Cell, CellId, OomMemory, Sweep};
+use crate::sweep::remote::Remote;
+use crate::sweep::slurm::{ShardEnd, Slurm, SlurmJob, Submitted, Waited, script};
+use crate::sweep::{History, Watcher, folder};
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use tokio_util::sync::CancellationToken;
+
+/// Submits the sweep to Slurm, waits for its shards and joins them.
+pub async fn submit(
+    console: &Console,
+    args: &SweepRunArgs,
+    sweep: &Sweep,
+    text: Option<&str>,
+    stop: &Stop,
+) -> anyhow::Result<ExitCode> {
+    let plan = super::planned(args, sweep, None, &OomMemory::default())?;
+    let groups = u32::try_from(plan.groups.len()).unwrap_or(u32::MAX);
+    let dir = absolute(&place(args, sweep))?;
+    let results = absolute(&args.results_dir)?;
+    let mut words = args.words();
+    words.push(format!("--results-dir={}", results.display()));
+    // The copy of the file has a name of its own.
+    if args.name.is_none() {
+        words.push(format!("--name={}", sweep.name));
+    }
+    let program = std::env::current_exe()
+        .map_err(|e| Failure::environment("plimsoll does not know its own path").caused_by(e))?;
+    let job = SlurmJob {
+        program,
+        name: sweep.name.clone(),
+        // A shard without a group would have nothing to do.
+        shards: args.nodes.unwrap_or(groups).min(groups).max(1),
+        dir: dir.clone(),
+        has_file: text.is_some(),
+        words,
+        partition: args.partition.clone(),
+        gres: args.gres.clone(),
+        time_limit: args.time_limit.clone(),
+        account: args.account.clone(),
+        sbatch_args: args.sbatch_arg.clone(),
+    };
+    if args.print {
+        console.data(script(&job)?.as_bytes())?;
+        return Ok(ExitCode::Done);
+    }
+    let slurm = Slurm::default();
+    let news = console.sink();
+    let bytes = text.map(str::as_bytes);
+    let submitted = slurm.submit(&job, bytes, &news).await?;
+    console.note(&format!(
+        "job {}: {} shards of {} cells, in {}",
+        submitted.id,
+        submitted.shards,
+        sweep.cells.len(),
+        dir.display()
+    ));
+    if args.no_wait {
+        console.note(&submitted.farewell());
+        return Ok(ExitCode::Done);
+    }
+    let of = sweep.cells.len() as u64;
+    let board = console.overall(of, 0);
+    let watcher = BoardWatcher::new(console.clone(), board.clone());
+    let mut seen = HashSet::new();
+    let mut look = || tell_rows(&submitted, sweep, &watcher, &mut seen);
+    let waited = slurm
+        .wait(&submitted, &mut look, &news, stop.token())
+        .await?;
+    look();
+    board.finish();
+    match waited {
+        Waited::Left => {
+            console.note(&submitted.farewell());
+            Ok(ExitCode::Interrupted)
+        }
+        Waited::Over(ends) => over(console, &submitted, sweep, &ends),
+    }
+}
+
+/// Tells the rows that have come into the shards' journals.
+fn tell_rows(job: &Submitted, sweep: &Sweep, watcher: &BoardWatcher, seen: &mut HashSet<CellId>) {
+    let cells: HashMap<&CellId, &Cell> = sweep.cells.iter().map(|c| (&c.id, c)).collect();
+    for shard in 1..=job.shards {
+        // A journal that is being written to may be torn at its end; the next look has it whole.
+        let Ok(history) = History::read(&job.shard_dir(shard)) else {
+            continue;
+        };
+        for row in history.rows_in_order() {
+            let cell = cells.get(&row.cell);
+            if let (Some(cell), true) = (cell, seen.insert(row.cell.clone())) {
+                watcher.row(cell, row, seen.len() as u64, sweep.cells.len() as u64);
+            }
+        }
+    }
+}
+
+/// Joins what the shards have measured, and says what is missing.
+fn over(
+    console: &Console,
+    job: &Submitted,
+    sweep: &Sweep,
+    ends: &[ShardEnd],
+) -> anyhow::Result<ExitCode> {
+    for end in ends
+        .iter()
+        .filter(|e| e.state.as_deref() != Some("completed"))
+    {
+        let state = end
+            .state
+            .as_deref()
+            .unwrap_or("ended, Slurm does not say how");
+        console.note(&format!(
+            "shard {}: {state}; all that it printed is in {}",
+            end.shard,
+            job.shard_log(end.shard).display()
+        ));
+    }
+    let begun = |dir: &PathBuf| dir.join(crate::sweep::journal::JOURNAL_FILE).is_file();
+    let dirs: Vec<PathBuf> = (1..=job.shards)
+        .map(|n| job.shard_dir(n))
+        .filter(begun)
+        .collect();
+    if dirs.is_empty() {
+        return Err(Failure::run("no shard has begun its part")
+            .hint(format!("what they printed is in {}", job.dir.display()))
+            .into());
+    }
+    let counts = joined(console, &dirs, None)?;
+    let rows = counts.done + counts.failed + counts.skipped;
+    let missing = sweep.cells.len().saturating_sub(rows);
+    if missing > 0 {
+        console.warning(&format!(
+            "{missing} cells were not run: submit again with --output-dir={} and only they are",
+            job.dir.display()
+        ));
+    }
+    Ok(match (counts.done, counts.failed + missing) {
+        (_, 0) => ExitCode::Done,
+        (0, _) => ExitCode::RunFailed,
+        _ => ExitCode::Partial,
+    })
+}
+
+/// Runs the sweep on another machine and fetches its results.
+pub async fn remote(
+    console: &Console,
+    url: &str,
+    args: &SweepRunArgs,
+    sweep: &Sweep,
+    text: Option<&str>,
+    stop: &Stop,
+) -> anyhow::Result<ExitCode> {
+    let remote = Remote::parse(url)?;
+    remote.check().await?;
+    let here = place(args, sweep);
+    let stamp = here.file_name().map(|n| n.to_string_lossy().into_owned());
+    let there = format!(
+        "plimsoll-results/{}/{}",
+        crate::store::file_word(&sweep.name),
+        stamp.unwrap_or_default()
+    );
+    let mut words = vec!["sweep".to_owned()];
+    if text.is_some() {
+        words.push("-".to_owned());
+    }
+    words.extend(args.words());
+    if args.name.is_none() {
+        words.push(format!("--name={}", sweep.name));
+    }
+    words.push(format!("--resume={there}"));
+    if args.dry_run {
+        words.push("--dry-run".to_owned());
+    }
+    if args.json {
+        words.push("--json".to_owned());
+    }
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let mut data = |bytes: &[u8]| console.data(bytes);
+    let ended = remote
+        .run(&words, text.map(str::as_bytes), &mut data, stop.token())
+        .await;
+    if args.dry_run {
+        return Ok(exit_code(ended?));
+    }
+    std::fs::create_dir_all(&here).map_err(|e| {
+        Failure::environment(format!("cannot write results to `{}`", here.display())).caused_by(e)
+    })?;
+    // Also after an interrupt: what was measured is worth having.
+    let fetched = remote.fetch(&there, &here, &CancellationToken::new()).await;
+    let code = ended?;
+    let fetched = fetched?;
+    for path in &fetched.left_out {
+        console.warning(&format!("`{path}` was not fetched"));
+    }
+    console.note(&format!("results: {}", here.display()));
+    Ok(exit_code(code))
+}
+
+fn exit_code(code: u8) -> ExitCode {
+    [
+        ExitCode::Done,
+        ExitCode::Usage,
+        ExitCode::Environment,
+        ExitCode::RunFailed,
+        ExitCode::Partial,
+        ExitCode::Interrupted,
+    ]
+    .into_iter()
+    .find(|known| *known as u8 == code)
+    .unwrap_or(ExitCode::Internal)
+}
+
+/// The folder of this run: the one that was named, the latest where it is resumed, or a new name.
+fn place(args: &SweepRunArgs, sweep: &Sweep) -> PathBuf {
+    let named = args.resume.as_ref().filter(|p| !p.as_os_str().is_empty());
+    if let Some(path) = named.or(args.output_dir.as_ref()) {
+        return path.clone();
+    }
+    let place = folder::of_name(&args.results_dir, &sweep.name);
+    let time = jiff::Zoned::now().strftime("%Y%m%d_%H%M%S").to_string();
+    let latest = || folder::latest(&args.results_dir, &sweep.name);
+    let resumed = args.resume.is_some() || args.retry_failed;
+    resumed
+        .then(latest)
+        .flatten()
+        .unwrap_or_else(|| place.join(time))
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+    std::path::absolute(path).map_err(|e| {
+        Failure::environment(format!("`{}` cannot be made absolute", path.display())).caused_by(e)
+    })
+}

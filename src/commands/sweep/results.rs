@@ -1,0 +1,68 @@
+//! The files of a sweep beside its journal: what is to be run, what it runs on, and the results.
+
+use crate::cli::SweepRunArgs;
+use crate::console::Console;
+use crate::container::Runtime;
+use crate::error::{ExitCode, Failure};
+use crate::matrix::{Cell, Plan, resolved_yaml};
+use crate::report::sweep::{Counts, Results, json, text};
+use crate::store::write_atomically;
+use crate::sweep::{Cells, Folder, History, outputs};
+use crate::telemetry;
+
+/// Writes what is to be run and what it runs on, before anything runs.
+pub fn write_head(folder: &Folder, plan: &Plan, runtime: &Runtime) -> Result<(), Failure> {
+    // A run that goes on may have other cells now; those of before keep their place.
+    let mut cells = Cells::read(folder.path())?.unwrap_or_default();
+    let now = Cells::of(plan);
+    cells.add(now.cells.iter());
+    cells.write(folder.path())?;
+    let yaml = resolved_yaml(&plan.name, &cells.cells)
+        .map_err(|e| unwritten("the resolved configuration", e))?;
+    write_atomically(&folder.config(), yaml.as_bytes())?;
+    let mut host = crate::host::facts();
+    host.docker_version = Some(runtime.version().server.clone());
+    host.docker_api_version = Some(runtime.version().api.clone());
+    let (gpus, no_gpus) = match telemetry::open_host() {
+        Ok(backend) => (
+            Some(serde_json::json!({"backend": backend.facts(), "devices": backend.devices()})),
+            None,
+        ),
+        Err(why) => (None, Some(why.to_string())),
+    };
+    let env = serde_json::json!({
+        "plimsoll_version": env!("CARGO_PKG_VERSION"),
+        "host": host,
+        "gpus": gpus,
+        "gpus_unknown": no_gpus,
+    });
+    let mut bytes = serde_json::to_vec_pretty(&env).map_err(|e| unwritten("the environment", e))?;
+    bytes.push(b'\n');
+    write_atomically(&folder.env(), &bytes)
+}
+
+/// Writes the results of all cells that have a row and shows them; gives how many ended how.
+pub fn write(
+    console: &Console,
+    args: &SweepRunArgs,
+    folder: &Folder,
+    plan: &Plan,
+) -> anyhow::Result<Counts> {
+    let history = History::read(folder.path())?;
+    let cells = Cells::read(folder.path())?.unwrap_or_default();
+    let mut results = Results::new(&plan.name, cells.cells.iter(), &history.rows);
+    results.started = history.sessions.first().map(|s| s.started.clone());
+    results.took_s = Some(history.worked_s());
+    outputs::write(&folder.results(), &results)?;
+    match args.json {
+        true => console.data(&json::render(&results)?)?,
+        false => console.data(text::render(&results, console.text_options()).as_bytes())?,
+    }
+    let planned = plan.cells().chain(plan.skipped.iter().map(|s| &s.cell));
+    let status = |cell: &Cell| history.rows.get(&cell.id).map(|row| row.status);
+    Ok(Counts::of(planned.map(status)))
+}
+
+fn unwritten(what: &str, e: impl std::error::Error + Send + Sync + 'static) -> Failure {
+    Failure::new(ExitCode::Internal, format!("{what} cannot be written")).caused_by(e)
+}

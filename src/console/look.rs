@@ -1,0 +1,150 @@
+//! The look of what is told: colours, marks and bars, with characters that the terminal has.
+
+use crate::report::layout::{truncate, width};
+use anstyle::{AnsiColor, Style};
+
+/// Colours and marks on stderr.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Look {
+    pub(super) unicode: bool,
+    pub(super) color: bool,
+}
+
+/// What came of something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mark {
+    Done,
+    Failed,
+    Skipped,
+}
+
+impl Look {
+    pub(super) fn paint(self, style: Style, text: &str) -> String {
+        if self.color {
+            format!("{style}{text}{style:#}")
+        } else {
+            text.to_owned()
+        }
+    }
+
+    pub(super) fn dimmed(self, text: &str) -> String {
+        self.paint(Style::new().dimmed(), text)
+    }
+
+    pub(super) fn mark(self, mark: Mark) -> String {
+        let (sign, style) = match (mark, self.unicode) {
+            (Mark::Done, true) => ("✓", AnsiColor::Green.on_default()),
+            (Mark::Done, false) => ("*", AnsiColor::Green.on_default()),
+            (Mark::Failed, true) => ("✗", AnsiColor::Red.on_default()),
+            (Mark::Failed, false) => ("x", AnsiColor::Red.on_default()),
+            (Mark::Skipped, _) => ("-", Style::new().dimmed()),
+        };
+        self.paint(style, sign)
+    }
+
+    /// The pictures of a spinner, the last one for its end.
+    pub(super) fn ticks(self) -> &'static str {
+        if self.unicode {
+            "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏ "
+        } else {
+            "-\\|/ "
+        }
+    }
+
+    /// Filled, the head, and what is left of a bar.
+    pub(super) fn bar(self) -> &'static str {
+        if self.unicode { "━╸ " } else { "=> " }
+    }
+
+    /// Between two facts on one line.
+    pub(super) fn between(self) -> &'static str {
+        if self.unicode { " · " } else { " - " }
+    }
+
+    pub(super) fn ellipsis(self) -> &'static str {
+        if self.unicode { "…" } else { "..." }
+    }
+
+    /// A bar of so many cells. It is full only when all is done.
+    pub(super) fn meter(self, done: u64, of: u64, cells: usize) -> String {
+        let filled = if of == 0 {
+            0
+        } else {
+            let filled = cells as u128 * u128::from(done.min(of)) / u128::from(of);
+            // No more than `cells`, so nothing is lost.
+            filled as usize
+        };
+        let mut signs = self.bar().chars();
+        let (full, head) = (signs.next().unwrap_or(' '), signs.next().unwrap_or(' '));
+        let mut meter: String = std::iter::repeat_n(full, filled).collect();
+        let mut left = cells - filled;
+        if done > 0 && left > 0 {
+            meter.push(head);
+            left -= 1;
+        }
+        meter.extend(std::iter::repeat_n(' ', left));
+        meter
+    }
+
+    /// Cuts to at most `cells`. The end is kept, too: names that begin alike differ there.
+    pub(super) fn cut(self, text: &str, cells: usize) -> String {
+        let room = cells.saturating_sub(width(self.ellipsis()));
+        if width(text) <= cells || room < 8 {
+            return truncate(text, cells, self.ellipsis());
+        }
+        let end = room * 3 / 4;
+        let from = text
+            .char_indices()
+            .rev()
+            .map(|(at, _)| at)
+            .take_while(|at| width(&text[*at..]) <= end)
+            .last()
+            .unwrap_or(text.len());
+        let ending = &text[from..];
+        let beginning = truncate(text, cells - width(ending), self.ellipsis());
+        format!("{beginning}{}", ending.trim_start())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LOOK: Look = Look {
+        unicode: true,
+        color: false,
+    };
+
+    #[test]
+    fn a_long_name_keeps_both_ends() {
+        assert_eq!(
+            LOOK.cut("meta-llama/Llama-3.1-70B-Instruct in 256 out 128", 24),
+            "meta-l…ct in 256 out 128"
+        );
+        assert_eq!(LOOK.cut("short", 24), "short");
+        assert_eq!(LOOK.cut("量子計算量子計算量子計算", 13), "量子…量子計算");
+    }
+
+    #[test]
+    fn a_bar_is_full_only_when_all_is_done() {
+        assert_eq!(LOOK.meter(0, 8, 4), "    ");
+        assert_eq!(LOOK.meter(1, 8, 4), "╸   ");
+        assert_eq!(LOOK.meter(4, 8, 4), "━━╸ ");
+        assert_eq!(LOOK.meter(7, 8, 4), "━━━╸");
+        assert_eq!(LOOK.meter(8, 8, 4), "━━━━");
+        assert_eq!(LOOK.meter(3, 0, 4).chars().count(), 4);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_cut_fits(text in "\\PC{0,60}", cells in 0usize..40) {
+            prop_assert!(width(&LOOK.cut(&text, cells)) <= cells.max(1));
+        }
+
+        #[test]
+        fn a_bar_has_its_length(done: u64, of: u64, cells in 0usize..40) {
+            prop_assert_eq!(LOOK.meter(done, of, cells).chars().count(), cells);
+        }
+    }
+}

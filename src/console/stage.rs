@@ -1,0 +1,124 @@
+//! The stage of a single run: drawn while it runs, one line when it ended.
+
+use super::look::Mark;
+use super::{Inner, locked};
+use crate::progress::Stage;
+use crate::report::layout::duration;
+use crate::units::Bytes;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::time::Instant;
+
+pub(super) struct Running {
+    stage: Stage,
+    since: Instant,
+    bar: Option<ProgressBar>,
+    memory: Option<u64>,
+}
+
+/// How a stage ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ended {
+    Done,
+    Failed,
+}
+
+impl Inner {
+    pub(super) fn begin_stage(&self, stage: Stage) {
+        if self.quiet
+            || locked(&self.running)
+                .as_ref()
+                .is_some_and(|r| r.stage == stage)
+        {
+            return;
+        }
+        self.end_stage(Ended::Done);
+        let bar = self.drawing.as_ref().map(|drawing| {
+            let bar = drawing.bars.add(ProgressBar::new_spinner());
+            bar.set_prefix(stage.label());
+            drawing.start(&bar, self.spinner());
+            bar
+        });
+        if bar.is_none() {
+            // Told at its start: a run that hangs must say where.
+            self.plain(&stage.label());
+        }
+        *locked(&self.running) = Some(Running {
+            stage,
+            since: Instant::now(),
+            bar,
+            memory: None,
+        });
+    }
+
+    /// Ends the running stage; false when there was none.
+    pub(super) fn end_stage(&self, ended: Ended) -> bool {
+        let Some(running) = locked(&self.running).take() else {
+            return false;
+        };
+        let label = running.stage.label();
+        let (Some(bar), Some(drawing)) = (running.bar, &self.drawing) else {
+            // The next stage's line says when this one ended.
+            if ended == Ended::Failed {
+                self.plain(&format!("{label}: failed"));
+            }
+            return true;
+        };
+        drawing.erase(&bar);
+        let mark = self.look.mark(match ended {
+            Ended::Done => Mark::Done,
+            Ended::Failed => Mark::Failed,
+        });
+        let elapsed = duration(running.since.elapsed().as_secs_f64());
+        let detail = format!("{elapsed}  {}", detail(running.memory));
+        let detail = self.look.dimmed(detail.trim_end());
+        self.line(&format!("{mark} {label:<18}  {detail}"));
+        true
+    }
+
+    pub(super) fn step(&self, done: u64, of: u64) {
+        let mut running = locked(&self.running);
+        if let Some(Running {
+            bar: Some(bar),
+            memory,
+            ..
+        }) = running.as_mut()
+            && of > 0
+        {
+            if bar.length() != Some(of) {
+                bar.set_style(self.bar());
+                bar.set_length(of);
+            }
+            bar.set_position(done.min(of));
+            bar.set_message(detail(*memory));
+        }
+    }
+
+    pub(super) fn memory(&self, bytes: u64) {
+        let mut running = locked(&self.running);
+        if let Some(running) = running.as_mut() {
+            running.memory = Some(bytes);
+            if let Some(bar) = &running.bar {
+                bar.set_message(detail(running.memory));
+            }
+        }
+    }
+
+    fn spinner(&self) -> ProgressStyle {
+        self.template("{spinner} {prefix:18}  {elapsed}  {msg}")
+    }
+
+    fn bar(&self) -> ProgressStyle {
+        self.template("{spinner} {prefix:18}  {elapsed}  {bar:24}  {pos}/{len}  {msg}")
+            .progress_chars(self.look.bar())
+    }
+
+    pub(super) fn template(&self, template: &str) -> ProgressStyle {
+        ProgressStyle::with_template(template)
+            .unwrap_or_else(|_| ProgressStyle::default_spinner())
+            .tick_chars(self.look.ticks())
+    }
+}
+
+fn detail(memory: Option<u64>) -> String {
+    memory.map_or_else(String::new, |b| Bytes(b).to_string())
+}

@@ -1,0 +1,395 @@
+//! The board of a sweep: how much of it is done, and a line for each group that runs now.
+//!
+//! Locks are taken in one order: what is drawn, then indicatif's own, then what is shown. The
+//! pictures are made inside indicatif's locks, so nothing is told to a bar while `Counts` or `Now`
+//! is held.
+
+mod picture;
+
+use super::look::Mark;
+use super::stage::Ended;
+use super::{Console, Inner, locked};
+use crate::matrix::Status;
+use crate::progress::{Progress, Sink};
+use crate::report::layout::{clean, width};
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
+use picture::{Counts, Now, lane_line, overall_line};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+/// What became of one cell, for its line.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CellLine {
+    /// Cells that are done with it, this one included.
+    pub done: u64,
+    /// Cells in all.
+    pub of: u64,
+    /// Its model and words.
+    pub label: String,
+    /// How it ended.
+    pub status: Status,
+    /// Its figures, `peak 12.3 GiB, 812 tok/s, 14.2 s`, or why there are none.
+    pub detail: String,
+}
+
+/// The sweep that is shown. Cheap to clone; the last clone that goes ends it.
+#[derive(Clone)]
+pub struct SweepBoard(Arc<Board>);
+
+/// One group that runs now. Its line ends when it is dropped.
+pub struct Lane {
+    board: Arc<Board>,
+    number: u64,
+    told: Arc<Told>,
+}
+
+pub(super) struct Board {
+    console: Arc<Inner>,
+    counts: Arc<Mutex<Counts>>,
+    drawn: Mutex<Drawn>,
+}
+
+/// What is on the terminal now.
+#[derive(Default)]
+struct Drawn {
+    overall: Option<ProgressBar>,
+    /// By the number of their lane.
+    lanes: BTreeMap<u64, ProgressBar>,
+    next: u64,
+    ended: bool,
+}
+
+/// What a lane tells, and has told.
+struct Told {
+    console: Arc<Inner>,
+    now: Arc<Mutex<Now>>,
+    /// Notes and warnings that came, and how often. Each cell of a group may bring the same.
+    lines: Mutex<BTreeMap<(Kind, String), u64>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Note,
+    Warning,
+}
+
+impl Console {
+    /// Shows a sweep of so many cells, of which some were done in an earlier run. Ends the running
+    /// stage as done.
+    pub fn overall(&self, cells: u64, already_done: u64) -> SweepBoard {
+        let console = &self.0;
+        console.end_board();
+        console.end_stage(Ended::Done);
+        let counts = Arc::new(Mutex::new(Counts {
+            done: already_done.min(cells),
+            of: cells,
+            ..Counts::default()
+        }));
+        let overall = console.drawing.as_ref().map(|drawing| {
+            let bar = drawing.bars.add(ProgressBar::new_spinner());
+            let (counts, look, size) = (counts.clone(), console.look, drawing.size);
+            let picture = move || overall_line(&locked(&counts).clone(), size().1, look);
+            drawing.start(&bar, style(console, "{line}", picture));
+            bar
+        });
+        let board = Arc::new(Board {
+            console: console.clone(),
+            counts,
+            drawn: Mutex::new(Drawn {
+                overall,
+                ..Drawn::default()
+            }),
+        });
+        *locked(&console.board) = Arc::downgrade(&board);
+        let before = match already_done {
+            0 => String::new(),
+            n => format!(", {n} of them done before"),
+        };
+        board.plain(|| format!("sweep: {cells} cells{before}"));
+        SweepBoard(board)
+    }
+}
+
+impl SweepBoard {
+    /// A line for one group that runs from now on, `llama-8b tp2 on gpu 0,1`.
+    pub fn lane(&self, label: &str) -> Lane {
+        let board = &self.0;
+        let console = &board.console;
+        let now = Arc::new(Mutex::new(Now {
+            label: clean(label, console.look.unicode),
+            cell: String::new(),
+            stage: None,
+            since: Instant::now(),
+            memory: None,
+            step: None,
+        }));
+        let number = board.draw_lane(&now);
+        let told = Told {
+            console: console.clone(),
+            now,
+            lines: Mutex::default(),
+        };
+        board.plain(|| format!("{}: begin", told.label()));
+        Lane {
+            board: board.clone(),
+            number,
+            told: Arc::new(told),
+        }
+    }
+
+    /// How many seconds the sweep will still take; `None` while that is not known.
+    pub fn forecast(&self, seconds_left: Option<f64>) {
+        let seconds = seconds_left.filter(|s| s.is_finite() && *s > 0.0);
+        locked(&self.0.counts).forecast = seconds.map(|s| (s, Instant::now()));
+    }
+
+    /// Counts a cell that has come to its end, and tells so on a line that stays.
+    pub fn cell_done(&self, row: &CellLine) {
+        let counts = {
+            let mut counts = locked(&self.0.counts);
+            counts.done = (counts.done + 1).min(counts.of);
+            match row.status {
+                Status::Done => {}
+                Status::Failed => counts.failed += 1,
+                Status::Skipped => counts.skipped += 1,
+            }
+            counts.clone()
+        };
+        self.0.cell_line(row, &counts);
+    }
+
+    /// Ends what is drawn. Lines that come later still come, each by itself.
+    pub fn finish(&self) {
+        self.0.end();
+    }
+}
+
+impl Lane {
+    /// The way in for the news of this group's runs.
+    pub fn sink(&self) -> Sink {
+        let told = self.told.clone();
+        Arc::new(move |news| told.take(news))
+    }
+
+    /// Which cell runs from now on.
+    pub fn cell(&self, words: &str) {
+        let words = clean(words, self.board.console.look.unicode);
+        {
+            let mut now = locked(&self.told.now);
+            now.cell.clone_from(&words);
+            now.begin(None);
+        }
+        self.board
+            .plain(|| format!("{}: {words}", self.told.label()));
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        let bar = locked(&self.board.drawn).lanes.remove(&self.number);
+        if let (Some(bar), Some(drawing)) = (bar, &self.board.console.drawing) {
+            drawing.erase(&bar);
+        }
+        self.told.sum_up();
+        self.board.plain(|| format!("{}: end", self.told.label()));
+    }
+}
+
+impl Board {
+    /// Gives a lane its line above the overall bar, and a number. The overall bar is drawn last, so
+    /// lanes that would push it out of the window get none.
+    fn draw_lane(&self, now: &Arc<Mutex<Now>>) -> u64 {
+        let mut drawn = locked(&self.drawn);
+        let number = drawn.next;
+        drawn.next += 1;
+        if let (Some(drawing), Some(overall)) = (&self.console.drawing, &drawn.overall)
+            && drawn.lanes.len() + 2 < (drawing.size)().0
+        {
+            let bar = ProgressBar::new_spinner();
+            let bar = drawing.bars.insert_before(overall, bar);
+            let (now, look, size) = (now.clone(), self.console.look, drawing.size);
+            // The spinner takes two.
+            let room = move || size().1.saturating_sub(2);
+            let picture = move || lane_line(&locked(&now).clone(), room(), look);
+            drawing.start(&bar, style(&self.console, "{spinner} {line}", picture));
+            drawn.lanes.insert(number, bar);
+        }
+        number
+    }
+
+    /// A line off a terminal.
+    fn plain(&self, text: impl FnOnce() -> String) {
+        if !self.console.quiet && self.console.drawing.is_none() {
+            self.console.plain(&text());
+        }
+    }
+
+    fn cell_line(&self, row: &CellLine, counts: &Counts) {
+        let look = self.console.look;
+        let label = clean(&row.label, look.unicode);
+        let detail = clean(&row.detail, look.unicode);
+        let of = row.of.to_string();
+        let count = format!("{:>1$}/{of}", row.done, of.len());
+        let Some(drawing) = &self.console.drawing else {
+            self.plain(|| {
+                let eta = counts
+                    .eta()
+                    .map_or(String::new(), |eta| format!(" ({eta})"));
+                format!("{count} {:<7} {label}: {detail}{eta}", row.status.as_str())
+            });
+            return;
+        };
+        let mark = look.mark(match row.status {
+            Status::Done => Mark::Done,
+            Status::Failed => Mark::Failed,
+            Status::Skipped => Mark::Skipped,
+        });
+        // A cause is worth a second line, a long name is not.
+        let columns = (drawing.size)().1;
+        let others = width(&count) + width(&detail) + 6;
+        let label = look.cut(&label, columns.saturating_sub(others).max(32).min(columns));
+        let detail = match row.status {
+            Status::Failed => detail,
+            Status::Done | Status::Skipped => look.dimmed(&detail),
+        };
+        self.console
+            .line(&format!("{mark} {count}  {label}  {detail}"));
+    }
+
+    /// Takes everything off the terminal, and says how far the sweep came. Once.
+    pub(super) fn end(&self) {
+        let (lanes, overall) = {
+            let mut drawn = locked(&self.drawn);
+            if std::mem::replace(&mut drawn.ended, true) {
+                return;
+            }
+            (std::mem::take(&mut drawn.lanes), drawn.overall.take())
+        };
+        if let Some(drawing) = &self.console.drawing {
+            for bar in lanes.values().chain(&overall) {
+                drawing.erase(bar);
+            }
+        }
+        if self.console.quiet {
+            return;
+        }
+        let counts = locked(&self.counts).clone();
+        let text = format!(
+            "sweep: {} of {} cells{}",
+            counts.done,
+            counts.of,
+            counts.faults(", ")
+        );
+        if self.console.drawing.is_none() {
+            self.console.plain(&text);
+        } else {
+            let mark = match counts.done == counts.of {
+                true => Mark::Done,
+                false => Mark::Skipped,
+            };
+            self.console
+                .line(&format!("{} {text}", self.console.look.mark(mark)));
+        }
+    }
+}
+
+impl Drop for Board {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Inner {
+    /// Ends the sweep that is shown, if one is.
+    pub(super) fn end_board(&self) {
+        // The lock is gone before the board ends: to end is to talk.
+        let board = locked(&self.board).upgrade();
+        if let Some(board) = board {
+            board.end();
+        }
+    }
+}
+
+impl Told {
+    fn take(&self, news: Progress) {
+        match news {
+            Progress::Stage(stage) => {
+                let mut now = locked(&self.now);
+                if now.stage != Some(stage) {
+                    now.begin(Some(stage));
+                }
+            }
+            Progress::Step { done, of } if of > 0 => {
+                locked(&self.now).step = Some((done.min(of), of));
+            }
+            Progress::Step { .. } => {}
+            Progress::Memory(bytes) => locked(&self.now).memory = Some(bytes),
+            Progress::Note(text) => self.tell(Kind::Note, text),
+            Progress::Warning(text) => self.tell(Kind::Warning, text),
+        }
+    }
+
+    /// Tells it with the lane and its cell, the first time that it comes.
+    fn tell(&self, kind: Kind, text: String) {
+        let cell = locked(&self.now).cell.clone();
+        let at = match cell.is_empty() {
+            true => self.label(),
+            false => format!("{}, {cell}", self.label()),
+        };
+        let line = format!("{at}: {text}");
+        let times = {
+            let mut lines = locked(&self.lines);
+            let times = lines.entry((kind, text)).or_default();
+            *times += 1;
+            *times
+        };
+        match kind {
+            _ if times > 1 => {}
+            Kind::Note => self.console.note(&line),
+            Kind::Warning => self.console.warning(&line),
+        }
+    }
+
+    /// Says of each warning how often it came again.
+    fn sum_up(&self) {
+        for ((kind, text), times) in std::mem::take(&mut *locked(&self.lines)) {
+            if kind == Kind::Warning && times > 1 {
+                let again = match times - 1 {
+                    1 => "once more".to_owned(),
+                    n => format!("{n} times more"),
+                };
+                let line = format!("{}: came {again}: {text}", self.label());
+                self.console.warning(&line);
+            }
+        }
+    }
+
+    /// The lane's name, on a terminal so short that there is room for what is told of it.
+    fn label(&self) -> String {
+        let label = locked(&self.now).label.clone();
+        match &self.console.drawing {
+            Some(drawing) => self.console.look.cut(&label, (drawing.size)().1 / 2),
+            None => label,
+        }
+    }
+}
+
+/// A style that draws what `picture` gives at that moment.
+fn style(
+    console: &Inner,
+    template: &str,
+    picture: impl Fn() -> String + Clone + Send + Sync + 'static,
+) -> ProgressStyle {
+    console.template(template).with_key(
+        "line",
+        move |_: &ProgressState, line: &mut dyn fmt::Write| {
+            // A picture that is not drawn is nobody's failure.
+            let _ = line.write_str(&picture());
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests;

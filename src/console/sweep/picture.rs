@@ -1,0 +1,131 @@
+//! The pictures of a board: what it and its lanes show at this moment, as text.
+
+use crate::console::look::Look;
+use crate::progress::Stage;
+use crate::report::layout::{truncate, width};
+use crate::units::Bytes;
+use std::time::Instant;
+
+/// Cells that a lane's name has in the narrowest window.
+const NAME: usize = 8;
+
+/// How far the sweep is.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Counts {
+    pub(super) done: u64,
+    pub(super) of: u64,
+    pub(super) failed: u64,
+    pub(super) skipped: u64,
+    /// Seconds that were left, and when that was said.
+    pub(super) forecast: Option<(f64, Instant)>,
+}
+
+/// What a lane does now.
+#[derive(Debug, Clone)]
+pub(super) struct Now {
+    pub(super) label: String,
+    pub(super) cell: String,
+    pub(super) stage: Option<Stage>,
+    /// Since when it does that.
+    pub(super) since: Instant,
+    pub(super) memory: Option<u64>,
+    pub(super) step: Option<(u64, u64)>,
+}
+
+impl Now {
+    /// Another stage or, with none, another cell.
+    pub(super) fn begin(&mut self, stage: Option<Stage>) {
+        self.stage = stage;
+        self.since = Instant::now();
+        self.memory = None;
+        self.step = None;
+    }
+}
+
+impl Counts {
+    /// `eta 3m 20s`; `eta ?` while that is not known, and after it passed. Nothing at the end.
+    pub(super) fn eta(&self) -> Option<String> {
+        let left = self
+            .forecast
+            .map(|(seconds, said)| seconds - said.elapsed().as_secs_f64())
+            .filter(|left| *left > 0.0)
+            .map_or_else(|| "?".to_owned(), |left| short(left.ceil()));
+        (self.done < self.of).then(|| format!("eta {left}"))
+    }
+
+    /// What did not go well, each part led in.
+    pub(super) fn faults(&self, before: &str) -> String {
+        [(self.failed, "failed"), (self.skipped, "skipped")]
+            .into_iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, word)| format!("{before}{count} {word}"))
+            .collect()
+    }
+}
+
+/// `sweep  ━━━━╸      7/18  38 %  2 failed  eta 3m 20s`
+pub(super) fn overall_line(counts: &Counts, cells: usize, look: Look) -> String {
+    let percent = match counts.of {
+        0 => 100,
+        of => u128::from(counts.done) * 100 / u128::from(of),
+    };
+    let mut text = format!("{}/{}  {percent} %", counts.done, counts.of);
+    text.push_str(&counts.faults("  "));
+    if let Some(eta) = counts.eta() {
+        text.push_str(&format!("  {eta}"));
+    }
+    let room = cells.saturating_sub(width("sweep") + width(&text) + 4);
+    let line = match room.min(24) {
+        0..4 => format!("sweep  {text}"),
+        bar => format!("sweep  {}  {text}", look.meter(counts.done, counts.of, bar)),
+    };
+    truncate(&line, cells, look.ellipsis())
+}
+
+/// `llama-8b tp2 on gpu 0,1 · in 256 out 128 · bench 1/2 · 12s · 12.3 GiB  ━━━╸    5/10`
+pub(super) fn lane_line(now: &Now, cells: usize, look: Look) -> String {
+    let stage = now.stage.map(Stage::label);
+    let elapsed = short(now.since.elapsed().as_secs_f64());
+    let memory = now.memory.map(|bytes| Bytes(bytes).to_string());
+    let facts = |elapsed: Option<&str>| -> String {
+        [
+            Some(&*now.cell),
+            stage.as_deref(),
+            elapsed,
+            memory.as_deref(),
+        ]
+        .into_iter()
+        .flatten()
+        .filter(|fact| !fact.is_empty())
+        .map(|fact| format!("{}{fact}", look.between()))
+        .collect()
+    };
+    let mut line = facts(Some(&elapsed));
+    if width(&line) + NAME > cells {
+        // Memory says more than time.
+        line = facts(None);
+    }
+    let step = now.step.map_or(String::new(), |(done, of)| {
+        let meter = look.meter(done, of, 12);
+        format!("  {meter}  {done}/{of}")
+    });
+    // The bar goes first where room is short, then the middle of the name, then the end of all.
+    let label = width(&now.label).min(24);
+    if label + width(&line) + width(&step) <= cells {
+        line.push_str(&step);
+    }
+    let room = cells.saturating_sub(width(&line)).max(NAME);
+    let label = look.cut(&now.label, room);
+    truncate(&format!("{label}{line}"), cells, look.ellipsis())
+}
+
+/// A length of time where room is short: `12s`, `3m 20s`, `2h 07m`.
+fn short(seconds: f64) -> String {
+    // Not negative: it saturates.
+    let whole = seconds as u64;
+    match whole {
+        0..60 => format!("{whole}s"),
+        60..3600 => format!("{}m {:02}s", whole / 60, whole % 60),
+        _ => format!("{}h {:02}m", whole / 3600, whole % 3600 / 60),
+    }
+}

@@ -1,0 +1,143 @@
+//! What a plimsoll that died left behind: containers with our labels whose owner is gone, and
+//! commands in other containers that carry our mark.
+
+use super::processes::{HostView, Tracker, start_time};
+use super::{OWNER_LABEL, RUN_VARIABLE, Runtime};
+use crate::capture::ContainerFacts;
+use rustix::process::Signal;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// From a signal until it is looked whether it was obeyed.
+const GRACE: Duration = Duration::from_secs(5);
+/// A daemon that does not answer in this time is not there.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Whether the process that owns a container still lives, by the container's label.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owner {
+    /// It does.
+    Alive,
+    /// It has ended, or the host was booted since.
+    Dead,
+    /// The label is missing or says something else.
+    Unknown,
+}
+
+/// Who owns a container, by its label `<boot id>:<pid>:<start time>`.
+pub fn owner_of(facts: &ContainerFacts) -> Owner {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    match facts.labels.get(OWNER_LABEL) {
+        Some(label) => owner_alive(label, boot.trim(), start_time),
+        None => Owner::Unknown,
+    }
+}
+
+fn owner_alive(label: &str, boot: &str, started: impl Fn(u32) -> Option<u64>) -> Owner {
+    let parts: Vec<&str> = label.split(':').collect();
+    let [theirs, pid, start] = parts[..] else {
+        return Owner::Unknown;
+    };
+    let (Ok(pid), Ok(start)) = (pid.parse(), start.parse::<u64>()) else {
+        return Owner::Unknown;
+    };
+    if boot.is_empty() || theirs.is_empty() {
+        return Owner::Unknown;
+    }
+    match theirs == boot && started(pid) == Some(start) {
+        true => Owner::Alive,
+        false => Owner::Dead,
+    }
+}
+
+impl Runtime {
+    /// Whether the daemon answers now.
+    pub async fn answers(&self) -> bool {
+        let ping = tokio::time::timeout(PATIENCE, self.docker.ping());
+        matches!(ping.await, Ok(Ok(_)))
+    }
+
+    /// The same for all runs whose mark is met in the container. Only for who has locked it: no
+    /// plimsoll that lives works in it then.
+    pub async fn end_orphans(&self, facts: &ContainerFacts) -> (usize, usize) {
+        let view = (facts.state.pid)
+            .filter(|_| self.shared.remote_host.is_none())
+            .and_then(|pid| HostView::open(pid, &facts.id));
+        let mark = format!("{RUN_VARIABLE}=");
+        let runs: BTreeSet<String> = view
+            .iter()
+            .flat_map(HostView::pids)
+            .filter(|pid| Some(*pid) != facts.state.pid)
+            .filter_map(|pid| std::fs::read(format!("/proc/{pid}/environ")).ok())
+            .flat_map(|environ| {
+                let entries = environ.split(|b| *b == 0);
+                let marked = entries.filter_map(|e| e.strip_prefix(mark.as_bytes()));
+                let ids = marked.map(|id| String::from_utf8_lossy(id).into_owned());
+                ids.collect::<Vec<_>>()
+            })
+            .collect();
+        let mut counts = (0, 0);
+        for run_id in runs {
+            let (there, left) = self.end_marked(facts, &run_id).await;
+            counts = (counts.0 + there, counts.1 + left);
+        }
+        counts
+    }
+
+    /// Ends the processes that a run has left in a container that is not ours: those with its mark
+    /// in their environment, and what descends from them. Gives how many were there, and how many
+    /// still are. Nothing is done where the host does not show the container.
+    pub async fn end_marked(&self, facts: &ContainerFacts, run_id: &str) -> (usize, usize) {
+        let view = (facts.state.pid)
+            .filter(|_| self.shared.remote_host.is_none())
+            .and_then(|pid| HostView::open(pid, &facts.id));
+        let Some(view) = view else {
+            return (0, 0);
+        };
+        let mut tracker = Tracker::of_mark(view, &format!("{RUN_VARIABLE}={run_id}"));
+        let there = tracker.observe().len();
+        for signal in [Signal::TERM, Signal::KILL] {
+            let now = tracker.observe();
+            if now.is_empty() {
+                break;
+            }
+            tracker.signal(&now, signal);
+            let until = tokio::time::Instant::now() + GRACE;
+            while !tracker.observe().is_empty() && tokio::time::Instant::now() < until {
+                tokio::time::sleep(LOOK).await;
+            }
+        }
+        (there, tracker.observe().len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owner_is_its_boot_its_pid_and_its_start() {
+        let now = |pid: u32| (pid == 7).then_some(100);
+        let alive = |label: &str| owner_alive(label, "boot", now);
+        assert_eq!(alive("boot:7:100"), Owner::Alive);
+        // The number was used again, the process ended, the host was booted.
+        for label in ["boot:7:99", "boot:8:100", "other:7:100"] {
+            assert_eq!(alive(label), Owner::Dead, "{label}");
+        }
+        // A label that says nothing certain never makes a container nobody's.
+        for label in [
+            "",
+            "boot",
+            "boot:7",
+            "boot:x:100",
+            "boot:7:",
+            ":7:99",
+            "a:7:1:2",
+        ] {
+            assert_eq!(alive(label), Owner::Unknown, "{label}");
+        }
+        assert_eq!(owner_alive("boot:7:99", "", now), Owner::Unknown);
+    }
+}

@@ -1,0 +1,276 @@
+//! One cell of a sweep: a server configuration and a load, and the id that follows from both.
+
+use crate::capture::RequestedSettings;
+use crate::preset::Preset;
+use crate::redact::{REDACTED, is_secret_name};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::fmt;
+use std::sync::Arc;
+
+/// One measurement to make.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cell {
+    /// Follows from server and load alone: the same cell has the same id in every run.
+    pub id: CellId,
+    /// Cells of one group can be measured on one start of the engine.
+    pub group: GroupId,
+    /// The engine that is loaded.
+    pub server: Arc<Server>,
+    /// The load on it.
+    pub load: Load,
+}
+
+impl Cell {
+    /// A cell with its ids.
+    pub fn new(server: Arc<Server>, load: Load) -> Cell {
+        let group = GroupId::of(&server);
+        let id = CellId(hash(&(server.identity(), &load)));
+        Cell {
+            id,
+            group,
+            server,
+            load,
+        }
+    }
+
+    /// What tells it from the others of its group: `in 256 out 128 batch 8`.
+    pub fn words(&self) -> String {
+        self.load.words()
+    }
+}
+
+/// Everything that needs another start of the engine when it changes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Server {
+    /// Model, as the engine knows it.
+    pub model: String,
+    /// Engine, where the file names it.
+    pub engine: Option<String>,
+    /// Where it runs.
+    pub place: Place,
+    /// Settings in the field's words.
+    pub settings: RequestedSettings,
+    /// Further arguments for the engine.
+    pub engine_args: Vec<String>,
+    /// What the file says of the model's architecture, key → number, as in `num_layers`. Kept with
+    /// the results; nothing is measured by it.
+    pub architecture: std::collections::BTreeMap<String, f64>,
+}
+
+impl Server {
+    /// What its id follows from: all that can change a measurement. A token that is renewed
+    /// changes none.
+    fn identity(&self) -> impl Serialize + '_ {
+        (
+            &self.model,
+            &self.engine,
+            self.place.without_secrets(),
+            &self.settings,
+            &self.engine_args,
+        )
+    }
+}
+
+/// Where an engine runs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Place {
+    /// In a container that is there already, by name.
+    Container(String),
+    /// In a container that plimsoll starts for it.
+    Image(Box<Preset>),
+}
+
+impl Place {
+    /// The container's or the image's name.
+    pub fn name(&self) -> &str {
+        match self {
+            Place::Container(name) => name,
+            Place::Image(preset) => preset.image.as_deref().unwrap_or("?"),
+        }
+    }
+}
+
+impl Place {
+    /// The same, without the values of environment variables that look like secrets: fit to be
+    /// written to a file.
+    pub fn without_secrets(&self) -> Place {
+        let mut place = self.clone();
+        if let Place::Image(preset) = &mut place {
+            for (name, value) in &mut preset.env {
+                if is_secret_name(name) {
+                    *value = REDACTED.to_owned();
+                }
+            }
+        }
+        place
+    }
+}
+
+/// The load of one cell.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Load {
+    /// What puts it on.
+    pub bench: BenchWord,
+    /// Prompt tokens per request.
+    pub input_len: u32,
+    /// Generated tokens per request.
+    pub output_len: u32,
+    /// Sequences at once: of a batch (latency bench), in flight (serve, builtin).
+    pub batch_size: Option<u32>,
+    /// Requests per second, at random moments; `None` keeps `batch_size` in flight.
+    pub request_rate: Option<f64>,
+    /// Requests; `None`: `batch_size` × `num_iters`.
+    pub num_prompts: Option<u32>,
+    /// Measured iterations.
+    pub num_iters: Option<u32>,
+    /// Warm-up iterations or requests.
+    pub num_iters_warmup: Option<u32>,
+    /// Times the bench runs.
+    pub repeats: u32,
+    /// Random seed of the bench.
+    pub seed: Option<u64>,
+}
+
+impl Load {
+    /// `in 256 out 128 batch 8`, and behind it whatever else the file says of the load: no two
+    /// loads of a group have the same words.
+    pub fn words(&self) -> String {
+        let mut words = format!("in {} out {}", self.input_len, self.output_len);
+        let mut put = |name: &str, value: Option<String>| {
+            if let Some(value) = value {
+                words.push_str(&format!(" {name} {value}"));
+            }
+        };
+        put("batch", self.batch_size.map(|n| n.to_string()));
+        put("rate", self.request_rate.map(|r| format!("{r}/s")));
+        let bench = Some(self.bench).filter(|b| *b != BenchWord::Auto);
+        put("bench", bench.map(|b| b.as_str().to_owned()));
+        for (name, number) in self.counts() {
+            put(name, number.map(|n| n.to_string()));
+        }
+        words
+    }
+
+    /// What is counted besides tokens and sequences, by short names: prompts, iterations, warm-up
+    /// iterations, repeats where there are several, and the seed.
+    pub fn counts(&self) -> [(&'static str, Option<u64>); 5] {
+        let repeats = Some(self.repeats).filter(|n| *n > 1);
+        [
+            ("prompts", self.num_prompts.map(u64::from)),
+            ("iters", self.num_iters.map(u64::from)),
+            ("warm-up", self.num_iters_warmup.map(u64::from)),
+            ("repeats", repeats.map(u64::from)),
+            ("seed", self.seed),
+        ]
+    }
+
+    /// Whether this load takes at least as much memory as `other` in every respect: the same
+    /// bench, and no length, no number at once and no number of requests is smaller. What cannot
+    /// be compared, as a number that only one of them gives, is not at least the other.
+    pub fn at_least(&self, other: &Load) -> bool {
+        // Where nothing holds requests back, how many there are decides how many are in flight.
+        let piles_up = self.bench == BenchWord::Throughput || self.request_rate.is_some();
+        self.bench == other.bench
+            && self.request_rate == other.request_rate
+            && self.input_len >= other.input_len
+            && self.output_len >= other.output_len
+            && self.at_once() >= other.at_once()
+            && as_many(self.num_prompts, other.num_prompts)
+            && (!piles_up || as_many(self.num_iters, other.num_iters))
+    }
+
+    /// Sequences at once; no limit is more than any.
+    pub(super) fn at_once(&self) -> u64 {
+        self.batch_size.map_or(u64::MAX, u64::from)
+    }
+}
+
+/// Whether these are no fewer; only two numbers, or none twice, can be compared.
+fn as_many(these: Option<u32>, others: Option<u32>) -> bool {
+    these.is_some() == others.is_some() && these >= others
+}
+
+/// The benches that a sweep file can ask for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BenchWord {
+    /// The engine's own client where a server is reused, its latency bench where each cell has a
+    /// process of its own; plimsoll's client for engines whose own bench is not fit.
+    #[default]
+    Auto,
+    /// A process of its own for each cell.
+    Latency,
+    /// A process of its own for each cell.
+    Throughput,
+    /// The engine's own client against the server.
+    Serve,
+    /// plimsoll's own client against the server.
+    Builtin,
+}
+
+impl BenchWord {
+    /// All of them, as written.
+    pub const ALL: [(&'static str, BenchWord); 5] = [
+        ("auto", BenchWord::Auto),
+        ("latency", BenchWord::Latency),
+        ("throughput", BenchWord::Throughput),
+        ("serve", BenchWord::Serve),
+        ("builtin", BenchWord::Builtin),
+    ];
+
+    /// As written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            BenchWord::Auto => "auto",
+            BenchWord::Latency => "latency",
+            BenchWord::Throughput => "throughput",
+            BenchWord::Serve => "serve",
+            BenchWord::Builtin => "builtin",
+        }
+    }
+
+    /// Whether it loads an engine in a process of its own.
+    pub fn in_process(self) -> bool {
+        matches!(self, BenchWord::Latency | BenchWord::Throughput)
+    }
+}
+
+/// Names a cell: 12 hexadecimal digits.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct CellId(pub String);
+
+/// Names a group of cells: 12 hexadecimal digits.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct GroupId(pub String);
+
+impl GroupId {
+    /// Of a server configuration.
+    pub fn of(server: &Server) -> GroupId {
+        GroupId(hash(&server.identity()))
+    }
+}
+
+impl fmt::Display for CellId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for GroupId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The first 12 hexadecimal digits of the SHA-256 of a value's JSON. Maps are sorted, so equal
+/// values have equal JSON.
+fn hash(value: &impl Serialize) -> String {
+    // Strings, numbers and lists of them cannot fail to be written.
+    let json = serde_json::to_vec(value).unwrap_or_default();
+    let digest = Sha256::digest(&json);
+    digest.iter().take(6).map(|b| format!("{b:02x}")).collect()
+}

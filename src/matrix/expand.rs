@@ -1,0 +1,460 @@
+//! The cross product: lists of values, one per axis, and the cells that they mean.
+
+use super::cell::{BenchWord, Cell, Load, Place, Server};
+use super::taken::Flag;
+use crate::capture::RequestedSettings;
+use crate::preset::Preset;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// The most cells of one sweep. At a second each they would take eleven days.
+pub const MAX_CELLS: usize = 1_000_000;
+
+/// What can have several values. Their order is the order of the loops: the first is outermost, so
+/// that what needs another start of the engine changes least often.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum AxisKey {
+    Model,
+    /// Container or image.
+    Place,
+    TensorParallelSize,
+    Dtype,
+    Quantization,
+    KvCacheDtype,
+    GpuMemoryUtilization,
+    MaxModelLen,
+    EnforceEager,
+    /// An argument of the engine, by its flag.
+    Argument(Flag),
+    InputLen,
+    OutputLen,
+    BatchSize,
+    RequestRate,
+}
+
+/// One value of an axis.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Setting {
+    Unset,
+    Text(String),
+    Number(u64),
+    Real(f64),
+    /// Only `true`: what is false is unset.
+    Set,
+}
+
+/// An axis with its values, in the order in which they were given.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Axis {
+    pub key: AxisKey,
+    pub values: Vec<Setting>,
+}
+
+/// What cells must be like to be left out: for each axis named, one of the values.
+pub(super) type Pattern = Vec<(AxisKey, Vec<Setting>)>;
+
+/// What all cells of a matrix have in common.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Template {
+    pub engine: Option<String>,
+    /// `Some`: a container is started for it.
+    pub preset: Option<Preset>,
+    /// Before all others: arguments that a preset brings.
+    pub preset_args: Vec<String>,
+    /// Behind all others.
+    pub extra_args: Vec<String>,
+    pub architecture: BTreeMap<String, f64>,
+    pub bench: BenchWord,
+
+    pub num_prompts: Option<u32>,
+    pub num_iters: Option<u32>,
+    pub num_iters_warmup: Option<u32>,
+    /// At least 1.
+    pub repeats: u32,
+    pub seed: Option<u64>,
+}
+
+/// Axes, and what is done to their product.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Matrix {
+    pub template: Template,
+    pub axes: Vec<Axis>,
+    /// Axes that go side by side; their lists are of one length.
+    pub zips: Vec<Vec<AxisKey>>,
+    pub exclude: Vec<Pattern>,
+    /// Further cells; an axis that is not named has one value.
+    pub include: Vec<Vec<(AxisKey, Setting)>>,
+}
+
+/// The cells of a matrix.
+#[derive(Debug, Default)]
+pub(super) struct Expanded {
+    pub cells: Vec<Cell>,
+    /// How many cells each pattern of `exclude` left out.
+    pub left_out: Vec<usize>,
+}
+
+/// Axes that change together, and how many values they have.
+struct Loop {
+    axes: Vec<usize>,
+    len: usize,
+}
+
+impl Matrix {
+    /// How many cells there are at most, before any is made.
+    pub fn size(&self) -> usize {
+        let product = self
+            .loops()
+            .iter()
+            .fold(1usize, |n, l| n.saturating_mul(l.len));
+        product.saturating_add(self.include.len())
+    }
+
+    /// The loops, outermost first.
+    fn loops(&self) -> Vec<Loop> {
+        let mut order: Vec<usize> = (0..self.axes.len()).collect();
+        // Arguments of the engine keep the order of the file.
+        order.sort_by_key(|&i| rank(&self.axes[i].key));
+        let mut loops: Vec<Loop> = Vec::new();
+        for i in order {
+            let zip = self.zips.iter().find(|z| z.contains(&self.axes[i].key));
+            let partner = zip.and_then(|zip| {
+                loops
+                    .iter_mut()
+                    .find(|l| zip.contains(&self.axes[l.axes[0]].key))
+            });
+            match partner {
+                Some(side_by_side) => side_by_side.axes.push(i),
+                None => loops.push(Loop {
+                    axes: vec![i],
+                    len: self.axes[i].values.len(),
+                }),
+            }
+        }
+        loops
+    }
+
+    /// All cells: the product in the order of the loops, without what is left out, then what is
+    /// added; cells of a group beside each other, at the place of the first.
+    pub fn expand(&self) -> Expanded {
+        let loops = self.loops();
+        let mut left_out = vec![0; self.exclude.len()];
+        let mut maker = Maker::new(&self.template);
+        let mut cells = Vec::new();
+        let mut at = vec![0; loops.len()];
+        let mut more = loops.iter().all(|l| l.len > 0);
+        while more {
+            let mut chosen: Vec<Option<&Setting>> = vec![None; self.axes.len()];
+            for (l, &i) in loops.iter().zip(&at) {
+                for &axis in &l.axes {
+                    chosen[axis] = self.axes[axis].values.get(i);
+                }
+            }
+            let values: Vec<(&AxisKey, &Setting)> = self
+                .axes
+                .iter()
+                .zip(&chosen)
+                .filter_map(|(axis, value)| value.map(|v| (&axis.key, v)))
+                .collect();
+            let mut kept = true;
+            for (pattern, count) in self.exclude.iter().zip(&mut left_out) {
+                if matches(pattern, &values) {
+                    kept = false;
+                    *count += 1;
+                }
+            }
+            if kept {
+                cells.push(maker.cell(&values));
+            }
+            more = step(&mut at, &loops);
+        }
+        for given in &self.include {
+            let mut values: Vec<(&AxisKey, &Setting)> = given.iter().map(|(k, v)| (k, v)).collect();
+            for axis in &self.axes {
+                if !given.iter().any(|(k, _)| *k == axis.key)
+                    && let Some(only) = axis.values.first()
+                {
+                    values.push((&axis.key, only));
+                }
+            }
+            cells.push(maker.cell(&values));
+        }
+        beside_each_other(&mut cells);
+        Expanded { cells, left_out }
+    }
+}
+
+/// The next combination; false behind the last.
+fn step(at: &mut [usize], loops: &[Loop]) -> bool {
+    for (i, l) in at.iter_mut().zip(loops).rev() {
+        *i += 1;
+        if *i < l.len {
+            return true;
+        }
+        *i = 0;
+    }
+    false
+}
+
+fn matches(pattern: &Pattern, values: &[(&AxisKey, &Setting)]) -> bool {
+    pattern.iter().all(|(key, wanted)| {
+        let value = values
+            .iter()
+            .find(|(k, _)| *k == key)
+            .map_or(&Setting::Unset, |(_, v)| *v);
+        wanted.contains(value)
+    })
+}
+
+fn beside_each_other(cells: &mut [Cell]) {
+    let mut first = HashMap::new();
+    for cell in cells.iter() {
+        let next = first.len();
+        first.entry(cell.group.clone()).or_insert(next);
+    }
+    // Stable: within a group nothing changes its place.
+    cells.sort_by_key(|cell| first.get(&cell.group).copied());
+}
+
+/// All arguments have one rank: among them the file's order counts.
+fn rank(key: &AxisKey) -> AxisKey {
+    match key {
+        AxisKey::Argument(_) => AxisKey::Argument("".into()),
+        other => other.clone(),
+    }
+}
+
+/// Makes cells, and one server for all that share it.
+struct Maker<'t> {
+    template: &'t Template,
+    last: Option<Arc<Server>>,
+}
+
+impl<'t> Maker<'t> {
+    fn new(template: &'t Template) -> Self {
+        Maker {
+            template,
+            last: None,
+        }
+    }
+
+    fn cell(&mut self, values: &[(&AxisKey, &Setting)]) -> Cell {
+        let server = server(self.template, values);
+        let server = match &self.last {
+            Some(last) if **last == server => last.clone(),
+            _ => Arc::new(server),
+        };
+        self.last = Some(server.clone());
+        Cell::new(server, load(self.template, values))
+    }
+}
+
+fn server(template: &Template, values: &[(&AxisKey, &Setting)]) -> Server {
+    let mut model = String::new();
+    let mut place = String::new();
+    let mut settings = RequestedSettings::default();
+    let mut flags: Vec<(&str, Option<&str>)> = Vec::new();
+    for &(key, value) in values {
+        match (key, value) {
+            (AxisKey::Model, Setting::Text(t)) => model.clone_from(t),
+            (AxisKey::Place, Setting::Text(t)) => place.clone_from(t),
+            (AxisKey::Dtype, Setting::Text(t)) => settings.dtype = Some(t.clone()),
+            (AxisKey::Quantization, Setting::Text(t)) => settings.quantization = Some(t.clone()),
+            (AxisKey::KvCacheDtype, Setting::Text(t)) => settings.kv_cache_dtype = Some(t.clone()),
+            (AxisKey::TensorParallelSize, Setting::Number(n)) => {
+                settings.tensor_parallel_size = u32::try_from(*n).ok();
+            }
+            (AxisKey::GpuMemoryUtilization, Setting::Real(x)) => {
+                settings.gpu_memory_utilization = Some(*x);
+            }
+            (AxisKey::MaxModelLen, Setting::Number(n)) => settings.max_model_len = Some(*n),
+            (AxisKey::EnforceEager, Setting::Set) => settings.enforce_eager = true,
+            (AxisKey::Argument(flag), Setting::Set) => flags.push((flag.as_str(), None)),
+            (AxisKey::Argument(flag), Setting::Text(t)) => flags.push((flag.as_str(), Some(t))),
+            _ => {}
+        }
+    }
+    // By name: the order in a file changes nothing for the engine, so it changes no id.
+    flags.sort();
+    let mut engine_args = template.preset_args.clone();
+    // The engine takes the last of two: what the file says must win over what the preset says.
+    for (key, value) in values {
+        if let Some(flag) = flag_of(key).filter(|_| **value != Setting::Unset) {
+            take_out(&mut engine_args, flag);
+        }
+    }
+    for (flag, value) in flags {
+        engine_args.push(flag.to_owned());
+        engine_args.extend(value.map(str::to_owned));
+    }
+    engine_args.extend(template.extra_args.iter().cloned());
+    Server {
+        model,
+        engine: template.engine.clone(),
+        place: match &template.preset {
+            None => Place::Container(place),
+            Some(preset) => Place::Image(Box::new(Preset {
+                image: Some(place),
+                ..preset.clone()
+            })),
+        },
+        settings,
+        engine_args,
+        architecture: template.architecture.clone(),
+    }
+}
+
+fn load(template: &Template, values: &[(&AxisKey, &Setting)]) -> Load {
+    let number = |key: AxisKey| {
+        values.iter().find_map(|(k, v)| match v {
+            Setting::Number(n) if **k == key => u32::try_from(*n).ok(),
+            _ => None,
+        })
+    };
+    Load {
+        bench: template.bench,
+        input_len: number(AxisKey::InputLen).unwrap_or(DEFAULT_INPUT_LEN),
+        output_len: number(AxisKey::OutputLen).unwrap_or(DEFAULT_OUTPUT_LEN),
+        batch_size: number(AxisKey::BatchSize),
+        request_rate: values.iter().find_map(|(k, v)| match v {
+            Setting::Real(x) if **k == AxisKey::RequestRate => Some(*x),
+            _ => None,
+        }),
+        num_prompts: template.num_prompts,
+        num_iters: template.num_iters,
+        num_iters_warmup: template.num_iters_warmup,
+        repeats: template.repeats.max(1),
+        seed: template.seed,
+    }
+}
+
+/// Prompt tokens where nobody says, as in `profile`.
+const DEFAULT_INPUT_LEN: u32 = 256;
+/// Generated tokens where nobody says, as in `profile`.
+const DEFAULT_OUTPUT_LEN: u32 = 128;
+
+/// Adds the lengths and the number at once that hold where nobody says: one sequence at once, unless
+/// requests come by rate, or the bench takes all there are.
+pub(super) fn complete(axes: &mut Vec<Axis>, bench: BenchWord) {
+    let has = |axes: &[Axis], key| axes.iter().any(|a| a.key == key);
+    let by_rate = has(axes, AxisKey::RequestRate);
+    for (key, n) in [
+        (AxisKey::InputLen, DEFAULT_INPUT_LEN),
+        (AxisKey::OutputLen, DEFAULT_OUTPUT_LEN),
+        (AxisKey::BatchSize, 1),
+    ] {
+        let none = key == AxisKey::BatchSize && (by_rate || bench == BenchWord::Throughput);
+        if !none && !has(axes, key.clone()) {
+            axes.push(Axis {
+                key,
+                values: vec![Setting::Number(n.into())],
+            });
+        }
+    }
+}
+
+/// The flag that an axis becomes.
+pub(super) fn flag_of(key: &AxisKey) -> Option<&str> {
+    Some(match key {
+        AxisKey::TensorParallelSize => "--tensor-parallel-size",
+        AxisKey::Dtype => "--dtype",
+        AxisKey::Quantization => "--quantization",
+        AxisKey::KvCacheDtype => "--kv-cache-dtype",
+        AxisKey::GpuMemoryUtilization => "--gpu-memory-utilization",
+        AxisKey::MaxModelLen => "--max-model-len",
+        AxisKey::EnforceEager => "--enforce-eager",
+        AxisKey::Argument(flag) => flag.as_str(),
+        _ => return None,
+    })
+}
+
+/// Takes a flag out of arguments, with its value where one follows.
+fn take_out(args: &mut Vec<String>, flag: &str) {
+    let flag = Flag::from(flag);
+    let mut kept = Vec::with_capacity(args.len());
+    let mut rest = std::mem::take(args).into_iter().peekable();
+    while let Some(arg) = rest.next() {
+        if !arg.starts_with('-') || !flag.is_said_by(&arg) {
+            kept.push(arg);
+        } else if !arg.contains('=') {
+            rest.next_if(|value| !value.starts_with('-'));
+        }
+    }
+    *args = kept;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn axis(key: AxisKey, values: &[u64]) -> Axis {
+        Axis {
+            key,
+            values: values.iter().map(|&n| Setting::Number(n)).collect(),
+        }
+    }
+
+    #[test]
+    fn the_load_changes_faster_than_the_engine() {
+        let matrix = Matrix {
+            axes: vec![
+                axis(AxisKey::BatchSize, &[1, 8]),
+                axis(AxisKey::TensorParallelSize, &[1, 2]),
+                axis(AxisKey::InputLen, &[128, 256]),
+            ],
+            ..Matrix::default()
+        };
+        let told: Vec<(Option<u32>, u32, Option<u32>)> = matrix
+            .expand()
+            .cells
+            .iter()
+            .map(|c| {
+                let tp = c.server.settings.tensor_parallel_size;
+                (tp, c.load.input_len, c.load.batch_size)
+            })
+            .collect();
+        assert_eq!(
+            told,
+            [
+                (Some(1), 128, Some(1)),
+                (Some(1), 128, Some(8)),
+                (Some(1), 256, Some(1)),
+                (Some(1), 256, Some(8)),
+                (Some(2), 128, Some(1)),
+                (Some(2), 128, Some(8)),
+                (Some(2), 256, Some(1)),
+                (Some(2), 256, Some(8)),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_group_stays_together_where_a_zip_tears_it_apart() {
+        let matrix = Matrix {
+            axes: vec![
+                axis(AxisKey::TensorParallelSize, &[1, 2, 1]),
+                axis(AxisKey::BatchSize, &[1, 1, 8]),
+            ],
+            zips: vec![vec![AxisKey::TensorParallelSize, AxisKey::BatchSize]],
+            ..Matrix::default()
+        };
+        let expanded = matrix.expand().cells;
+        assert_eq!(expanded.len(), 3);
+        assert_eq!(expanded[0].group, expanded[1].group);
+        let batches: Vec<_> = expanded.iter().map(|c| c.load.batch_size).collect();
+        assert_eq!(batches, [Some(1), Some(8), Some(1)]);
+        assert_ne!(expanded[1].group, expanded[2].group);
+    }
+
+    #[test]
+    fn what_the_file_says_wins_over_the_preset() {
+        let mut args: Vec<String> = ["--enforce-eager", "--max-model-len", "2048", "--seed=3"]
+            .map(String::from)
+            .to_vec();
+        take_out(&mut args, "--max_model_len");
+        assert_eq!(args, ["--enforce-eager", "--seed=3"]);
+        take_out(&mut args, "--no-enforce-eager");
+        take_out(&mut args, "--seed");
+        assert!(args.is_empty());
+    }
+}

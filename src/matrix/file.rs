@@ -1,0 +1,252 @@
+//! The sweep file: YAML to cells, checked strictly, each mistake told with its place.
+
+mod entry;
+mod fault;
+mod keys;
+mod patterns;
+mod scalars;
+mod schema;
+mod tree;
+mod variables;
+
+use super::cell::{Cell, CellId};
+use super::expand::MAX_CELLS;
+use super::plan::Sweep;
+use crate::engine;
+use crate::error::Failure;
+use crate::preset::Preset;
+use crate::redact::{REDACTED, Secrets};
+use entry::{Entry, Given};
+use fault::Fault;
+pub use schema::schema;
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+use tree::{At, Node, Value};
+
+/// The longest file, bytes.
+const MAX_BYTES: usize = 4 << 20;
+
+/// Where presets come from.
+pub type Presets<'p> = &'p dyn Fn(&str) -> Result<Preset, Failure>;
+
+/// Reads a sweep file. `shown` is the file's name in messages, `var` looks environment variables
+/// up, `presets` loads a preset by the word in the file.
+///
+/// # Errors
+/// Whatever is wrong, with its place in front: `FILE:LINE:COLUMN: …`.
+pub fn read(
+    shown: &str,
+    text: &str,
+    var: &dyn Fn(&str) -> Option<String>,
+    presets: Presets<'_>,
+) -> Result<Sweep, Failure> {
+    read_at_most(MAX_CELLS, shown, text, var, presets)
+}
+
+/// The same with another limit of cells than [`MAX_CELLS`].
+///
+/// # Errors
+/// As [`read`].
+pub fn read_at_most(
+    cells: usize,
+    shown: &str,
+    text: &str,
+    var: &dyn Fn(&str) -> Option<String>,
+    presets: Presets<'_>,
+) -> Result<Sweep, Failure> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    if text.len() > MAX_BYTES {
+        return Err(Failure::usage(format!(
+            "{shown}: longer than 4 MiB, which no sweep file is"
+        )));
+    }
+    let mut root = tree::read(text)
+        .map_err(|broken| Failure::usage(format!("{shown}:{}: {}", broken.spot, broken.message)))?;
+    let mut secrets = Secrets::default();
+    let read = tree::tidy(&mut root)
+        .and_then(|()| variables::put_in(&mut root, var, &mut secrets))
+        .and_then(|()| sweep(&root, shown, cells, presets));
+    read.map_err(|fault| {
+        // What a variable brought may be a secret wherever it turns up, however short it is.
+        let without = |said: &str| {
+            let said = secrets.redactor().text(said).into_owned();
+            secrets
+                .values()
+                .filter(|v| !REDACTED.contains(v))
+                .fold(said, |said, value| said.replace(value, REDACTED))
+        };
+        let mut message = format!(
+            "{shown}:{}: {}",
+            tree::spot(text, fault.at),
+            without(&fault.message)
+        );
+        if let Some(other) = fault.other {
+            message.push_str(&format!(" (the other is at {})", tree::spot(text, other)));
+        }
+        fault
+            .hints
+            .iter()
+            .fold(Failure::usage(message), |failure, hint| {
+                failure.hint(without(hint))
+            })
+    })
+}
+
+/// The engine of a name that people use, by its own name.
+pub(super) fn engine_name(name: &str) -> Result<&'static str, (String, String)> {
+    engine::by_name(name).map(|e| e.name()).ok_or_else(|| {
+        let names: Vec<&str> = engine::ALL.iter().map(|e| e.name()).collect();
+        (
+            format!("no engine `{name}`"),
+            format!("known engines: {}", names.join(", ")),
+        )
+    })
+}
+
+fn sweep(root: &Node, shown: &str, limit: usize, presets: Presets<'_>) -> Result<Sweep, Fault> {
+    if root.value == Value::Null {
+        return Err(Fault::new(root.at, "there is nothing in it"));
+    }
+    let top = Given::of("a sweep file", root, keys::TOP)?;
+    if let Some(version) = top.get("schema_version")
+        && scalars::whole("schema_version", version, 0..=u64::MAX) != Ok(1)
+    {
+        return Err(scalars::wrong("schema_version", "1", version));
+    }
+    let nothing = Given::default();
+    let defaults = match top.get("defaults") {
+        Some(node) => Given::of("`defaults`", node, keys::ENTRY)?,
+        None => nothing,
+    };
+    let models = match top.get("models") {
+        Some(node) => scalars::elements_of_maps("models", node)?,
+        None => {
+            return Err(Fault::new(root.at, "`models` is missing")
+                .hint("`plimsoll config init` writes a file to begin with"));
+        }
+    };
+    let time = |name: &str| -> Result<Option<Duration>, Fault> {
+        let node = top.get(name);
+        node.map(|n| time(name, n)).transpose()
+    };
+    let sweep = Sweep {
+        name: match top.get("name") {
+            Some(node) => name(node)?,
+            None => name_of_file(shown),
+        },
+        cells: Vec::new(),
+        timeout: time("timeout")?,
+        health_timeout: time("health_timeout")?,
+    };
+    let entries: Vec<Entry> = models
+        .iter()
+        .map(|node| entry::read(node, &defaults, presets))
+        .collect::<Result<_, _>>()?;
+    let mut size = 0usize;
+    for entry in &entries {
+        size = size.saturating_add(entry.matrix.size());
+        if size > limit {
+            let message = match size {
+                usize::MAX => format!("more cells than a sweep may have, {limit}"),
+                size => format!("{size} cells up to here, and a sweep may have {limit}"),
+            };
+            return Err(Fault::new(entry.at, message));
+        }
+    }
+    Ok(Sweep {
+        cells: cells(root, &entries)?,
+        ..sweep
+    })
+}
+
+/// The cells of all entries. Each is there once, and each pattern of `exclude` matches one.
+fn cells(root: &Node, entries: &[Entry]) -> Result<Vec<Cell>, Fault> {
+    let mut cells: Vec<Cell> = Vec::new();
+    // Of which entry a cell is: where each entry's cells end.
+    let mut ends: Vec<usize> = Vec::new();
+    // A pattern of the defaults stands for every entry, and one match is enough.
+    let mut left_out: BTreeMap<At, usize> = BTreeMap::new();
+    for entry in entries {
+        let expanded = entry.matrix.expand();
+        cells.extend(expanded.cells);
+        ends.push(cells.len());
+        for (&at, n) in entry.exclude_at.iter().zip(expanded.left_out) {
+            *left_out.entry(at).or_default() += n;
+        }
+    }
+    if let Some((at, _)) = left_out.iter().find(|(_, n)| **n == 0) {
+        return Err(Fault::new(*at, "this matches no cell")
+            .hint("a key that is not in the pattern may have any value; check those that are"));
+    }
+    if cells.is_empty() {
+        return Err(Fault::new(root.at, "no cell is left"));
+    }
+    let entry_of = |cell: usize| {
+        let i = ends.partition_point(|&end| end <= cell);
+        entries.get(i).map_or(root.at, |e| e.at)
+    };
+    let mut seen: HashMap<&CellId, usize> = HashMap::with_capacity(cells.len());
+    for (i, cell) in cells.iter().enumerate() {
+        if let Some(first) = seen.insert(&cell.id, i) {
+            let message = format!(
+                "the cell `{}` of `{}` is there twice",
+                cell.words(),
+                cell.server.model
+            );
+            let (here, there) = (entry_of(i), entry_of(first));
+            let fault = Fault::new(here, message);
+            return Err(match here == there {
+                true => fault,
+                false => fault.other(there),
+            });
+        }
+    }
+    Ok(cells)
+}
+
+/// What messages call a file that has no name.
+pub const STANDARD_INPUT: &str = "standard input";
+
+/// The longest name.
+const LONGEST_NAME: usize = 100;
+
+fn is_sound(c: char) -> bool {
+    c.is_alphanumeric() || matches!(c, '-' | '_' | '.')
+}
+
+/// A name that can be a folder's.
+fn name(node: &Node) -> Result<String, Fault> {
+    let name = scalars::text("name", node)?;
+    let sound = name.chars().all(is_sound) && !name.starts_with('.') && name.len() <= LONGEST_NAME;
+    match sound {
+        true => Ok(name),
+        false => Err(scalars::wrong(
+            "name",
+            "letters, digits, `-`, `_` and `.`, as it names a folder",
+            node,
+        )),
+    }
+}
+
+/// The file's name without folder and ending, made fit for a folder.
+fn name_of_file(shown: &str) -> String {
+    let file = shown.rsplit(['/', '\\']).next().unwrap_or(shown);
+    let stem = file.strip_suffix(".yaml").or(file.strip_suffix(".yml"));
+    let name: String = stem
+        .unwrap_or(file)
+        .trim_start_matches('.')
+        .chars()
+        .map(|c| if is_sound(c) { c } else { '-' })
+        .take(LONGEST_NAME)
+        .collect();
+    match name.trim_matches('-').is_empty() || shown == STANDARD_INPUT {
+        true => "sweep".into(),
+        false => name,
+    }
+}
+
+fn time(name: &str, node: &Node) -> Result<Duration, Fault> {
+    let text = scalars::word(name, node)?;
+    crate::units::some_time(&text)
+        .map_err(|_| scalars::wrong(name, "a length of time above 0, as 90s, 30m or 2h", node))
+}

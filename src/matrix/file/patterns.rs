@@ -1,0 +1,281 @@
+//! What is done to an entry's product: lists side by side, cells left out, cells added.
+
+use super::super::expand::{Axis, AxisKey, Pattern, Setting, Template};
+use super::entry::{Given, argument, no_rate, setting};
+use super::fault::{Fault, did_you_mean};
+use super::keys;
+use super::scalars::{self, wrong};
+use super::tree::{At, Key, Node, Value};
+use std::collections::HashMap;
+
+/// What stands in a map of the file.
+type Entries = [(Key, Node)];
+
+/// Axes that go side by side.
+#[derive(Debug)]
+pub struct Zip {
+    pub axes: Vec<AxisKey>,
+    /// Where each is named.
+    at: Vec<At>,
+}
+
+/// Reads `zip`: a list of lists of names, or one such list.
+pub fn zips(given: &Given<'_>) -> Result<Vec<Zip>, Fault> {
+    let Some(node) = given.get("zip") else {
+        return Ok(Vec::new());
+    };
+    let wanted = "a list of lists of keys, as in [[input_lengths, output_lengths]]";
+    let Value::List(list) = &node.value else {
+        return Err(wrong("zip", wanted, node));
+    };
+    let flat = list.iter().all(|n| matches!(n.value, Value::Text(_)));
+    let groups: Vec<&Node> = match flat {
+        true => vec![node],
+        false => list.iter().collect(),
+    };
+    let mut seen: HashMap<AxisKey, At> = HashMap::new();
+    let mut zips = Vec::new();
+    for group in groups {
+        let Value::List(names) = &group.value else {
+            return Err(wrong("zip", wanted, group));
+        };
+        if names.len() < 2 {
+            return Err(Fault::new(
+                group.at,
+                "`zip` wants two lists or more that go side by side",
+            ));
+        }
+        let mut zip = Zip {
+            axes: Vec::new(),
+            at: Vec::new(),
+        };
+        for name in names {
+            let key = named(&scalars::text("zip", name)?, name)?;
+            if let Some(first) = seen.insert(key.clone(), name.at) {
+                let message = format!("{} is in `zip` twice", name.shown());
+                return Err(Fault::new(name.at, message).other(first));
+            }
+            zip.axes.push(key);
+            zip.at.push(name.at);
+        }
+        zips.push(zip);
+    }
+    Ok(zips)
+}
+
+/// The axis of a name in `zip`: a key, or an argument of the engine as `engine_args.NAME` or `--NAME`.
+fn named(name: &str, node: &Node) -> Result<AxisKey, Fault> {
+    let argument = name
+        .strip_prefix("engine_args.")
+        .or(Some(name).filter(|n| n.starts_with('-')));
+    if let Some(flag) = argument.and_then(keys::flag) {
+        return Ok(AxisKey::Argument(flag));
+    }
+    keys::find(keys::ENTRY, name)
+        .and_then(|spec| keys::axis_of(spec.name))
+        .ok_or_else(|| {
+            Fault::new(
+                node.at,
+                format!("{} is no list that can go side by side", node.shown()),
+            )
+            .maybe(did_you_mean(name, keys::axis_names()).filter(|_| !node.secret))
+        })
+}
+
+/// Whether lists that go side by side are there, of one length, and no pair of values comes twice.
+pub fn check_zips(zips: &[Zip], axes: &[Axis]) -> Result<(), Fault> {
+    for zip in zips {
+        let mut lists: Vec<&Axis> = Vec::new();
+        for (key, at) in zip.axes.iter().zip(&zip.at) {
+            let Some(axis) = axes.iter().find(|a| a.key == *key) else {
+                let message = format!(
+                    "`zip` names `{}`, which this entry does not have",
+                    keys::name_of(key)
+                );
+                return Err(Fault::new(*at, message));
+            };
+            if let Some(first) = lists.first()
+                && first.values.len() != axis.values.len()
+            {
+                return Err(Fault::new(
+                    *at,
+                    format!(
+                        "`{}` has {} and `{}` {}: lists that go side by side must be of one length",
+                        keys::name_of(&first.key),
+                        values(first.values.len()),
+                        keys::name_of(key),
+                        values(axis.values.len()),
+                    ),
+                ));
+            }
+            lists.push(axis);
+        }
+        let mut seen = HashMap::new();
+        let len = lists.first().map_or(0, |l| l.values.len());
+        for i in 0..len {
+            let tuple: Vec<Option<&Setting>> = lists.iter().map(|l| l.values.get(i)).collect();
+            if let Some(first) = seen.insert(format!("{tuple:?}"), i + 1) {
+                let message = format!("values {first} and {} of these lists are the same", i + 1);
+                return Err(Fault::new(
+                    zip.at.first().copied().unwrap_or_default(),
+                    message,
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn values(n: usize) -> String {
+    match n {
+        1 => "1 value".into(),
+        n => format!("{n} values"),
+    }
+}
+
+/// Reads `exclude`: each pattern with its place.
+pub fn exclude(given: &Given<'_>, template: &Template) -> Result<Vec<(Pattern, At)>, Fault> {
+    maps("exclude", given)?
+        .into_iter()
+        .map(|(at, map)| {
+            let mut pattern = Pattern::new();
+            for (key, name, value) in axes_of("exclude", map, template)? {
+                let list = match (&key, &value.value) {
+                    (AxisKey::Argument(_), Value::Text(_)) => vec![value.clone()],
+                    _ => scalars::elements(name, value)?,
+                };
+                let wanted: Result<Vec<Setting>, Fault> = list
+                    .iter()
+                    .map(|v| match scalars::is_unset(v) {
+                        true => Ok(Setting::Unset),
+                        false => setting(&key, name, v),
+                    })
+                    .collect();
+                pattern.push((key, wanted?));
+            }
+            Ok((pattern, at))
+        })
+        .collect()
+}
+
+/// Reads `include`: for each cell one value of each axis that it names; of the others there must
+/// be one only.
+pub fn include(
+    given: &Given<'_>,
+    template: &Template,
+    axes: &[Axis],
+) -> Result<Vec<Vec<(AxisKey, Setting)>>, Fault> {
+    maps("include", given)?
+        .into_iter()
+        .map(|(at, map)| {
+            let mut cell = Vec::new();
+            for (key, name, value) in axes_of("include", map, template)? {
+                if matches!(value.value, Value::List(_)) {
+                    return Err(wrong(name, "one value in `include`", value));
+                }
+                if key == AxisKey::RequestRate && template.bench.in_process() {
+                    return Err(no_rate(value.at, template.bench));
+                }
+                if let AxisKey::Argument(flag) = &key {
+                    let opposite = AxisKey::Argument(flag.opposite());
+                    if let Some(other) = axes.iter().find(|a| a.key == opposite) {
+                        let message = format!(
+                            "`{flag}` and `{}` say the same thing twice",
+                            keys::name_of(&other.key)
+                        );
+                        return Err(Fault::new(at, message));
+                    }
+                }
+                cell.push((key.clone(), setting(&key, name, value)?));
+            }
+            let says = |cell: &[(AxisKey, Setting)], key| cell.iter().any(|(k, _)| *k == key);
+            if says(&cell, AxisKey::RequestRate)
+                && !says(&cell, AxisKey::BatchSize)
+                && given.get("batch_sizes").is_none()
+            {
+                cell.push((AxisKey::BatchSize, Setting::Unset));
+            }
+            match axes
+                .iter()
+                .find(|a| a.values.len() > 1 && !cell.iter().any(|(k, _)| *k == a.key))
+            {
+                Some(open) => Err(Fault::new(
+                    at,
+                    format!(
+                        "this cell does not say which of the {} in `{}`",
+                        values(open.values.len()),
+                        keys::name_of(&open.key)
+                    ),
+                )),
+                None => Ok(cell),
+            }
+        })
+        .collect()
+}
+
+/// The maps of a list, each with something in it.
+fn maps<'n>(name: &str, given: &Given<'n>) -> Result<Vec<(At, &'n Entries)>, Fault> {
+    let Some(node) = given.get(name) else {
+        return Ok(Vec::new());
+    };
+    let Value::List(list) = &node.value else {
+        return Err(wrong(name, "a list of maps", node));
+    };
+    list.iter()
+        .map(|node| match &node.value {
+            Value::Map(map) if !map.is_empty() => Ok((node.at, map.as_slice())),
+            Value::Map(_) => Err(Fault::new(node.at, format!("`{name}`: an empty map"))),
+            _ => Err(wrong(name, "a list of maps", node)),
+        })
+        .collect()
+}
+
+/// The axes that a map names, each with its name as written and its value.
+fn axes_of<'n>(
+    what: &str,
+    map: &'n Entries,
+    template: &Template,
+) -> Result<Vec<(AxisKey, &'n str, &'n Node)>, Fault> {
+    let mut found: Vec<(AxisKey, &str, &Node)> = Vec::new();
+    for (key, value) in map {
+        if key.name == "engine_args" {
+            for (flag, value) in scalars::entries("engine_args", value)? {
+                let axis = AxisKey::Argument(argument(flag)?);
+                push(&mut found, axis, flag, value)?;
+            }
+            continue;
+        }
+        let spec = keys::find(keys::ENTRY, &key.name);
+        let Some(axis) = spec.and_then(|s| keys::axis_of(s.name)) else {
+            let known = keys::axis_names().chain(["engine_args"]);
+            let message = match spec {
+                Some(_) => format!("`{}` is the same for all cells of an entry", key.name),
+                None => format!("`{}` is no key of `{what}`", key.name),
+            };
+            let near = did_you_mean(&key.name, known).filter(|_| spec.is_none());
+            return Err(Fault::new(key.at, message).maybe(near));
+        };
+        let place = spec.map_or("", |s| s.name);
+        let started = template.preset.is_some();
+        if place == "image" && !started || place == "container_name" && started {
+            let message = format!("`{place}` is not where this entry runs");
+            return Err(Fault::new(key.at, message));
+        }
+        push(&mut found, axis, key, value)?;
+    }
+    Ok(found)
+}
+
+fn push<'n>(
+    found: &mut Vec<(AxisKey, &'n str, &'n Node)>,
+    axis: AxisKey,
+    key: &'n Key,
+    value: &'n Node,
+) -> Result<(), Fault> {
+    if found.iter().any(|(k, ..)| *k == axis) {
+        let message = format!("`{}` is here twice", keys::name_of(&axis));
+        return Err(Fault::new(key.at, message));
+    }
+    found.push((axis, &key.name, value));
+    Ok(())
+}

@@ -1,0 +1,133 @@
+//! JSON Schema of the sweep file, for editors.
+
+use super::super::cell::BenchWord;
+use super::keys::{self, Kind};
+use serde_json::{Map, Value, json};
+
+/// The schema, draft 2020-12. It holds less than the reader checks: nothing across keys.
+pub fn schema() -> Value {
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "plimsoll sweep file",
+        "type": "object",
+        "required": ["models"],
+        "additionalProperties": false,
+        "properties": properties(keys::TOP),
+        "$defs": {
+            "entry": {
+                "type": "object",
+                "additionalProperties": false,
+                "properties": properties(keys::ENTRY),
+            },
+            "variable": {
+                "type": "string",
+                "pattern": "\\$\\{",
+                "description": "A text with a variable: ${NAME} or ${NAME:-default}.",
+            },
+        },
+    })
+}
+
+fn properties(keys: &[keys::KeySpec]) -> Value {
+    let mut properties = Map::new();
+    for key in keys {
+        for name in key.aliases.iter().chain([&key.name]) {
+            let mut schema = of(key.kind);
+            if let Some(map) = schema.as_object_mut() {
+                let about = match *name == key.name {
+                    true => key.about.to_owned(),
+                    false => format!("{} The same as `{}`.", key.about, key.name),
+                };
+                map.insert("description".into(), about.into());
+            }
+            properties.insert((*name).to_owned(), schema);
+        }
+    }
+    properties.into()
+}
+
+fn variable() -> Value {
+    json!({"$ref": "#/$defs/variable"})
+}
+
+/// A number of this kind, as a number or as a text that holds one.
+fn number(schema: Value) -> Value {
+    json!({"anyOf": [schema, {"type": "string", "pattern": "^ *[0-9.+eE]+ *$"}, variable()]})
+}
+
+fn count(from: u64) -> Value {
+    number(json!({"type": "number", "minimum": from}))
+}
+
+fn above_zero() -> Value {
+    number(json!({"type": "number", "exclusiveMinimum": 0}))
+}
+
+fn text() -> Value {
+    json!({"type": "string", "minLength": 1})
+}
+
+fn flag() -> Value {
+    json!({"anyOf": [{"type": "boolean"}, variable()]})
+}
+
+fn or_null(schema: Value) -> Value {
+    json!({"anyOf": [schema, {"type": "null"}]})
+}
+
+/// One value or a list; a text with commas is one too.
+fn one_or_more(schema: Value) -> Value {
+    let list = json!({"type": "array", "minItems": 1, "uniqueItems": false, "items": schema});
+    let split = json!({"type": "string", "pattern": ","});
+    json!({"anyOf": [schema, list, split, {"type": "null"}]})
+}
+
+fn map(values: Value) -> Value {
+    json!({"type": "object", "additionalProperties": values})
+}
+
+fn of(kind: Kind) -> Value {
+    let scalar = || json!({"type": ["string", "number", "boolean", "null"]});
+    let words = || json!({"type": "array", "items": {"type": ["string", "number"]}});
+    match kind {
+        Kind::Texts => one_or_more(text()),
+        Kind::TextsOrNull => one_or_more(or_null(text())),
+        Kind::Counts => one_or_more(count(1)),
+        Kind::CountsOrNull => one_or_more(or_null(count(1))),
+        Kind::Shares => one_or_more(or_null(number(
+            json!({"type": "number", "exclusiveMinimum": 0, "maximum": 1}),
+        ))),
+        Kind::Rates => one_or_more(or_null(above_zero())),
+        Kind::Flags => one_or_more(or_null(flag())),
+        Kind::Text => or_null(text()),
+        Kind::Size => or_null(json!({"type": ["string", "number"]})),
+        Kind::Time => or_null(json!({"type": ["string", "number"]})),
+        Kind::Count => or_null(count(1)),
+        Kind::CountFromZero => or_null(count(0)),
+        Kind::Number => or_null(above_zero()),
+        Kind::Flag => or_null(flag()),
+        Kind::Gpus => or_null(json!({"anyOf": [{"type": ["string", "integer"]}, words()]})),
+        Kind::Bench => {
+            let names: Vec<&str> = BenchWord::ALL.iter().map(|(n, _)| *n).collect();
+            or_null(json!({"anyOf": [{"enum": names}, variable()]}))
+        }
+        Kind::Environment => or_null(map(scalar())),
+        Kind::Volumes => or_null(json!({"anyOf": [text(), {"type": "array", "items": text()}]})),
+        Kind::Arguments => or_null(map(
+            json!({"anyOf": [scalar(), {"type": "array", "minItems": 1, "items": scalar()}]}),
+        )),
+        Kind::Words => or_null(json!({"anyOf": [text(), words()]})),
+        Kind::Zip => or_null(json!({"type": "array", "items": {"anyOf": [
+            text(),
+            {"type": "array", "minItems": 2, "items": text()},
+        ]}})),
+        Kind::Include | Kind::Exclude => {
+            or_null(json!({"type": "array", "items": {"type": "object", "minProperties": 1}}))
+        }
+        Kind::Entry => or_null(json!({"$ref": "#/$defs/entry"})),
+        Kind::Entries => {
+            json!({"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/entry"}})
+        }
+        Kind::Version => json!({"enum": ["1", 1, null]}),
+    }
+}

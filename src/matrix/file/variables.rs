@@ -1,0 +1,126 @@
+//! Variables in the file's texts: `${NAME}`, `${NAME:-default}`, and `$$` for a dollar sign.
+
+use super::fault::Fault;
+use super::tree::{Node, Value};
+use crate::redact::{Secrets, is_secret_name};
+
+/// The most text that variables may make of a file.
+const MAX_TEXT: usize = 16 << 20;
+
+/// Where variables come from.
+pub type Lookup<'v> = &'v dyn Fn(&str) -> Option<String>;
+
+/// Puts variables into all texts of a tree; keys are left alone. What came from a variable whose
+/// name looks like a secret's is marked, and remembered in `secrets`.
+pub fn put_in(node: &mut Node, var: Lookup<'_>, secrets: &mut Secrets) -> Result<(), Fault> {
+    Putting {
+        var,
+        secrets,
+        made: 0,
+    }
+    .put_in(node)
+}
+
+struct Putting<'v, 's> {
+    var: Lookup<'v>,
+    secrets: &'s mut Secrets,
+    made: usize,
+}
+
+impl Putting<'_, '_> {
+    fn put_in(&mut self, node: &mut Node) -> Result<(), Fault> {
+        match &mut node.value {
+            Value::List(list) => list.iter_mut().try_for_each(|n| self.put_in(n)),
+            Value::Map(map) => map.iter_mut().try_for_each(|(_, n)| self.put_in(n)),
+            Value::Text(text) if text.contains('$') => {
+                let done = self
+                    .text(text)
+                    .map_err(|(message, hint)| Fault::new(node.at, message).maybe(hint))?;
+                self.made += done.text.len();
+                if self.made > MAX_TEXT {
+                    return Err(Fault::new(
+                        node.at,
+                        "variables make more text than a sweep file can hold",
+                    ));
+                }
+                *text = done.text;
+                node.from_variable = done.variable;
+                node.secret = done.secret;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn text(&mut self, text: &str) -> Result<Done, (String, Option<String>)> {
+        let mut done = Done::default();
+        let mut rest = text;
+        while let Some(dollar) = rest.find('$') {
+            done.text.push_str(&rest[..dollar]);
+            rest = &rest[dollar + 1..];
+            if let Some(after) = rest.strip_prefix('$') {
+                done.text.push('$');
+                rest = after;
+            } else if let Some(inner) = rest.strip_prefix('{') {
+                let end = inner.find('}').ok_or_else(|| {
+                    let hint = "a dollar sign that stands for itself is written `$$`";
+                    (
+                        "`${` is not closed by `}`".to_owned(),
+                        Some(hint.to_owned()),
+                    )
+                })?;
+                let (value, secret) = self.value(&inner[..end])?;
+                done.text.push_str(&value);
+                done.variable = true;
+                done.secret |= secret;
+                rest = &inner[end + 1..];
+            } else {
+                done.text.push('$');
+            }
+        }
+        done.text.push_str(rest);
+        Ok(done)
+    }
+
+    /// The value of what stands in the braces, and whether it is a secret.
+    fn value(&mut self, inner: &str) -> Result<(String, bool), (String, Option<String>)> {
+        let end = inner
+            .find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+            .unwrap_or(inner.len());
+        let (name, rest) = inner.split_at(end);
+        let default = rest.strip_prefix(":-");
+        let named = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+        if !named || !(rest.is_empty() || default.is_some()) {
+            return Err((
+                "a variable is written `${NAME}` or `${NAME:-default}`".into(),
+                Some("a dollar sign that stands for itself is written `$$`".into()),
+            ));
+        }
+        if default.is_some_and(|d| d.contains("${")) {
+            let message = format!("the default of `{name}` holds another variable");
+            return Err((message, None));
+        }
+        let set = (self.var)(name).filter(|v| default.is_none() || !v.is_empty());
+        let secret = is_secret_name(name);
+        match (set, default) {
+            (Some(value), _) => {
+                if secret {
+                    self.secrets.add(name, value.clone());
+                }
+                Ok((value, secret))
+            }
+            (None, Some(default)) => Ok((default.to_owned(), secret)),
+            (None, None) => Err((
+                format!("the environment variable `{name}` is not set"),
+                Some(format!("set it, or give a default: ${{{name}:-…}}")),
+            )),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Done {
+    text: String,
+    variable: bool,
+    secret: bool,
+}

@@ -1,0 +1,271 @@
+//! How long a sweep will take, by what earlier runs took.
+
+use super::cell::{Cell, CellId, GroupId, Load};
+use super::plan::{Group, Plan};
+use crate::profile::stats::quantile;
+use std::collections::HashMap;
+
+/// Seconds that an engine is taken to need until it serves, where no start of one is known.
+pub const ASSUMED_START_S: f64 = 60.0;
+/// Seconds that a cell is taken to need, where none is known.
+pub const ASSUMED_CELL_S: f64 = 20.0;
+/// So many cells of a group are asked how long another one takes: among more the nearest is hardly
+/// nearer, and the question is asked again after every cell.
+const NEIGHBOURS: usize = 256;
+
+/// What earlier runs, or the cells so far, took.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Forecast {
+    cells: HashMap<CellId, Vec<f64>>,
+    groups: HashMap<GroupId, Vec<(Load, f64)>>,
+    every_cell: Vec<f64>,
+    starts: HashMap<GroupId, Vec<f64>>,
+    every_start: Vec<f64>,
+    median_cell: Option<f64>,
+    median_start: Option<f64>,
+}
+
+/// How long something will take, and how that is known.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Estimate {
+    /// Seconds.
+    pub seconds: f64,
+    /// What it rests on.
+    pub basis: Basis,
+}
+
+/// What an estimate rests on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Basis {
+    /// Cells to be estimated.
+    pub cells: usize,
+    /// Of these, by cells of earlier runs.
+    pub cells_known: usize,
+    /// Starts of an engine to be estimated.
+    pub starts: usize,
+    /// Of these, by earlier starts.
+    pub starts_known: usize,
+    /// Cells that earlier runs measured.
+    pub seen: usize,
+}
+
+impl Basis {
+    /// `from 12 cells of earlier runs`; or what was assumed.
+    pub fn words(&self) -> String {
+        let cells = self.cells_known < self.cells;
+        let starts = self.starts_known < self.starts;
+        let mut assumed = Vec::new();
+        if starts {
+            assumed.push(format!("{ASSUMED_START_S} s for each start of an engine"));
+        }
+        if cells {
+            assumed.push(format!("{ASSUMED_CELL_S} s for each cell"));
+        }
+        let seen = match self.seen {
+            0 => None,
+            1 => Some("from 1 cell of earlier runs".to_owned()),
+            n => Some(format!("from {n} cells of earlier runs")),
+        };
+        match (seen, assumed.is_empty()) {
+            (None, true) => "nothing is left to be done".into(),
+            (None, false) => format!("assumed: {}", assumed.join(", ")),
+            (Some(seen), true) => seen,
+            (Some(seen), false) => format!("{seen}; assumed: {}", assumed.join(", ")),
+        }
+    }
+}
+
+impl Forecast {
+    /// A cell was measured in so many seconds. Cells that failed teach nothing: they ended early,
+    /// or hung until their time was up.
+    pub fn learn_cell(&mut self, cell: &Cell, took_s: f64) {
+        if !took_s.is_finite() || took_s < 0.0 {
+            return;
+        }
+        self.cells.entry(cell.id.clone()).or_default().push(took_s);
+        let group = self.groups.entry(cell.group.clone()).or_default();
+        if group.len() < NEIGHBOURS {
+            group.push((cell.load.clone(), took_s));
+        }
+        self.median_cell = insert(&mut self.every_cell, took_s);
+    }
+
+    /// An engine served after so many seconds.
+    pub fn learn_start(&mut self, group: &GroupId, took_s: f64) {
+        if !took_s.is_finite() || took_s < 0.0 {
+            return;
+        }
+        insert(self.starts.entry(group.clone()).or_default(), took_s);
+        self.median_start = insert(&mut self.every_start, took_s);
+    }
+
+    /// How long a cell takes: what the same cell took; else the nearest of its group, by the
+    /// tokens it generates; else the median of all. `None` where nothing is known.
+    pub fn cell(&self, cell: &Cell) -> Option<f64> {
+        if let Some(took) = self.cells.get(&cell.id) {
+            return median(took.clone());
+        }
+        let group = self.groups.get(&cell.group).map_or(&[][..], Vec::as_slice);
+        let nearest = group
+            .iter()
+            .filter(|(load, _)| load.bench == cell.load.bench)
+            .min_by(|a, b| distance(&a.0, &cell.load).total_cmp(&distance(&b.0, &cell.load)));
+        match nearest {
+            Some((load, took)) => {
+                let tokens = |load: &Load| f64::from(load.output_len.max(1));
+                Some(took * tokens(&cell.load) / tokens(load))
+            }
+            None => self.median_cell,
+        }
+    }
+
+    /// How long an engine of this group takes until it serves; `None` where no start is known.
+    pub fn start(&self, group: &GroupId) -> Option<f64> {
+        match self.starts.get(group) {
+            Some(took) => quantile(took, 0.5),
+            None => self.median_start,
+        }
+    }
+
+    /// How long all of a plan takes, one group after the other.
+    pub fn plan(&self, plan: &Plan) -> Estimate {
+        let starts = plan
+            .groups
+            .iter()
+            .flat_map(|g| std::iter::repeat_n(&g.id, g.starts(plan.fresh)));
+        self.of(plan.cells(), starts)
+    }
+
+    /// How long one group of a plan takes.
+    pub fn group(&self, group: &Group, fresh: bool) -> Estimate {
+        let starts = std::iter::repeat_n(&group.id, group.starts(fresh));
+        self.of(group.cells.iter(), starts)
+    }
+
+    /// How long these cells and these starts of engines take, one after the other.
+    pub fn of<'a>(
+        &self,
+        cells: impl Iterator<Item = &'a Cell>,
+        starts: impl Iterator<Item = &'a GroupId>,
+    ) -> Estimate {
+        let mut estimate = Estimate {
+            seconds: 0.0,
+            basis: Basis {
+                seen: self.every_cell.len(),
+                ..Basis::default()
+            },
+        };
+        for cell in cells {
+            let known = self.cell(cell);
+            estimate.seconds += known.unwrap_or(ASSUMED_CELL_S);
+            estimate.basis.cells += 1;
+            estimate.basis.cells_known += usize::from(known.is_some());
+        }
+        for group in starts {
+            let known = self.start(group);
+            estimate.seconds += known.unwrap_or(ASSUMED_START_S);
+            estimate.basis.starts += 1;
+            estimate.basis.starts_known += usize::from(known.is_some());
+        }
+        estimate
+    }
+
+    /// Seconds that the rest of a running sweep takes.
+    pub fn remaining<'a>(
+        &self,
+        cells: impl Iterator<Item = &'a Cell>,
+        starts: impl Iterator<Item = &'a GroupId>,
+    ) -> f64 {
+        self.of(cells, starts).seconds
+    }
+}
+
+/// How unlike two loads are: by how many times they differ, each length and number alike.
+fn distance(a: &Load, b: &Load) -> f64 {
+    let times = |a: u32, b: u32| (f64::from(a.max(1)) / f64::from(b.max(1))).ln().abs();
+    times(a.input_len, b.input_len)
+        + times(a.output_len, b.output_len)
+        + times(a.batch_size.unwrap_or(1), b.batch_size.unwrap_or(1))
+}
+
+/// Puts a figure in its place among sorted ones; their median.
+fn insert(sorted: &mut Vec<f64>, figure: f64) -> Option<f64> {
+    let at = sorted.partition_point(|f| *f < figure);
+    sorted.insert(at, figure);
+    quantile(sorted, 0.5)
+}
+
+fn median(mut figures: Vec<f64>) -> Option<f64> {
+    figures.sort_by(f64::total_cmp);
+    quantile(&figures, 0.5)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan::PlanOptions;
+    use super::super::samples::{cell, sweep};
+    use super::super::{OomMemory, Sweep};
+    use super::*;
+
+    fn planned(sweep: &Sweep) -> Plan {
+        let options = PlanOptions {
+            fresh: false,
+            shard: None,
+            only: &[],
+            known_oom: &OomMemory::default(),
+            retry_oom: false,
+        };
+        Plan::of(sweep, &options).unwrap()
+    }
+
+    #[test]
+    fn without_earlier_runs_it_says_what_it_assumes() {
+        let plan = planned(&sweep(vec![cell("a", 1, 1, 1), cell("a", 1, 1, 2)]));
+        let estimate = Forecast::default().plan(&plan);
+        assert_eq!(estimate.seconds, ASSUMED_START_S + 2.0 * ASSUMED_CELL_S);
+        assert_eq!(
+            estimate.basis.words(),
+            "assumed: 60 s for each start of an engine, 20 s for each cell"
+        );
+    }
+
+    #[test]
+    fn what_is_known_of_a_cell_goes_before_what_is_known_of_others() {
+        let mut known = Forecast::default();
+        let near = cell("a", 128, 100, 8);
+        for took in [3.0, 100.0, 5.0] {
+            known.learn_cell(&near, took);
+        }
+        known.learn_cell(&cell("a", 4096, 1000, 8), 70.0);
+        known.learn_cell(&cell("b", 1, 1, 1), 9.0);
+        assert_eq!(known.cell(&near), Some(5.0), "its own median");
+        let twice = cell("a", 128, 200, 8);
+        assert_eq!(
+            known.cell(&twice),
+            Some(6.0),
+            "the nearest, twice the tokens"
+        );
+        assert_eq!(known.cell(&cell("c", 1, 1, 1)), Some(9.0), "the median");
+        known.learn_cell(&near, f64::NAN);
+        assert_eq!(known.cell(&near), Some(5.0));
+    }
+
+    #[test]
+    fn starts_are_of_their_group_first() {
+        let (a, b) = (cell("a", 1, 1, 1), cell("b", 1, 1, 1));
+        let mut known = Forecast::default();
+        known.learn_start(&a.group, 10.0);
+        known.learn_start(&a.group, 30.0);
+        assert_eq!(known.start(&a.group), Some(20.0));
+        assert_eq!(known.start(&b.group), Some(20.0));
+        known.learn_start(&b.group, 90.0);
+        assert_eq!(known.start(&b.group), Some(90.0));
+        known.learn_cell(&a, 2.0);
+        let plan = planned(&sweep(vec![a.clone(), b.clone()]));
+        let estimate = known.plan(&plan);
+        assert_eq!(estimate.seconds, 20.0 + 90.0 + 2.0 + 2.0);
+        assert_eq!(estimate.basis.words(), "from 1 cell of earlier runs");
+        let rest = known.remaining([&b].into_iter(), std::iter::empty());
+        assert_eq!(rest, 2.0);
+    }
+}

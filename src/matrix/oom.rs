@@ -1,0 +1,161 @@
+//! What ran out of memory, and what follows of it for other cells of the same group.
+
+use super::cell::{Cell, CellId, GroupId, Load};
+use super::row::Row;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+
+/// A cell that ran out of memory.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OomRecord {
+    /// Its group: of another server configuration it says nothing.
+    pub group: GroupId,
+    /// Its load.
+    pub load: Load,
+    /// The cell.
+    pub cell: CellId,
+    /// When, RFC 3339, UTC.
+    pub when: String,
+    /// Memory of the devices it ran on, bytes in all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device_total_bytes: Option<u64>,
+    /// What the engine said; a sentence.
+    pub message: String,
+}
+
+impl OomRecord {
+    /// Of a cell whose row says so.
+    pub fn of(cell: &Cell, row: &Row) -> OomRecord {
+        OomRecord {
+            group: cell.group.clone(),
+            load: cell.load.clone(),
+            cell: cell.id.clone(),
+            when: row.ended.clone(),
+            device_total_bytes: None,
+            message: row.message.clone().unwrap_or_default(),
+        }
+    }
+}
+
+/// What is known to run out of memory.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct OomMemory {
+    groups: HashMap<GroupId, Vec<OomRecord>>,
+}
+
+impl OomMemory {
+    /// Adds a cell that ran out of memory.
+    pub fn add(&mut self, record: OomRecord) {
+        self.groups
+            .entry(record.group.clone())
+            .or_default()
+            .push(record);
+    }
+
+    /// Takes back what a load that fitted proves wrong. Returns whether there was any.
+    pub fn fitted(&mut self, group: &GroupId, load: &Load) -> bool {
+        let Some(records) = self.groups.get_mut(group) else {
+            return false;
+        };
+        let before = records.len();
+        records.retain(|record| !load.at_least(&record.load));
+        records.len() < before
+    }
+
+    /// All of it, in no order.
+    pub fn records(&self) -> impl Iterator<Item = &OomRecord> {
+        self.groups.values().flatten()
+    }
+
+    /// Without the records that `leave` names.
+    pub fn without(mut self, leave: impl Fn(&OomRecord) -> bool) -> OomMemory {
+        self.groups
+            .values_mut()
+            .for_each(|g| g.retain(|r| !leave(r)));
+        self
+    }
+
+    /// The first record that this cell is no smaller than.
+    pub fn covers(&self, cell: &Cell) -> Option<&OomRecord> {
+        let records = self.groups.get(&cell.group)?;
+        records.iter().find(|r| cell.load.at_least(&r.load))
+    }
+
+    /// Without what was learnt on devices of another size; what is not known counts as the same.
+    pub fn on_devices_of(mut self, total_bytes: Option<u64>) -> OomMemory {
+        let same = |record: &OomRecord| match (record.device_total_bytes, total_bytes) {
+            (Some(then), Some(now)) => then == now,
+            _ => true,
+        };
+        self.groups.values_mut().for_each(|g| g.retain(same));
+        self
+    }
+
+    /// How many records there are.
+    pub fn len(&self) -> usize {
+        self.groups.values().map(Vec::len).sum()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// The load of this run that ran out of memory, and that the cell is no smaller than.
+pub fn implied_by<'a>(cell: &Cell, ooms: &'a OomMemory) -> Option<&'a Load> {
+    ooms.covers(cell).map(|record| &record.load)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::{cell, record};
+    use super::*;
+
+    #[test]
+    fn a_lack_of_memory_speaks_for_larger_cells_of_its_group_only() {
+        let mut ooms = OomMemory::default();
+        ooms.add(record(&cell("m", 256, 128, 8)));
+        for (model, input, output, batch, covered) in [
+            ("m", 256, 128, 8, true),
+            ("m", 512, 128, 16, true),
+            ("m", 256, 128, 4, false),
+            ("m", 512, 64, 8, false),
+            ("n", 512, 128, 16, false),
+        ] {
+            let cell = cell(model, input, output, batch);
+            assert_eq!(
+                implied_by(&cell, &ooms).is_some(),
+                covered,
+                "{}",
+                cell.words()
+            );
+        }
+    }
+
+    #[test]
+    fn what_fitted_later_is_not_held_against_a_cell() {
+        let mut ooms = OomMemory::default();
+        let (small, large) = (cell("m", 256, 128, 8), cell("m", 256, 128, 32));
+        ooms.add(record(&small));
+        ooms.add(record(&large));
+        let between = cell("m", 256, 128, 16);
+        assert!(ooms.fitted(&between.group, &between.load));
+        assert_eq!(ooms.covers(&between), None);
+        assert!(ooms.covers(&large).is_some(), "more than what fitted");
+        assert!(!ooms.fitted(&between.group, &between.load));
+    }
+
+    #[test]
+    fn other_devices_start_anew() {
+        let one = cell("m", 1, 1, 1);
+        let mut ooms = OomMemory::default();
+        ooms.add(OomRecord {
+            device_total_bytes: Some(80),
+            ..record(&one)
+        });
+        let after = |total| ooms.clone().on_devices_of(total).covers(&one).is_some();
+        assert!(after(Some(80)) && after(None));
+        assert!(!after(Some(141)));
+    }
+}

@@ -1,0 +1,317 @@
+//! The plan of a sweep: cells in groups, each group one start of the engine.
+
+use super::cell::{Cell, GroupId, Load, Server};
+use super::oom::OomMemory;
+use super::row::Cause;
+use crate::error::Failure;
+use serde::{Deserialize, Serialize};
+use std::cmp::{Ordering, Reverse};
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A sweep as its file (or the flags in its place) means it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sweep {
+    /// Its name: of the folder below the results directory.
+    pub name: String,
+    /// Every cell once, in the order of the file.
+    pub cells: Vec<Cell>,
+    /// Longest time for one cell, where the file says.
+    pub timeout: Option<Duration>,
+    /// Longest time for an engine to serve, where the file says.
+    pub health_timeout: Option<Duration>,
+}
+
+/// Cells that are measured on one start of the engine.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Group {
+    /// Follows from the server configuration.
+    pub id: GroupId,
+    /// The configuration.
+    pub server: Arc<Server>,
+    /// In the order in which they run: what takes less memory comes first, so that a lack of memory
+    /// is met where it begins.
+    pub cells: Vec<Cell>,
+}
+
+/// A cell that will not be run, and why.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Skip {
+    /// The cell.
+    pub cell: Cell,
+    /// Why.
+    pub cause: Cause,
+    /// The same in a sentence.
+    pub why: String,
+}
+
+/// What will be run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// Name of the sweep.
+    pub name: String,
+    /// One process for each cell, instead of one engine for a group.
+    pub fresh: bool,
+    /// The part of the sweep that this is, where several machines share it.
+    pub shard: Option<Shard>,
+    /// In the order of the file.
+    pub groups: Vec<Group>,
+    /// Not run.
+    pub skipped: Vec<Skip>,
+}
+
+/// What is asked of a plan beyond its sweep.
+#[derive(Debug, Clone, Copy)]
+pub struct PlanOptions<'a> {
+    /// One process for each cell, instead of one engine for a group.
+    pub fresh: bool,
+    /// Only this part of the groups.
+    pub shard: Option<Shard>,
+    /// Only cells whose ids begin so; empty: all.
+    pub only: &'a [String],
+    /// What ran out of memory in earlier runs.
+    pub known_oom: &'a OomMemory,
+    /// Run these again, and what takes more.
+    pub retry_oom: bool,
+}
+
+impl Plan {
+    /// The plan of a sweep. A beginning of an id that matches no cell is refused.
+    pub fn of(sweep: &Sweep, options: &PlanOptions) -> Result<Plan, Failure> {
+        let only = Only::of(&sweep.cells, options.only)?;
+        let mut groups = grouped(&sweep.cells);
+        // What is remembered of earlier runs, and what is asked for by its id, may differ from
+        // machine to machine; the parts must not. So the groups are dealt out with all their cells.
+        if let Some(shard) = options.shard {
+            groups = shard.part(groups);
+        }
+        for group in &mut groups {
+            group.cells.retain(|cell| only.wants(cell));
+        }
+        let mut skipped = Vec::new();
+        for group in &mut groups {
+            group.cells.sort_by(smaller_first);
+            if options.retry_oom {
+                continue;
+            }
+            let (run, known): (Vec<Cell>, Vec<Cell>) = std::mem::take(&mut group.cells)
+                .into_iter()
+                .partition(|cell| options.known_oom.covers(cell).is_none());
+            group.cells = run;
+            skipped.extend(known.into_iter().map(|cell| known_oom(cell, options)));
+        }
+        groups.retain(|group| !group.cells.is_empty());
+        Ok(Plan {
+            name: sweep.name.clone(),
+            fresh: options.fresh,
+            shard: options.shard,
+            groups,
+            skipped,
+        })
+    }
+
+    /// Every cell that will be run, in the order of the run.
+    pub fn cells(&self) -> impl Iterator<Item = &Cell> {
+        self.groups.iter().flat_map(|group| &group.cells)
+    }
+
+    /// How often an engine is loaded.
+    pub fn starts(&self) -> usize {
+        self.groups
+            .iter()
+            .map(|group| group.starts(self.fresh))
+            .sum()
+    }
+}
+
+impl Group {
+    /// How often its engine is loaded: once for all cells that use a server, once for each that
+    /// has a process of its own.
+    pub fn starts(&self, fresh: bool) -> usize {
+        let alone = |cell: &&Cell| fresh || cell.load.bench.in_process();
+        let processes = self.cells.iter().filter(alone).count();
+        processes + usize::from(processes < self.cells.len())
+    }
+}
+
+/// Beginnings of the ids that are asked for; none: all.
+struct Only(Vec<String>);
+
+impl Only {
+    /// A word that no cell's id begins with is refused.
+    fn of(cells: &[Cell], words: &[String]) -> Result<Only, Failure> {
+        let words: Vec<String> = words.iter().map(|w| w.to_ascii_lowercase()).collect();
+        for word in &words {
+            if !cells.iter().any(|cell| begins(cell, word)) {
+                return Err(Failure::usage(format!(
+                    "no cell of this sweep has an id that begins with `{word}`"
+                ))
+                .hint("`--dry-run --json` lists every cell with its id"));
+            }
+        }
+        Ok(Only(words))
+    }
+
+    fn wants(&self, cell: &Cell) -> bool {
+        self.0.is_empty() || self.0.iter().any(|word| begins(cell, word))
+    }
+}
+
+fn begins(cell: &Cell, word: &str) -> bool {
+    !word.is_empty() && cell.id.0.starts_with(word)
+}
+
+/// Cells by their groups; both in the order in which they come.
+fn grouped(cells: &[Cell]) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    let mut at: HashMap<&GroupId, usize> = HashMap::new();
+    for cell in cells {
+        let i = *at.entry(&cell.group).or_insert(groups.len());
+        if i == groups.len() {
+            groups.push(Group {
+                id: cell.group.clone(),
+                server: cell.server.clone(),
+                cells: Vec::new(),
+            });
+        }
+        groups[i].cells.push(cell.clone());
+    }
+    groups
+}
+
+/// Whatever [`Load::at_least`] another comes after it.
+fn smaller_first(a: &Cell, b: &Cell) -> Ordering {
+    let size = |load: &Load| {
+        let batch = load.at_once();
+        let (input, output) = (u64::from(load.input_len), u64::from(load.output_len));
+        let tokens = batch.saturating_mul(input + output);
+        let requests = (load.num_prompts, load.num_iters);
+        (tokens, batch, input, output, requests)
+    };
+    let (a, b) = (&a.load, &b.load);
+    let rate = |load: &Load| load.request_rate.unwrap_or(f64::NEG_INFINITY);
+    (a.bench as u8)
+        .cmp(&(b.bench as u8))
+        .then_with(|| rate(a).total_cmp(&rate(b)))
+        .then_with(|| size(a).cmp(&size(b)))
+}
+
+fn known_oom(cell: Cell, options: &PlanOptions) -> Skip {
+    let why = match options.known_oom.covers(&cell) {
+        Some(known) if known.cell == cell.id => {
+            format!("it ran out of memory on {}", day(&known.when))
+        }
+        Some(known) => format!(
+            "`{}`, which takes no more, ran out of memory on {}",
+            known.load.words(),
+            day(&known.when)
+        ),
+        None => String::new(),
+    };
+    Skip {
+        cell,
+        cause: Cause::KnownOom,
+        why,
+    }
+}
+
+/// The day of an RFC 3339 moment.
+fn day(when: &str) -> &str {
+    when.get(..10).unwrap_or(when)
+}
+
+/// One part of a sweep that several machines share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Shard {
+    /// From 1.
+    pub index: u32,
+    /// In all.
+    pub of: u32,
+}
+
+impl Shard {
+    /// The groups of this part. Every machine deals them out alike, without a word to the others:
+    /// the largest first, each to the part that has the fewest cells so far.
+    fn part(self, groups: Vec<Group>) -> Vec<Group> {
+        let mut order: Vec<&Group> = groups.iter().collect();
+        order.sort_by_key(|group| (Reverse(group.cells.len()), &group.id));
+        let mut loads = vec![0usize; self.of as usize];
+        let mut mine: HashSet<GroupId> = HashSet::new();
+        for group in order {
+            let least = (0..loads.len()).min_by_key(|i| loads[*i]).unwrap_or(0);
+            if let Some(load) = loads.get_mut(least) {
+                *load += group.cells.len();
+            }
+            if least + 1 == self.index as usize {
+                mine.insert(group.id.clone());
+            }
+        }
+        groups
+            .into_iter()
+            .filter(|group| mine.contains(&group.id))
+            .collect()
+    }
+}
+
+impl fmt::Display for Shard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.index, self.of)
+    }
+}
+
+impl From<Shard> for String {
+    fn from(shard: Shard) -> String {
+        shard.to_string()
+    }
+}
+
+impl TryFrom<String> for Shard {
+    type Error = ShardError;
+
+    fn try_from(text: String) -> Result<Shard, ShardError> {
+        text.parse()
+    }
+}
+
+/// Parts are numbers that a person gives to machines; more than this is a slip of the finger.
+const MAX_SHARDS: u32 = 100_000;
+
+/// A text that names no part.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ShardError {
+    /// Not two numbers.
+    #[error("`{0}` is no part of a sweep: write 2/4 for the second of four")]
+    Shape(String),
+    /// Not a part of so many.
+    #[error("`{0}` names no part: parts are counted from 1 to their number, as in 1/4 to 4/4")]
+    Range(String),
+    /// More than anybody has.
+    #[error("`{0}` is more than {MAX_SHARDS} parts")]
+    Many(String),
+}
+
+impl FromStr for Shard {
+    type Err = ShardError;
+
+    fn from_str(text: &str) -> Result<Shard, ShardError> {
+        let number = |part: &str| part.trim().parse::<u32>().ok();
+        let (index, of) = text
+            .split_once('/')
+            .and_then(|(index, of)| Some((number(index)?, number(of)?)))
+            .ok_or_else(|| ShardError::Shape(text.to_owned()))?;
+        if index == 0 || index > of {
+            return Err(ShardError::Range(text.to_owned()));
+        }
+        if of > MAX_SHARDS {
+            return Err(ShardError::Many(text.to_owned()));
+        }
+        Ok(Shard { index, of })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,207 @@
+//! What came of a cell: one row of the results.
+
+use super::cell::{CellId, GroupId};
+use serde::{Deserialize, Serialize};
+
+/// What came of one cell. Journal, CSV and JSON hold the same rows.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// The cell.
+    pub cell: CellId,
+    /// Its group.
+    pub group: GroupId,
+    /// Whether there are figures.
+    pub status: Status,
+    /// Why there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<Cause>,
+    /// Where in the cell's run that was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<RowPhase>,
+    /// The same in a sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// How often the cell was begun, this time included.
+    pub attempt: u32,
+    /// When it ended, RFC 3339, UTC.
+    pub ended: String,
+    /// From its beginning to its end, seconds; the start of an engine that serves is not part of it:
+    /// the journal has that by itself.
+    pub took_s: f64,
+    /// Its profile, relative to the folder of the sweep.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
+    /// Figures of the profile.
+    #[serde(default)]
+    pub figures: Figures,
+}
+
+/// How a cell ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// Measured.
+    Done,
+    /// Tried, and no figures came of it.
+    Failed,
+    /// Not tried.
+    Skipped,
+}
+
+impl Status {
+    /// As written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Status::Done => "done",
+            Status::Failed => "failed",
+            Status::Skipped => "skipped",
+        }
+    }
+}
+
+/// Why a cell has no figures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// The engine or its bench ran out of memory.
+    Oom,
+    /// A cell that needs no more than this one ran out of memory in this run (skipped).
+    ImpliedOom,
+    /// The same in an earlier run (skipped).
+    KnownOom,
+    /// The engine or its container ended.
+    EngineDied,
+    /// The bench failed, or most of its requests did.
+    BenchFailed,
+    /// The time of the cell was up.
+    Timeout,
+    /// The engine did not serve in its time.
+    NotReady,
+    /// The engine or its bench refused the settings.
+    Refused,
+    /// A container, an image or a model that is not there.
+    Missing,
+    /// Memory of the engine before was not given back in time.
+    MemoryHeld,
+    /// Another plimsoll works on the container.
+    Busy,
+    /// Docker did not answer, or failed.
+    Docker,
+    /// The results could not be written.
+    Storage,
+}
+
+impl Cause {
+    /// As written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Cause::Oom => "oom",
+            Cause::ImpliedOom => "implied_oom",
+            Cause::KnownOom => "known_oom",
+            Cause::EngineDied => "engine_died",
+            Cause::BenchFailed => "bench_failed",
+            Cause::Timeout => "timeout",
+            Cause::NotReady => "not_ready",
+            Cause::Refused => "refused",
+            Cause::Missing => "missing",
+            Cause::MemoryHeld => "memory_held",
+            Cause::Busy => "busy",
+            Cause::Docker => "docker",
+            Cause::Storage => "storage",
+        }
+    }
+
+    /// Whether it says nothing of the cell, but of what was around it: a run that goes on tries such
+    /// cells again.
+    pub fn of_surroundings(self) -> bool {
+        matches!(
+            self,
+            Cause::Missing | Cause::MemoryHeld | Cause::Busy | Cause::Docker | Cause::Storage
+        )
+    }
+
+    /// Whether the same cell may fare better at once: not the cell's fault, nor the engine's.
+    pub fn passes(self) -> bool {
+        matches!(self, Cause::Docker)
+    }
+}
+
+/// Where in a cell's run it failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RowPhase {
+    /// Before anything was started.
+    Prepare,
+    /// The engine started.
+    Start,
+    /// The load ran.
+    Bench,
+    /// The results were written.
+    Store,
+}
+
+impl RowPhase {
+    /// As written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            RowPhase::Prepare => "prepare",
+            RowPhase::Start => "start",
+            RowPhase::Bench => "bench",
+            RowPhase::Store => "store",
+        }
+    }
+}
+
+/// Figures of a profile. Unknown is `None`; the profile says why.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Figures {
+    /// Peak of all devices, bytes.
+    pub peak_bytes: Option<u64>,
+    /// Memory that was in use before, bytes.
+    pub baseline_bytes: Option<u64>,
+    /// Model weights, bytes.
+    pub model_weights_bytes: Option<u64>,
+    /// KV cache in the peak, bytes.
+    pub kv_cache_bytes: Option<u64>,
+    /// KV pool that the engine reserved, bytes.
+    pub kv_pool_bytes: Option<u64>,
+    /// Tokens that the pool holds.
+    pub kv_pool_tokens: Option<u64>,
+    /// Activations, bytes.
+    pub activations_bytes: Option<u64>,
+    /// The rest that is told apart: runtime, graphs and the like, bytes.
+    pub overhead_bytes: Option<u64>,
+    /// What nothing explains, bytes; negative where the parts claim more than the peak.
+    pub unexplained_bytes: Option<i64>,
+    /// Mean latency, milliseconds.
+    pub mean_latency_ms: Option<f64>,
+    /// Standard deviation of it over the repeats, milliseconds; unknown for one repeat.
+    pub mean_latency_stddev_ms: Option<f64>,
+    /// Generated tokens per second.
+    pub tokens_per_second: Option<f64>,
+    /// Standard deviation of it over the repeats; unknown for one repeat.
+    pub tokens_per_second_stddev: Option<f64>,
+    /// Standard deviation of the peak over the repeats, bytes; unknown for one repeat.
+    pub peak_stddev_bytes: Option<f64>,
+    /// Requests per second.
+    pub requests_per_second: Option<f64>,
+    /// Mean time to first token, milliseconds.
+    pub ttft_mean_ms: Option<f64>,
+    /// Mean time per output token after the first, milliseconds.
+    pub tpot_mean_ms: Option<f64>,
+    /// Requests that succeeded.
+    pub completed: Option<u64>,
+    /// Requests that failed.
+    pub failed: Option<u64>,
+    /// Which backend measured the memory; `simulated` is part of the name where it is.
+    pub memory_backend: Option<String>,
+    /// The engine that was recognised.
+    pub engine: Option<String>,
+    /// Version of the engine.
+    pub engine_version: Option<String>,
+    /// The bench that ran: what `auto` came to.
+    pub bench: Option<String>,
+    /// True when an engine or device only pretends.
+    pub simulated: bool,
+}

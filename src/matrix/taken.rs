@@ -1,0 +1,210 @@
+//! Flags of engines: when two are the same, and which a sweep file says in words of its own.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+
+/// A flag as the file writes it. `--max-num-seqs` and `--max_num_seqs` are the same flag.
+#[derive(Debug, Clone)]
+pub(super) struct Flag(String);
+
+impl Flag {
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// `--no-x` of `--x`, and `--x` of `--no-x`: the two say one thing.
+    pub(super) fn opposite(&self) -> Flag {
+        let plain = plain(&self.0);
+        Flag(match plain.strip_prefix("--no-") {
+            Some(rest) => format!("--{rest}"),
+            None => format!("--no-{}", plain.trim_start_matches('-')),
+        })
+    }
+
+    /// Whether a word of a command line is this flag, its opposite, or another name for what has
+    /// a key of its own.
+    pub(super) fn is_said_by(&self, word: &str) -> bool {
+        let said = Flag::from(word);
+        said == *self || said == self.opposite() || {
+            let own = own_key_of(&self.0);
+            own.is_some() && own == own_key_of(word)
+        }
+    }
+}
+
+impl From<&str> for Flag {
+    fn from(flag: &str) -> Flag {
+        Flag(flag.to_owned())
+    }
+}
+
+impl From<String> for Flag {
+    fn from(flag: String) -> Flag {
+        Flag(flag)
+    }
+}
+
+impl fmt::Display for Flag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl PartialEq for Flag {
+    fn eq(&self, other: &Flag) -> bool {
+        plain(&self.0) == plain(&other.0)
+    }
+}
+
+impl Eq for Flag {}
+
+impl PartialOrd for Flag {
+    fn partial_cmp(&self, other: &Flag) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Flag {
+    fn cmp(&self, other: &Flag) -> std::cmp::Ordering {
+        plain(&self.0).cmp(&plain(&other.0))
+    }
+}
+
+impl Hash for Flag {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        plain(&self.0).hash(state);
+    }
+}
+
+/// Without its value, and with one spelling for all.
+fn plain(word: &str) -> String {
+    word.split('=').next().unwrap_or(word).replace('_', "-")
+}
+
+/// What is said by keys of the file, and how engines call it. The first is plimsoll's own word for
+/// it; of that, engines take any beginning that is clear.
+const OWN: &[(&str, &[&str])] = &[
+    (
+        "tensor_parallel_size",
+        &[
+            "--tensor-parallel-size",
+            "--tp-size",
+            "--tp",
+            "-tp",
+            "--num-shard",
+        ],
+    ),
+    ("dtype", &["--dtype"]),
+    ("quantization", &["--quantization", "--quantize", "-q"]),
+    ("kv_cache_dtype", &["--kv-cache-dtype"]),
+    (
+        "gpu_memory_utilization",
+        &[
+            "--gpu-memory-utilization",
+            "--mem-fraction-static",
+            "--cuda-memory-fraction",
+            "--kv-cache-free-gpu-memory-fraction",
+        ],
+    ),
+    (
+        "max_model_len",
+        &[
+            "--max-model-len",
+            "--context-length",
+            "--max-seq-len",
+            "--max-total-tokens",
+            "--ctx-size",
+            "-c",
+        ],
+    ),
+    (
+        "enforce_eager",
+        &["--enforce-eager", "--disable-cuda-graph"],
+    ),
+    (
+        "model_id",
+        &[
+            "--model",
+            "--model-path",
+            "--model-id",
+            "--model-url",
+            "--hf-repo",
+            "-m",
+            "-hf",
+            "-hfr",
+            "-mu",
+        ],
+    ),
+];
+
+/// Where the engine listens.
+const ADDRESS: &[&str] = &["--port", "--host", "--hostname"];
+
+/// Letters from which a beginning is taken for the whole: fewer are an engine's own short names.
+const CLEAR: usize = "--tens".len();
+
+/// The key that a flag has of its own: `--max-model-len` → `max_model_len`. Other names for it,
+/// its opposite and beginnings of it count as well.
+pub(super) fn own_key_of(flag: &str) -> Option<&'static str> {
+    let plain = plain(flag);
+    let flag = match plain.strip_prefix("--no-") {
+        Some(rest) => format!("--{rest}"),
+        None => plain,
+    };
+    // `-qfp8` is `-q fp8`.
+    let joined = flag.strip_prefix("-q").map(|_| "-q");
+    let flag = joined.unwrap_or(&flag);
+    let is = |names: &[&str]| {
+        names.contains(&flag)
+            || names.first().is_some_and(|whole| {
+                flag.len() >= CLEAR && flag.starts_with("--") && whole.starts_with(flag)
+            })
+    };
+    OWN.iter().find(|(_, names)| is(names)).map(|(key, _)| *key)
+}
+
+/// Whether a flag says where the engine listens: that is plimsoll's to choose, for it asks there.
+pub(super) fn is_address(flag: &str) -> bool {
+    ADDRESS.contains(&plain(flag).as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_a_key_is_known_by_all_its_names() {
+        for (flag, key) in [
+            ("--max_model_len=5", Some("max_model_len")),
+            ("-tp", Some("tensor_parallel_size")),
+            ("--tp_size", Some("tensor_parallel_size")),
+            ("--tensor-par", Some("tensor_parallel_size")),
+            ("-q", Some("quantization")),
+            ("-qfp8", Some("quantization")),
+            ("--no-enforce-eager", Some("enforce_eager")),
+            ("--no_enforce_eager", Some("enforce_eager")),
+            ("--model", Some("model_id")),
+            ("-m", Some("model_id")),
+            ("--model-path=x", Some("model_id")),
+            ("--served-model-name", None),
+            ("-pp", None),
+            ("--max-num-seqs", None),
+            ("--kv-pool", None),
+            ("--max", None),
+            ("fp8", None),
+        ] {
+            assert_eq!(own_key_of(flag), key, "{flag}");
+        }
+        assert!(is_address("--port=1") && is_address("--host") && !is_address("--portable"));
+    }
+
+    #[test]
+    fn a_dash_and_an_underscore_are_the_same() {
+        let flag = Flag::from("--max-num-seqs");
+        assert_eq!(flag, Flag::from("--max_num_seqs"));
+        assert!(flag.is_said_by("--max_num_seqs=3") && flag.is_said_by("--no-max-num-seqs"));
+        assert!(!flag.is_said_by("--max-num"));
+        assert!(Flag::from("--tensor-parallel-size").is_said_by("-tp"));
+        assert_eq!(Flag::from("--no-x").opposite(), Flag::from("--x"));
+    }
+}

@@ -1,0 +1,204 @@
+//! The results of a sweep as a table for spreadsheets and data frames. Unknown is empty, never 0.
+
+use super::{Outcome, Results};
+use crate::matrix::{Cause, Figures, Place, RowPhase};
+use crate::report::RenderError;
+use crate::units::{GIB, gib, gib_signed};
+
+/// A column: its name, and what stands in it.
+type Column = (&'static str, fn(&Outcome) -> Field);
+
+/// What stands in a field.
+enum Field {
+    /// Unknown, or not said.
+    Nothing,
+    /// Words, perhaps from outside.
+    Words(String),
+    /// A figure of ours.
+    Number(String),
+}
+
+/// The columns, in order. New ones come at the end.
+const COLUMNS: &[Column] = &[
+    ("cell", |o| words(&o.cell.id)),
+    ("group", |o| words(&o.cell.group)),
+    ("model", |o| words(&o.cell.server.model)),
+    // Recognised where it ran; as the file names it where it did not.
+    ("engine", |o| {
+        let ran = o.row.as_ref().and_then(|r| r.figures.engine.as_deref());
+        word(ran.or(o.cell.server.engine.as_deref()))
+    }),
+    ("container", |o| match &o.cell.server.place {
+        Place::Container(name) => words(name),
+        Place::Image(_) => Field::Nothing,
+    }),
+    ("image", |o| match &o.cell.server.place {
+        Place::Container(_) => Field::Nothing,
+        Place::Image(preset) => word(preset.image.as_deref()),
+    }),
+    ("input_len", |o| number(Some(o.cell.load.input_len))),
+    ("output_len", |o| number(Some(o.cell.load.output_len))),
+    ("batch_size", |o| number(o.cell.load.batch_size)),
+    ("request_rate", |o| number(o.cell.load.request_rate)),
+    ("bench", |o| words(o.cell.load.bench.as_str())),
+    ("dtype", |o| word(o.cell.server.settings.dtype.as_deref())),
+    ("quantization", |o| {
+        word(o.cell.server.settings.quantization.as_deref())
+    }),
+    ("kv_cache_dtype", |o| {
+        word(o.cell.server.settings.kv_cache_dtype.as_deref())
+    }),
+    ("tensor_parallel_size", |o| {
+        number(o.cell.server.settings.tensor_parallel_size)
+    }),
+    ("gpu_memory_utilization", |o| {
+        number(o.cell.server.settings.gpu_memory_utilization)
+    }),
+    ("max_model_len", |o| {
+        number(o.cell.server.settings.max_model_len)
+    }),
+    ("engine_args", |o| {
+        match o.cell.server.engine_args.as_slice() {
+            [] => Field::Nothing,
+            args => words(args.join(" ")),
+        }
+    }),
+    ("status", |o| words(o.status_word())),
+    ("cause", |o| {
+        word(o.row.as_ref().and_then(|r| r.cause).map(Cause::as_str))
+    }),
+    ("phase", |o| {
+        word(o.row.as_ref().and_then(|r| r.phase).map(RowPhase::as_str))
+    }),
+    ("message", |o| {
+        word(o.row.as_ref().and_then(|r| r.message.as_deref()))
+    }),
+    ("attempt", |o| number(o.row.as_ref().map(|r| r.attempt))),
+    ("took_s", |o| number(o.row.as_ref().map(|r| r.took_s))),
+    ("peak_gib", |o| bytes(o, |f| f.peak_bytes)),
+    ("baseline_gib", |o| bytes(o, |f| f.baseline_bytes)),
+    ("model_weights_gib", |o| bytes(o, |f| f.model_weights_bytes)),
+    ("kv_cache_gib", |o| bytes(o, |f| f.kv_cache_bytes)),
+    ("kv_pool_gib", |o| bytes(o, |f| f.kv_pool_bytes)),
+    ("kv_pool_tokens", |o| figure(o, |f| f.kv_pool_tokens)),
+    ("activations_gib", |o| bytes(o, |f| f.activations_bytes)),
+    ("overhead_gib", |o| bytes(o, |f| f.overhead_bytes)),
+    ("unexplained_gib", |o| {
+        figure(o, |f| f.unexplained_bytes.map(gib_signed))
+    }),
+    ("mean_latency_ms", |o| figure(o, |f| f.mean_latency_ms)),
+    ("tokens_per_second", |o| figure(o, |f| f.tokens_per_second)),
+    ("requests_per_second", |o| {
+        figure(o, |f| f.requests_per_second)
+    }),
+    ("ttft_mean_ms", |o| figure(o, |f| f.ttft_mean_ms)),
+    ("tpot_mean_ms", |o| figure(o, |f| f.tpot_mean_ms)),
+    ("requests_completed", |o| figure(o, |f| f.completed)),
+    ("requests_failed", |o| figure(o, |f| f.failed)),
+    ("simulated", |o| {
+        number(o.row.as_ref().map(|r| r.figures.simulated))
+    }),
+    ("memory_backend", |o| {
+        word(
+            o.row
+                .as_ref()
+                .and_then(|r| r.figures.memory_backend.as_deref()),
+        )
+    }),
+    ("engine_version", |o| {
+        word(
+            o.row
+                .as_ref()
+                .and_then(|r| r.figures.engine_version.as_deref()),
+        )
+    }),
+    ("profile", |o| {
+        word(o.row.as_ref().and_then(|r| r.profile.as_deref()))
+    }),
+    // The bench that ran, where `bench` says auto.
+    ("bench_run", |o| {
+        word(o.row.as_ref().and_then(|r| r.figures.bench.as_deref()))
+    }),
+    ("repeats", |o| number(Some(o.cell.load.repeats))),
+    ("num_prompts", |o| number(o.cell.load.num_prompts)),
+    ("num_iters", |o| number(o.cell.load.num_iters)),
+    ("num_iters_warmup", |o| number(o.cell.load.num_iters_warmup)),
+    ("seed", |o| number(o.cell.load.seed)),
+    ("model_params", |o| architecture(o, "model_params")),
+    ("num_layers", |o| architecture(o, "num_layers")),
+    ("num_heads", |o| architecture(o, "num_heads")),
+    ("num_kv_heads", |o| architecture(o, "num_kv_heads")),
+    ("head_dim", |o| architecture(o, "head_dim")),
+    ("hidden_size", |o| architecture(o, "hidden_size")),
+    ("mean_latency_stddev_ms", |o| {
+        figure(o, |f| f.mean_latency_stddev_ms)
+    }),
+    ("tokens_per_second_stddev", |o| {
+        figure(o, |f| f.tokens_per_second_stddev)
+    }),
+    ("peak_stddev_gib", |o| {
+        figure(o, |f| f.peak_stddev_bytes.map(|b| b / GIB))
+    }),
+];
+
+/// The table, with a head.
+pub fn render(results: &Results) -> Result<Vec<u8>, RenderError> {
+    let failed = |e: Box<dyn std::error::Error + Send + Sync>| RenderError {
+        format: "csv",
+        source: e,
+    };
+    let mut table = ::csv::Writer::from_writer(Vec::new());
+    table
+        .write_record(COLUMNS.iter().map(|c| c.0))
+        .map_err(|e| failed(e.into()))?;
+    for outcome in &results.cells {
+        let fields = COLUMNS.iter().map(|c| match (c.1)(outcome) {
+            Field::Nothing => String::new(),
+            Field::Number(number) => number,
+            Field::Words(words) => harmless(words),
+        });
+        table.write_record(fields).map_err(|e| failed(e.into()))?;
+    }
+    table.into_inner().map_err(|e| failed(e.to_string().into()))
+}
+
+/// Words that a spreadsheet would take for a formula are written so that it takes them for words.
+fn harmless(words: String) -> String {
+    let formula = words.starts_with(['=', '+', '-', '@', '\t', '\r', '\n']);
+    let number = words.parse::<f64>().is_ok_and(f64::is_finite);
+    match formula && !number {
+        true => format!("'{words}"),
+        false => words,
+    }
+}
+
+fn words(words: impl ToString) -> Field {
+    Field::Words(words.to_string())
+}
+
+fn word(word: Option<&str>) -> Field {
+    word.map_or(Field::Nothing, words)
+}
+
+fn number(number: Option<impl ToString>) -> Field {
+    number.map_or(Field::Nothing, |n| Field::Number(n.to_string()))
+}
+
+fn figure<T: ToString>(outcome: &Outcome, pick: fn(&Figures) -> Option<T>) -> Field {
+    number(outcome.row.as_ref().and_then(|row| pick(&row.figures)))
+}
+
+/// What the file says of the model.
+fn architecture(outcome: &Outcome, name: &str) -> Field {
+    number(outcome.cell.server.architecture.get(name))
+}
+
+fn bytes(outcome: &Outcome, pick: fn(&Figures) -> Option<u64>) -> Field {
+    number(
+        outcome
+            .row
+            .as_ref()
+            .and_then(|row| pick(&row.figures))
+            .map(gib),
+    )
+}

@@ -1,0 +1,180 @@
+//! A sweep for people and programs: its plan, and its results as a table, a document and a page.
+
+pub mod csv;
+pub mod json;
+mod page;
+pub mod plan;
+pub mod text;
+
+use crate::matrix::{Cell, CellId, GroupId, Place, Row, Server, Status};
+use serde::Serialize;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// What came of a sweep so far.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Results {
+    /// Its name.
+    pub name: String,
+    /// When it began, RFC 3339, UTC.
+    pub started: Option<String>,
+    /// How long was worked on it, seconds.
+    pub took_s: Option<f64>,
+    /// What must be known of it; sentences.
+    pub notes: Vec<String>,
+    /// Every cell, with its row where it has one.
+    pub cells: Vec<Outcome>,
+}
+
+/// A cell, and what came of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// The cell, without secrets.
+    pub cell: Cell,
+    /// `None`: not run yet.
+    pub row: Option<Row>,
+}
+
+/// How many cells ended how.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// All.
+    pub cells: usize,
+    /// Measured.
+    pub done: usize,
+    /// Tried in vain.
+    pub failed: usize,
+    /// Left out for a reason.
+    pub skipped: usize,
+    /// Not run yet.
+    pub not_run: usize,
+}
+
+impl Counts {
+    /// Of cells, by their status; `None`: not run yet.
+    pub fn of(cells: impl Iterator<Item = Option<Status>>) -> Counts {
+        let mut counts = Counts::default();
+        for status in cells {
+            counts.cells += 1;
+            match status {
+                Some(Status::Done) => counts.done += 1,
+                Some(Status::Failed) => counts.failed += 1,
+                Some(Status::Skipped) => counts.skipped += 1,
+                None => counts.not_run += 1,
+            }
+        }
+        counts
+    }
+}
+
+impl Results {
+    /// Cells with their rows. Secrets in the cells are left out.
+    pub fn new<'a>(
+        name: &str,
+        cells: impl Iterator<Item = &'a Cell>,
+        rows: &HashMap<CellId, Row>,
+    ) -> Results {
+        let mut servers: HashMap<GroupId, Arc<Server>> = HashMap::new();
+        let outcome = |cell: &Cell| {
+            let server = servers
+                .entry(cell.group.clone())
+                .or_insert_with(|| Arc::new(cell.server.redacted()));
+            Outcome {
+                row: rows.get(&cell.id).cloned(),
+                cell: Cell {
+                    server: server.clone(),
+                    ..cell.clone()
+                },
+            }
+        };
+        Results {
+            name: name.to_owned(),
+            started: None,
+            took_s: None,
+            notes: Vec::new(),
+            cells: cells.map(outcome).collect(),
+        }
+    }
+
+    /// How many cells ended how.
+    pub fn counts(&self) -> Counts {
+        Counts::of(self.cells.iter().map(Outcome::status))
+    }
+
+    /// Cells whose engine or device only pretends.
+    pub fn simulated(&self) -> usize {
+        self.cells.iter().filter(|o| o.simulated()).count()
+    }
+
+    /// The cells by group, in the order in which groups first come.
+    fn groups(&self) -> Vec<Vec<&Outcome>> {
+        let mut at: HashMap<&GroupId, usize> = HashMap::new();
+        let mut groups: Vec<Vec<&Outcome>> = Vec::new();
+        for outcome in &self.cells {
+            let i = *at.entry(&outcome.cell.group).or_insert(groups.len());
+            match groups.get_mut(i) {
+                Some(group) => group.push(outcome),
+                None => groups.push(vec![outcome]),
+            }
+        }
+        groups
+    }
+}
+
+impl Outcome {
+    fn status(&self) -> Option<Status> {
+        self.row.as_ref().map(|row| row.status)
+    }
+
+    fn simulated(&self) -> bool {
+        self.row.as_ref().is_some_and(|row| row.figures.simulated)
+    }
+
+    /// `done`, `failed`, `skipped`, `not_run`.
+    fn status_word(&self) -> &'static str {
+        self.status().map_or("not_run", Status::as_str)
+    }
+}
+
+/// The model and where it runs: `org/Tiny-1B in container llm (vllm)`.
+fn server_title(server: &Server) -> String {
+    let place = match &server.place {
+        Place::Container(name) => format!("container {name}"),
+        Place::Image(_) => format!("image {}", server.place.name()),
+    };
+    let engine = server.engine.as_deref();
+    let engine = engine.map_or(String::new(), |e| format!(" ({e})"));
+    format!("{} in {place}{engine}", server.model)
+}
+
+/// The settings that the file names: `dtype bfloat16, tensor_parallel_size 2, --enforce-eager`.
+fn server_settings(server: &Server) -> String {
+    let s = &server.settings;
+    let text = |name: &str, value: &Option<String>| Some(format!("{name} {}", value.as_ref()?));
+    let mut words: Vec<String> = [
+        text("dtype", &s.dtype),
+        text("quantization", &s.quantization),
+        text("kv_cache_dtype", &s.kv_cache_dtype),
+        s.tensor_parallel_size
+            .map(|n| format!("tensor_parallel_size {n}")),
+        s.gpu_memory_utilization
+            .map(|f| format!("gpu_memory_utilization {f}")),
+        s.max_model_len.map(|n| format!("max_model_len {n}")),
+        s.enforce_eager.then(|| "enforce_eager".to_owned()),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    if !server.engine_args.is_empty() {
+        words.push(server.engine_args.join(" "));
+    }
+    words.join(", ")
+}
+
+/// `1 cell`, `3 cells`.
+fn many(n: usize, one: &str) -> String {
+    match n {
+        1 => format!("1 {one}"),
+        n => format!("{} {one}s", super::layout::count(n as u64)),
+    }
+}

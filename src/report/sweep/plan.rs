@@ -1,0 +1,254 @@
+//! The plan of a sweep: as a page before anything is run, and as a document.
+
+use super::page::Page;
+use super::{many, server_settings, server_title};
+use crate::matrix::{
+    BenchWord, Cause, Cell, CellId, Estimate, Forecast, Group, GroupId, Load, Plan, Server, Shard,
+};
+use crate::report::RenderError;
+use crate::report::layout::duration;
+use crate::report::text::TextOptions;
+use serde::Serialize;
+
+/// So many groups, and skipped cells, stand on the page unless all are asked for.
+const SHOWN: usize = 100;
+/// An axis with more values than this is told by its ends.
+const VALUES: usize = 6;
+
+/// The page. `every_cell`: each cell with its id, and every group.
+pub fn render(plan: &Plan, forecast: &Forecast, every_cell: bool, options: TextOptions) -> String {
+    let mut page = Page::new(options);
+    let shown = if every_cell { usize::MAX } else { SHOWN };
+    head(&mut page, plan, &forecast.plan(plan));
+    for (i, one) in plan.groups.iter().take(shown).enumerate() {
+        group(&mut page, i + 1, one, plan, forecast);
+        if every_cell {
+            for cell in &one.cells {
+                page.line(&format!("     {}  {}", cell.id, cell.words()));
+            }
+        }
+    }
+    more(&mut page, plan.groups.len(), shown, "group");
+    if !plan.skipped.is_empty() {
+        page.title(&format!("{} skipped", many(plan.skipped.len(), "cell")));
+    }
+    for skip in plan.skipped.iter().take(shown) {
+        let cell = &skip.cell;
+        page.sentence(
+            2,
+            &format!("{}, {}: {}", cell.server.model, cell.words(), skip.why),
+        );
+    }
+    more(&mut page, plan.skipped.len(), shown, "skipped cell");
+    page.into_text()
+}
+
+fn head(page: &mut Page, plan: &Plan, estimate: &Estimate) {
+    let part = plan
+        .shard
+        .map_or(String::new(), |s| format!(", part {s} of it"));
+    page.line(&format!("Sweep {}{part}", plan.name));
+    let engines = match plan.fresh {
+        true => "a process for each",
+        false => "an engine for each group",
+    };
+    page.sentence(
+        0,
+        &format!(
+            "{} in {}, {engines}: {} of an engine",
+            many(plan.cells().count(), "cell"),
+            many(plan.groups.len(), "group"),
+            many(plan.starts(), "start")
+        ),
+    );
+    if plan.groups.is_empty() {
+        page.line(match plan.shard {
+            Some(_) if plan.skipped.is_empty() => {
+                "no group falls to this part: it has nothing to run"
+            }
+            _ => "nothing is left to be run",
+        });
+        return;
+    }
+    let in_turn = match plan.groups.len() {
+        1 => "",
+        _ => ", one group after the other",
+    };
+    page.sentence(
+        0,
+        &format!(
+            "about {}{in_turn} ({})",
+            duration(estimate.seconds),
+            estimate.basis.words()
+        ),
+    );
+}
+
+fn group(page: &mut Page, number: usize, group: &Group, plan: &Plan, forecast: &Forecast) {
+    let server = group.server.redacted();
+    page.line("");
+    page.sentence(1, &format!("{number}. {}", server_title(&server)));
+    let settings = server_settings(&server);
+    if !settings.is_empty() {
+        page.sentence(4, &settings);
+    }
+    page.sentence(4, &axes(&group.cells));
+    let time = duration(forecast.group(group, plan.fresh).seconds);
+    page.sentence(
+        4,
+        &format!(
+            "{}, {}, about {time}, group {}",
+            many(group.cells.len(), "cell"),
+            many(group.starts(plan.fresh), "start"),
+            group.id
+        ),
+    );
+}
+
+/// `input 128, 256; output 128; batch 1, 8, 32`.
+fn axes(cells: &[Cell]) -> String {
+    let axis = |name: &str, pick: &dyn Fn(&Load) -> Option<f64>| {
+        let mut values: Vec<f64> = cells.iter().filter_map(|c| pick(&c.load)).collect();
+        values.sort_by(f64::total_cmp);
+        values.dedup();
+        (!values.is_empty()).then(|| format!("{name} {}", listed(&values)))
+    };
+    let mut benches: Vec<&str> = Vec::new();
+    for (name, bench) in BenchWord::ALL {
+        if cells.iter().any(|c| c.load.bench == bench) {
+            benches.push(name);
+        }
+    }
+    let benches = (benches != ["auto"]).then(|| format!("bench {}", benches.join(", ")));
+    let names = cells.first().map(|c| c.load.counts()).unwrap_or_default();
+    let counts = names.iter().enumerate().filter_map(|(i, (name, _))| {
+        let mut numbers: Vec<u64> = cells.iter().filter_map(|c| c.load.counts()[i].1).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        (!numbers.is_empty()).then(|| format!("{name} {}", listed(&numbers)))
+    });
+    let parts = [
+        axis("input", &|l| Some(l.input_len.into())),
+        axis("output", &|l| Some(l.output_len.into())),
+        axis("batch", &|l| l.batch_size.map(f64::from)),
+        axis("rate", &|l| l.request_rate),
+        benches,
+    ];
+    let parts = parts.into_iter().flatten().chain(counts);
+    parts.collect::<Vec<_>>().join("; ")
+}
+
+/// Values in order; many are told by their ends.
+fn listed<T: ToString>(values: &[T]) -> String {
+    match values {
+        [first, .., last] if values.len() > VALUES => format!(
+            "{} to {} ({} values)",
+            first.to_string(),
+            last.to_string(),
+            values.len()
+        ),
+        values => (values.iter().map(T::to_string).collect::<Vec<_>>()).join(", "),
+    }
+}
+
+fn more(page: &mut Page, all: usize, shown: usize, what: &str) {
+    if all > shown {
+        page.line("");
+        page.line(&format!(
+            "and {}",
+            many(all - shown, &format!("more {what}"))
+        ));
+    }
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    document: &'static str,
+    schema_version: &'static str,
+    plimsoll_version: &'static str,
+    name: &'a str,
+    fresh: bool,
+    shard: Option<Shard>,
+    cells: usize,
+    starts: usize,
+    estimated_s: f64,
+    /// What the estimate rests on.
+    estimate: String,
+    groups: Vec<GroupDocument<'a>>,
+    skipped: Vec<SkipDocument<'a>>,
+}
+
+#[derive(Serialize)]
+struct GroupDocument<'a> {
+    group: &'a GroupId,
+    #[serde(flatten)]
+    server: Server,
+    starts: usize,
+    estimated_s: f64,
+    cells: Vec<CellDocument<'a>>,
+}
+
+#[derive(Serialize)]
+struct CellDocument<'a> {
+    cell: &'a CellId,
+    #[serde(flatten)]
+    load: &'a Load,
+}
+
+#[derive(Serialize)]
+struct SkipDocument<'a> {
+    cell: &'a CellId,
+    group: &'a GroupId,
+    model: &'a str,
+    load: &'a Load,
+    cause: Cause,
+    why: &'a str,
+}
+
+fn group_document<'a>(group: &'a Group, plan: &Plan, forecast: &Forecast) -> GroupDocument<'a> {
+    let cell = |cell: &'a Cell| CellDocument {
+        cell: &cell.id,
+        load: &cell.load,
+    };
+    GroupDocument {
+        group: &group.id,
+        server: group.server.redacted(),
+        starts: group.starts(plan.fresh),
+        estimated_s: forecast.group(group, plan.fresh).seconds,
+        cells: group.cells.iter().map(cell).collect(),
+    }
+}
+
+/// The document, with every cell.
+pub fn json(plan: &Plan, forecast: &Forecast) -> Result<Vec<u8>, RenderError> {
+    let estimate = forecast.plan(plan);
+    super::json::bytes(&Document {
+        document: "sweep_plan",
+        schema_version: "1",
+        plimsoll_version: env!("CARGO_PKG_VERSION"),
+        name: &plan.name,
+        fresh: plan.fresh,
+        shard: plan.shard,
+        cells: plan.cells().count(),
+        starts: plan.starts(),
+        estimated_s: estimate.seconds,
+        estimate: estimate.basis.words(),
+        groups: plan
+            .groups
+            .iter()
+            .map(|g| group_document(g, plan, forecast))
+            .collect(),
+        skipped: plan
+            .skipped
+            .iter()
+            .map(|skip| SkipDocument {
+                cell: &skip.cell.id,
+                group: &skip.cell.group,
+                model: &skip.cell.server.model,
+                load: &skip.cell.load,
+                cause: skip.cause,
+                why: &skip.why,
+            })
+            .collect(),
+    })
+}

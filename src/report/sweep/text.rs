@@ -1,0 +1,252 @@
+//! The results of a sweep as a page: a table for each group, then what failed and what was left out.
+
+use super::page::{Page, first_few};
+use super::{Outcome, Results, many, server_settings, server_title};
+use crate::matrix::{Figures, Load, Status};
+use crate::report::layout::{Align, Table, duration, figure, width};
+use crate::report::text::TextOptions;
+use crate::units::gib;
+use std::cmp::Ordering;
+use std::collections::HashMap;
+
+/// A cell's figure.
+type Of = fn(&Figures) -> Option<f64>;
+
+/// Columns of figures, and whether a narrow page goes without: the table of results has them.
+const FIGURES: &[(&str, bool, Of)] = &[
+    ("peak", false, |f| f.peak_bytes.map(gib)),
+    ("weights", true, |f| f.model_weights_bytes.map(gib)),
+    ("KV", true, |f| f.kv_cache_bytes.map(gib)),
+    ("activ.", true, |f| f.activations_bytes.map(gib)),
+    ("ms", false, |f| f.mean_latency_ms),
+    ("tokens/s", false, |f| f.tokens_per_second),
+];
+
+/// Of cells that failed alike so many are named.
+const NAMED: usize = 4;
+
+/// The page.
+pub fn render(results: &Results, options: TextOptions) -> String {
+    let mut page = Page::new(options);
+    head(&mut page, results);
+    let done = results.counts().done;
+    let mixed = (1..done).contains(&results.simulated());
+    let mut narrow = false;
+    for mut group in results.groups() {
+        group.sort_by(|a, b| by_lengths(&a.cell.load, &b.cell.load));
+        narrow |= table(&mut page, &group, mixed);
+    }
+    if narrow {
+        page.line("");
+        page.sentence(
+            0,
+            "Parts of the peak that have no room here are in results.csv.",
+        );
+    }
+    reasons(&mut page, results, Status::Failed, "Failed");
+    reasons(&mut page, results, Status::Skipped, "Skipped");
+    if !results.notes.is_empty() {
+        page.title("Notes");
+    }
+    for note in &results.notes {
+        page.sentence(2, note);
+    }
+    page.into_text()
+}
+
+fn head(page: &mut Page, results: &Results) {
+    let simulated = results.simulated();
+    let tag = if simulated > 0 { "  SIMULATED" } else { "" };
+    page.line(&format!("Sweep {}{tag}", results.name));
+    let counts = results.counts();
+    let mut parts = vec![format!("{} done", counts.done)];
+    for (n, word) in [
+        (counts.failed, "FAILED"),
+        (counts.skipped, "skipped"),
+        (counts.not_run, "not run"),
+    ] {
+        if n > 0 {
+            parts.push(format!("{n} {word}"));
+        }
+    }
+    page.line(&format!(
+        "{}: {}",
+        many(counts.cells, "cell"),
+        parts.join(", ")
+    ));
+    let started = results.started.as_ref().map(|at| format!("started {at}"));
+    let took = results.took_s.map(|s| format!("took {}", duration(s)));
+    let when: Vec<String> = started.into_iter().chain(took).collect();
+    if !when.is_empty() {
+        page.line(&when.join(", "));
+    }
+    if simulated > 0 {
+        let which = match simulated == results.counts().done {
+            true => "The figures are".to_owned(),
+            false => format!("The figures of {} are", many(simulated, "cell")),
+        };
+        page.sentence(
+            0,
+            &format!("{which} of an engine or a device that only pretends: they say nothing of a real one."),
+        );
+    }
+}
+
+/// As people look cells up, not as they were run.
+fn by_lengths(a: &Load, b: &Load) -> Ordering {
+    // No limit is more than any number at once.
+    let at_once = |load: &Load| (load.batch_size.is_none(), load.batch_size);
+    let key = |load: &Load| (load.input_len, load.output_len, at_once(load));
+    let rate = |load: &Load| load.request_rate.unwrap_or(0.0);
+    let rest = |load: &Load| (load.bench as u8, load.counts());
+    key(a)
+        .cmp(&key(b))
+        .then_with(|| rate(a).total_cmp(&rate(b)))
+        .then_with(|| rest(a).cmp(&rest(b)))
+}
+
+/// One group's table. Returns whether the page was too narrow for all of it. `mixed`: some cells of
+/// the sweep only pretend, and each says so.
+fn table(page: &mut Page, group: &[&Outcome], mixed: bool) -> bool {
+    let Some(first) = group.first() else {
+        return false;
+    };
+    let server = &first.cell.server;
+    page.title(&server_title(server));
+    let settings = server_settings(server);
+    if !settings.is_empty() {
+        page.sentence(2, &settings);
+    }
+    let known = |of: Of| {
+        let figures = group.iter().filter_map(|o| of(&o.row.as_ref()?.figures));
+        figures.count() > 0
+    };
+    let mut columns: Vec<_> = FIGURES.iter().filter(|c| known(c.2)).collect();
+    if columns.iter().any(|c| c.0 == "peak") {
+        page.line("  memory at the peak and its parts in GiB, mean latency in ms");
+    }
+    let mut lines = rows(group, &columns, mixed);
+    let mut narrow = false;
+    // From the right, the parts first: what a part is, the profile says better.
+    while lines.iter().any(|l| width(l) + 2 > page.options.width)
+        && let Some(last) = columns.iter().rposition(|c| c.1)
+    {
+        columns.remove(last);
+        lines = rows(group, &columns, mixed);
+        narrow = true;
+    }
+    for line in lines {
+        page.line(&format!("  {line}"));
+    }
+    narrow
+}
+
+/// A column of the load: its name, its side, and what stands in it.
+type Said = (&'static str, Align, Box<dyn Fn(&Load) -> Option<String>>);
+
+/// What the loads of a group are told apart by.
+fn said(group: &[&Outcome]) -> Vec<Said> {
+    let loads = || group.iter().map(|o| &o.cell.load);
+    let mut said: Vec<Said> = vec![
+        (
+            "input",
+            Align::Right,
+            Box::new(|l| Some(l.input_len.to_string())),
+        ),
+        (
+            "output",
+            Align::Right,
+            Box::new(|l| Some(l.output_len.to_string())),
+        ),
+    ];
+    if loads().any(|l| l.batch_size.is_some()) {
+        let batch = |l: &Load| l.batch_size.map(|n| n.to_string());
+        said.push(("batch", Align::Right, Box::new(batch)));
+    }
+    if loads().any(|l| l.request_rate.is_some()) {
+        let rate = |l: &Load| l.request_rate.map(|r| r.to_string());
+        said.push(("rate/s", Align::Right, Box::new(rate)));
+    }
+    let Some(first) = loads().next() else {
+        return said;
+    };
+    if loads().any(|l| l.bench != first.bench) {
+        let bench = |l: &Load| Some(l.bench.as_str().to_owned());
+        said.push(("bench", Align::Left, Box::new(bench)));
+    }
+    for (i, (name, value)) in first.counts().into_iter().enumerate() {
+        if loads().any(|l| l.counts()[i].1 != value) {
+            let count = move |l: &Load| match (name, l.counts()[i].1) {
+                ("repeats", None) => Some("1".to_owned()),
+                (_, count) => count.map(|n| n.to_string()),
+            };
+            said.push((name, Align::Right, Box::new(count)));
+        }
+    }
+    said
+}
+
+fn rows(group: &[&Outcome], figures: &[&(&str, bool, Of)], mixed: bool) -> Vec<String> {
+    let said = said(group);
+    let mut columns: Vec<_> = said.iter().map(|c| (c.0, c.1)).collect();
+    columns.extend(figures.iter().map(|c| (c.0, Align::Right)));
+    columns.push(("", Align::Left));
+    let mut table = Table::new(&columns);
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "—".into());
+    for outcome in group {
+        let load = &outcome.cell.load;
+        let mut cells: Vec<String> = said.iter().map(|c| or_dash((c.2)(load))).collect();
+        for (_, _, of) in figures {
+            let row = outcome.row.as_ref();
+            cells.push(or_dash(row.and_then(|r| of(&r.figures)).map(figure)));
+        }
+        cells.push(ending(outcome, mixed));
+        table.row(cells);
+    }
+    table.lines()
+}
+
+/// How a cell ended: its cause, where it has one.
+fn ending(outcome: &Outcome, mixed: bool) -> String {
+    let word = match &outcome.row {
+        None => "not run",
+        Some(row) => row.cause.map_or(row.status.as_str(), |c| c.as_str()),
+    };
+    match mixed && outcome.simulated() {
+        true => format!("{word}, simulated"),
+        false => word.to_owned(),
+    }
+}
+
+/// Why cells have no figures; cells of a group that ended alike stand together.
+fn reasons(page: &mut Page, results: &Results, status: Status, title: &str) {
+    let mut alike: HashMap<(&str, String, &str), usize> = HashMap::new();
+    let mut said: Vec<(String, Vec<String>, String)> = Vec::new();
+    for outcome in &results.cells {
+        let Some(row) = outcome.row.as_ref().filter(|r| r.status == status) else {
+            continue;
+        };
+        let cause = row.cause.map_or("unknown", |c| c.as_str());
+        let cause = match row.phase.filter(|_| status == Status::Failed) {
+            Some(phase) => format!("{cause} ({})", phase.as_str()),
+            None => cause.to_owned(),
+        };
+        let message = row.message.as_deref().unwrap_or("no reason was told");
+        let key = (outcome.cell.group.0.as_str(), cause.clone(), message);
+        let i = *alike.entry(key).or_insert(said.len());
+        if i == said.len() {
+            let model = &outcome.cell.server.model;
+            said.push((format!("{model}, {cause}"), Vec::new(), message.to_owned()));
+        }
+        if let Some((_, cells, _)) = said.get_mut(i) {
+            cells.push(outcome.cell.words());
+        }
+    }
+    if !said.is_empty() {
+        page.title(title);
+    }
+    for (head, cells, message) in said {
+        page.sentence(2, &format!("{head}: {}", first_few(&cells, NAMED)));
+        page.sentence(4, &message);
+    }
+}

@@ -1,0 +1,40 @@
+//! What is kept between runs because it takes long to find out again: texts by a key, in the user's
+//! cache folder. Nothing depends on it: what cannot be read or written is found out again.
+
+use super::write_atomically;
+use sha2::{Digest, Sha256};
+use std::path::PathBuf;
+
+/// A longer text is none of ours, bytes.
+const LONGEST: u64 = 8 << 20;
+
+/// The text that was kept under a key.
+pub fn cached(kind: &str, key: &str) -> Option<String> {
+    let file = file(kind, key)?;
+    let small = std::fs::metadata(&file).is_ok_and(|m| m.len() <= LONGEST);
+    small.then(|| std::fs::read_to_string(file).ok()).flatten()
+}
+
+/// Keeps a text under a key.
+pub fn keep(kind: &str, key: &str, text: &str) {
+    let Some(file) = file(kind, key) else {
+        return;
+    };
+    let made = file.parent().map(std::fs::create_dir_all);
+    if made.is_some_and(|made| made.is_ok()) {
+        // The next run asks again.
+        let _ = write_atomically(&file, text.as_bytes());
+    }
+}
+
+/// `$XDG_CACHE_HOME/plimsoll/<kind>/<hash of the key>`, or in `~/.cache`.
+fn file(kind: &str, key: &str) -> Option<PathBuf> {
+    let absolute = |name: &str| {
+        let path = PathBuf::from(std::env::var_os(name)?);
+        path.is_absolute().then_some(path)
+    };
+    let base = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
+    let digest = Sha256::digest(key.as_bytes());
+    let word: String = digest.iter().take(16).map(|b| format!("{b:02x}")).collect();
+    Some(base.join("plimsoll").join(kind).join(word))
+}

@@ -1,0 +1,148 @@
+//! What all parts of a running sweep share: the daemon, the settings, the folder, who watches.
+
+use super::folder::Folder;
+use super::journal::Journal;
+use crate::collect::Stop;
+use crate::container::Runtime;
+use crate::error::Failure;
+use crate::matrix::{Cell, GroupId, Row};
+use crate::progress::{Progress, Sink};
+use crate::telemetry::BackendChoice;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Label of every container that a sweep starts: the id of the folder that it writes to.
+pub const SWEEP_LABEL: &str = "plimsoll.sweep";
+
+/// How cells are measured.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// One process for each cell.
+    pub fresh: bool,
+    /// What reads the memory.
+    pub memory: BackendChoice,
+    /// Between samples.
+    pub sample_interval: Duration,
+    /// Sampled before the load of a cell.
+    pub baseline: Duration,
+    /// Longest time for one cell.
+    pub timeout: Duration,
+    /// Longest time for an engine to serve.
+    pub health_timeout: Duration,
+    /// Longest time for memory to be given back between two engines.
+    pub settle_timeout: Duration,
+    /// Log kept per cell at most, bytes.
+    pub max_log: u64,
+    /// Further tries after a fault that passes.
+    pub retries: u32,
+}
+
+/// Who is told what a sweep does.
+pub trait Watcher: Send + Sync {
+    /// A group begins; what it does is told to the result until that is dropped.
+    fn lane(&self, label: &str) -> Box<dyn LaneWatcher>;
+    /// A cell has ended, the `done`th of `of`; so much time is left as far as is known.
+    fn row(&self, cell: &Cell, row: &Row, done: u64, of: u64);
+    /// How long the rest will take, seconds.
+    fn left(&self, seconds: Option<f64>);
+    /// Something worth a line.
+    fn note(&self, text: &str);
+    /// Something that may spoil what comes out.
+    fn warning(&self, text: &str);
+}
+
+/// Who is told what one group does.
+pub trait LaneWatcher: Send + Sync {
+    /// A cell begins.
+    fn cell(&self, words: &str);
+    /// The way in for its news.
+    fn sink(&self) -> Sink;
+}
+
+/// Shared by the groups that run.
+pub struct Context<'a> {
+    /// The daemon.
+    pub runtime: &'a Runtime,
+    /// How cells are measured.
+    pub options: &'a Options,
+    /// Where the results go.
+    pub folder: &'a Folder,
+    /// Stops the sweep.
+    pub stop: &'a Stop,
+    /// Who is told.
+    pub watcher: &'a dyn Watcher,
+    journal: Mutex<Journal>,
+    /// Starts of engines that the forecast has not learnt yet, seconds.
+    starts: Mutex<Vec<(GroupId, f64)>>,
+}
+
+impl<'a> Context<'a> {
+    /// Everything together.
+    pub fn new(
+        runtime: &'a Runtime,
+        options: &'a Options,
+        folder: &'a Folder,
+        stop: &'a Stop,
+        watcher: &'a dyn Watcher,
+        journal: Journal,
+    ) -> Context<'a> {
+        Context {
+            runtime,
+            options,
+            folder,
+            stop,
+            watcher,
+            journal: Mutex::new(journal),
+            starts: Mutex::default(),
+        }
+    }
+
+    /// The journal; groups that run side by side write to it in turn.
+    pub fn journal(&self) -> MutexGuard<'_, Journal> {
+        self.journal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes how long an engine took until it served.
+    pub fn started(&self, group: &GroupId, took_s: f64) {
+        let mut starts = self.starts.lock().unwrap_or_else(PoisonError::into_inner);
+        starts.push((group.clone(), took_s));
+    }
+
+    /// The starts since the last question.
+    pub fn take_starts(&self) -> Vec<(GroupId, f64)> {
+        let mut starts = self.starts.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut starts)
+    }
+
+    /// Waits until the daemon answers again, or the sweep is stopped, or two minutes are over.
+    pub async fn wait_for_docker(&self) -> Result<(), Failure> {
+        const PATIENCE: Duration = Duration::from_secs(120);
+        let back = async {
+            while !self.runtime.answers().await {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        };
+        tokio::select! {
+            back = tokio::time::timeout(PATIENCE, back) => back.map_err(|_| {
+                Failure::environment("the Docker daemon did not come back within two minutes")
+                    .hint("start it, then go on with --resume")
+            }),
+            () = self.stop.token().cancelled() => Err(self.stop.failure()),
+        }
+    }
+}
+
+/// A sink that tells each warning and note once: the cells of a group would repeat them.
+pub fn told_once(sink: Sink) -> Sink {
+    let told: Mutex<BTreeSet<String>> = Mutex::default();
+    Arc::new(move |news| {
+        if let Progress::Warning(text) | Progress::Note(text) = &news {
+            let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+            if !told.insert(text.clone()) {
+                return;
+            }
+        }
+        sink(news);
+    })
+}

@@ -1,0 +1,516 @@
+//! The engine of a group: met where it serves, started in a container of ours, or started in an
+//! idle container of the user's; and its end.
+
+use super::context::{Context, SWEEP_LABEL};
+use super::journal::EngineStart;
+use super::release;
+use super::request::{serves_what_is_asked, serving};
+use super::settle::Gate;
+use super::trouble::Trouble;
+use super::workdirs::Workdirs;
+use crate::capture::{ExecEnd, Mode, Phase, Request};
+use crate::clock::Clock;
+use crate::collect::{self, Health, Instruments, Launch, Plan, ServerLog, Setup, Shared, Startup};
+use crate::container::exec::ExecRequest;
+use crate::container::inspect::Found;
+use crate::engine::{Engine, LoadKind, ServeJob};
+use crate::error::{ExitCode, Failure};
+use crate::matrix::{Cause, Group, Place, RowPhase};
+use crate::preset::Preset;
+use crate::progress::{Progress, Sink, Stage};
+use crate::store::{CaptureWriter, ContainerLock, StoredCapture};
+use crate::telemetry::{self, Target};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// After it serves, memory is sampled for so long: what it holds at rest.
+const REST: Duration = Duration::from_millis(300);
+
+/// Who loads the engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// A server that the cells share.
+    Server,
+    /// The bench does, in a process of its own: the container is to be idle.
+    Idle,
+}
+
+/// A container with the engine in it, ready for cells.
+pub struct Running {
+    /// The container. Where we started the server by an exec, its command is that server's.
+    pub found: Found,
+    /// The engine.
+    pub engine: &'static dyn Engine,
+    /// How it was recognised.
+    pub evidence: String,
+    /// How a cell meets it.
+    pub mode: Mode,
+    /// What the cells share.
+    pub shared: Shared,
+    /// What was found out for a kind of load, for the next cell.
+    pub setups: BTreeMap<LoadKind, Setup>,
+    /// Folders in the container for the files of cells to come.
+    pub workdirs: Workdirs,
+    /// For what it is here.
+    pub need: Need,
+    pub(super) own: Own,
+    pub(super) gate: Option<Gate>,
+    pub(super) lock: Option<ContainerLock>,
+}
+
+/// What of it is ours, and goes at the end.
+pub(super) enum Own {
+    Nothing,
+    Container {
+        name: String,
+    },
+    Server {
+        cancel: CancellationToken,
+        task: JoinHandle<()>,
+    },
+}
+
+impl Running {
+    /// Whether the engine that the cells share has ended.
+    pub fn server_ended(&self) -> Option<String> {
+        self.shared.server_end()
+    }
+}
+
+/// Makes the group's engine ready. `preset`: the group's own, with the GPUs that were chosen for
+/// it.
+pub async fn start(
+    context: &Context<'_>,
+    group: &Group,
+    preset: Option<&Preset>,
+    need: Need,
+    run_id: &str,
+    news: &Sink,
+) -> Result<Running, Trouble> {
+    news(Progress::Stage(Stage::Inspect));
+    match (&group.server.place, preset) {
+        (Place::Container(name), _) => in_container(context, group, name, need, run_id, news).await,
+        (Place::Image(_), Some(preset)) => {
+            launched(context, group, preset, need, run_id, news).await
+        }
+        (Place::Image(own), None) => launched(context, group, own, need, run_id, news).await,
+    }
+}
+
+async fn in_container(
+    context: &Context<'_>,
+    group: &Group,
+    name: &str,
+    need: Need,
+    run_id: &str,
+    news: &Sink,
+) -> Result<Running, Trouble> {
+    let (runtime, stop) = (context.runtime, context.stop);
+    let prepared = async {
+        let found = collect::unless_stopped(stop, runtime.find(name)).await?;
+        let named = group.server.engine.as_ref();
+        let (engine, evidence, serves) = collect::meet(runtime, &found, named, stop).await?;
+        Ok::<_, Failure>((found, engine, evidence, serves))
+    };
+    let found = collect::unless_stopped(stop, runtime.find(name)).await;
+    let found = found.map_err(|f| Trouble::preparing(&f))?;
+    let lock = collect::lock(&found.facts)
+        .map_err(|f| Trouble::new(Cause::Busy, RowPhase::Prepare, &f))?;
+    // The container is ours alone now: whoever started what bears our mark in it is dead.
+    let (there, _) = runtime.end_orphans(&found.facts).await;
+    if there > 0 {
+        context.watcher.note(&format!(
+            "{there} processes that a dead plimsoll left in container `{name}` are ended"
+        ));
+    }
+    let (found, engine, evidence, serves) = prepared.await.map_err(|f| Trouble::preparing(&f))?;
+    let mut running = Running {
+        found,
+        engine,
+        evidence,
+        mode: Mode::Idle,
+        shared: Shared::default(),
+        setups: BTreeMap::new(),
+        workdirs: Workdirs::of(context.folder),
+        need,
+        own: Own::Nothing,
+        gate: None,
+        lock: Some(lock),
+    };
+    match (need, serves) {
+        (Need::Server, true) => {
+            serves_what_is_asked(&group.server, engine, &running.found.facts)
+                .map_err(|failure| Trouble::preparing(&failure))?;
+            running.mode = Mode::Serving;
+            Ok(running)
+        }
+        (Need::Idle, true) => Err(Trouble::preparing(
+            &Failure::usage(format!(
+                "container `{name}` serves already: a bench that loads the engine itself would load it a second time"
+            ))
+            .hint("name an idle container or an image, or leave out --fresh and use bench: serve or builtin"),
+        )),
+        (Need::Idle, false) => {
+            running.gate = gate(context, &running.found);
+            Ok(running)
+        }
+        (Need::Server, false) => {
+            running.gate = gate(context, &running.found);
+            served_by_exec(context, group, running, run_id, news).await
+        }
+    }
+}
+
+fn gate(context: &Context<'_>, found: &Found) -> Option<Gate> {
+    let name = &found.facts.name;
+    Gate::before(context.options.memory, &Target::of(&found.facts), name).ok()
+}
+
+/// Starts the server in an idle container.
+async fn served_by_exec(
+    context: &Context<'_>,
+    group: &Group,
+    mut running: Running,
+    run_id: &str,
+    news: &Sink,
+) -> Result<Running, Trouble> {
+    let engine = running.engine;
+    let port = engine.default_port();
+    let job = ServeJob {
+        model: &group.server.model,
+        port,
+        settings: &group.server.settings,
+        extra_engine_args: &group.server.engine_args,
+    };
+    let plan = engine.serve(&job);
+    let argv = engine.serve_argv(&job);
+    let id = running.found.facts.id.clone();
+    let idle = running.found.facts.argv.join(" ");
+    running.found.facts.argv.clone_from(&argv);
+    running.found.facts.env.extend(plan.env.iter().cloned());
+    running.evidence = format!(
+        "{}; started by plimsoll in the idle container (process 1: `{idle}`)",
+        running.evidence
+    );
+    running.mode = Mode::Started;
+    let log = ServerLog::new(engine);
+    running.shared.server = Some(log.clone());
+    let cancel = CancellationToken::new();
+    // Held beyond the last cell: for the case that nobody is left to end it.
+    let longest = context
+        .options
+        .timeout
+        .saturating_mul(group.cells.len() as u32 + 1)
+        + context.options.health_timeout;
+    let request = ExecRequest {
+        argv,
+        env: plan.env.into_iter().collect(),
+        run_id: run_id.to_owned(),
+        deadline: Some(longest),
+        ..ExecRequest::default()
+    };
+    let begin = {
+        let (runtime, cancel, log) = (context.runtime.clone(), cancel.clone(), log.clone());
+        move || {
+            tokio::spawn(async move {
+                let said = log.clone();
+                let sink = |stream, text| said.line(stream, text);
+                let ended = runtime.exec(&id, request, &cancel, sink).await;
+                log.ended(match ended {
+                    Ok(result) => ending(&result.end),
+                    Err(failure) => failure.to_string(),
+                });
+            })
+        }
+    };
+    let startup = StartJob {
+        run_id,
+        health: plan.health_path,
+        begin: Some(Box::new(begin)),
+    };
+    match observed(context, group, &mut running, startup, news).await {
+        Ok(task) => {
+            running.own = match task {
+                Some(task) => Own::Server { cancel, task },
+                None => Own::Nothing,
+            };
+            Ok(running)
+        }
+        Err((trouble, task)) => {
+            if let Some(task) = task {
+                running.own = Own::Server { cancel, task };
+            }
+            release::end(context, running, news).await;
+            Err(trouble)
+        }
+    }
+}
+
+/// How a server that was not told to end has ended; a sentence.
+fn ending(end: &ExecEnd) -> String {
+    match end {
+        ExecEnd::Exited(137) => "the engine was killed (exit 137)".into(),
+        ExecEnd::Exited(code) => format!("the engine ended (exit {code})"),
+        ExecEnd::NotFound(why) => format!("the engine's server is not in the image: {why}"),
+        ExecEnd::ContainerGone => "the container ended".into(),
+        ExecEnd::Deadline => "the engine was ended: its time was up".into(),
+        ExecEnd::Cancelled => "the engine was ended by plimsoll".into(),
+        ExecEnd::Unknown => "the engine ended; the daemon did not tell how".into(),
+    }
+}
+
+/// Starts a container of our own.
+async fn launched(
+    context: &Context<'_>,
+    group: &Group,
+    preset: &Preset,
+    need: Need,
+    run_id: &str,
+    news: &Sink,
+) -> Result<Running, Trouble> {
+    let (runtime, server) = (context.runtime, &group.server);
+    let image = group.server.place.name();
+    let named = server.engine.as_ref().or(preset.engine.as_ref());
+    let prepared = async {
+        let engine = collect::engine_of_image(named, image)?;
+        let here = collect::unless_stopped(context.stop, runtime.image_id(image)).await?;
+        if here.is_none() {
+            return Err(Failure::environment(format!("image `{image}` is not here"))
+                .hint(format!("`docker pull {image}`")));
+        }
+        let port = engine.default_port();
+        let job = ServeJob {
+            model: &server.model,
+            port,
+            settings: &server.settings,
+            extra_engine_args: &server.engine_args,
+        };
+        let serve = engine.serve(&job);
+        let port = collect::told_port(engine, &serve).unwrap_or(port);
+        let mut spec = collect::launch_spec(Launch {
+            name: format!("plimsoll-{run_id}"),
+            image,
+            run_id,
+            preset,
+            port,
+            serve: &serve,
+        })?;
+        if need == Need::Idle {
+            (spec.entrypoint, spec.cmd) = engine.idle();
+            spec.ports.clear();
+        }
+        let label = (SWEEP_LABEL.to_owned(), context.folder.id().to_owned());
+        spec.labels.extend([label]);
+        Ok::<_, Failure>((engine, serve, spec))
+    };
+    let (engine, serve, spec) = prepared.await.map_err(|f| Trouble::preparing(&f))?;
+    news(Progress::Stage(Stage::Start));
+    // GPUs hold the memory of whoever is on them; a container's own memory begins with it.
+    let wanted = Target {
+        gpu_request: collect::gpu_words(&spec.gpus),
+        visible_devices: spec.env.get("NVIDIA_VISIBLE_DEVICES").cloned(),
+        ..Target::default()
+    };
+    let on_gpu = !wanted.gpu_request.is_empty() || wanted.visible_devices.is_some();
+    let gate = on_gpu
+        .then(|| Gate::before(context.options.memory, &wanted, &spec.name).ok())
+        .flatten();
+    context.stop.started(&spec.name);
+    let found = match runtime.launch(&spec).await {
+        Ok(found) => found,
+        Err(failure) => {
+            context.stop.settled(&spec.name);
+            return Err(Trouble {
+                phase: RowPhase::Start,
+                ..Trouble::preparing(&failure)
+            });
+        }
+    };
+    let mut running = Running {
+        found,
+        engine,
+        evidence: format!("started by plimsoll as {}", engine.name()),
+        mode: match need {
+            Need::Server => Mode::Started,
+            Need::Idle => Mode::Idle,
+        },
+        shared: Shared::default(),
+        setups: BTreeMap::new(),
+        workdirs: Workdirs::of(context.folder),
+        need,
+        own: Own::Container { name: spec.name },
+        gate,
+        lock: None,
+    };
+    match collect::lock(&running.found.facts) {
+        Ok(lock) => running.lock = Some(lock),
+        // It ended at once: why stands in its log, which is read below.
+        Err(_) if need == Need::Server => {}
+        Err(failure) => {
+            release::end(context, running, news).await;
+            return Err(Trouble::preparing(&failure));
+        }
+    }
+    if need == Need::Idle {
+        return Ok(running);
+    }
+    let startup = StartJob {
+        run_id,
+        health: serve.health_path,
+        begin: None,
+    };
+    match observed(context, group, &mut running, startup, news).await {
+        Ok(_) => Ok(running),
+        Err((trouble, _)) => {
+            release::end(context, running, news).await;
+            Err(trouble)
+        }
+    }
+}
+
+/// A start to be observed.
+struct StartJob<'a> {
+    run_id: &'a str,
+    health: &'static str,
+    /// Starts the server, where that is not the container's own process.
+    begin: Option<Box<dyn FnOnce() -> JoinHandle<()> + Send>>,
+}
+
+type Task = Option<JoinHandle<()>>;
+
+/// Captures the engine's start until it serves, for all cells that come after it.
+async fn observed(
+    context: &Context<'_>,
+    group: &Group,
+    running: &mut Running,
+    job: StartJob<'_>,
+    news: &Sink,
+) -> Result<Task, (Trouble, Task)> {
+    let began = Instant::now();
+    let options = context.options;
+    let clock = Clock::start();
+    let stop = context.stop.part();
+    let mut task = None;
+    let captured = async {
+        let timeout = options.health_timeout + REST;
+        let request = serving(&group.server, options.sample_interval, timeout);
+        let plan = plan(running, job.run_id, request, Some(job.health), context);
+        let target = Target::of(&running.found.facts);
+        let memory = telemetry::open(options.memory, &target)?;
+        let paths = context.folder.start_paths(&group.id)?;
+        let writer = CaptureWriter::create(&paths.capture, options.max_log)?;
+        let tools = Instruments::start(&clock, memory, &plan, writer, &stop, news.clone())?;
+        task = job.begin.map(|begin| begin());
+        let collected = collect::collect(context.runtime, &plan, None, tools).await;
+        let started = collected
+            .capture
+            .marks
+            .iter()
+            .find(|m| m.phase == Phase::Start);
+        let began_ns = started.map_or(0, |m| m.at_ns);
+        let news = news.clone();
+        let capture_path = paths.capture.clone();
+        let concluded =
+            blocking(move || collect::derive_and_store(&news, &paths, collected)).await??;
+        Ok::<_, Failure>((concluded, capture_path, began_ns))
+    };
+    let outcome = match captured.await {
+        Err(failure) => Err(Trouble {
+            phase: RowPhase::Start,
+            ..Trouble::preparing(&failure)
+        }),
+        Ok((concluded, _, _)) if concluded.failure.is_some() => {
+            let failure = concluded.failure.unwrap_or_else(|| stop.failure());
+            Err(Trouble::of_run(
+                &concluded.profile,
+                &failure,
+                RowPhase::Start,
+            ))
+        }
+        Ok((_, capture, began_ns)) => {
+            let samples = StoredCapture::open(&capture)
+                .and_then(|stored| Ok(stored.samples()?.collect()))
+                .unwrap_or_default();
+            let id = job.run_id.to_owned();
+            let startup = Startup::new(clock.clone(), id, samples, began_ns, clock.now());
+            running.shared.startup = Some(Arc::new(startup));
+            Ok(())
+        }
+    };
+    let told = outcome.as_ref().err().map(|t| t.message.clone());
+    let facts = &running.found.facts;
+    let took = began.elapsed();
+    if told.is_none() {
+        context.started(&group.id, took.as_secs_f64());
+    }
+    let noted = context.journal().start(EngineStart {
+        group: group.id.clone(),
+        run_id: job.run_id.to_owned(),
+        container: Some(facts.id.clone()),
+        took_s: took.as_secs_f64(),
+        at: now(),
+        failed: told,
+    });
+    if let Err(failure) = noted {
+        context.watcher.warning(&failure.to_string());
+    }
+    match outcome {
+        Ok(()) => Ok(task),
+        Err(trouble) => Err((trouble, task)),
+    }
+}
+
+/// The plan of a run on this engine.
+pub fn plan(
+    running: &Running,
+    run_id: &str,
+    request: Request,
+    health: Option<&'static str>,
+    context: &Context<'_>,
+) -> Plan {
+    Plan {
+        run_id: run_id.to_owned(),
+        found: collect::found_with(running.found.clone(), &request),
+        engine: running.engine,
+        engine_evidence: running.evidence.clone(),
+        mode: match health {
+            Some(_) => Mode::Started,
+            None => running.mode,
+        },
+        request,
+        kind: None,
+        repeats: 1,
+        baseline: REST,
+        watch: Some(Duration::ZERO),
+        health: health.map(|path| Health {
+            path,
+            timeout: context.options.health_timeout,
+        }),
+        cooldown: Duration::from_millis(100),
+        shared: running.shared.clone(),
+        workdir: None,
+        made_of: match &running.own {
+            Own::Container { .. } => {
+                let facts = &running.found.facts;
+                Some(format!("{} {:?}", facts.image_id, facts.mounts))
+            }
+            _ => None,
+        },
+    }
+}
+
+/// Runs work that computes or writes, so that groups beside it go on.
+pub async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Failure> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|e| Failure::new(ExitCode::Internal, "a task panicked").caused_by(e))
+}
+
+/// This moment, RFC 3339, UTC.
+pub fn now() -> String {
+    jiff::Timestamp::now().to_string()
+}

@@ -1,0 +1,450 @@
+//! The folder of a sweep: where everything lies in it, and who may work on it.
+
+use super::journal::JOURNAL_FILE;
+use crate::error::Failure;
+use crate::matrix::{Cell, GroupId};
+use crate::store::{FileLock, LockRefusal, RunPaths, claim_numbered, file_word, write_atomically};
+use rustix::fs::{Mode, OFlags};
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+
+/// What each cell was.
+pub(super) const CELLS_FILE: &str = "cells.json";
+/// Profiles and captures.
+pub(super) const CELLS_FOLDER: &str = "cells";
+/// The configuration that was run, resolved and without secrets.
+pub const CONFIG_FILE: &str = "config.resolved.yaml";
+/// What the sweep ran on.
+pub const ENV_FILE: &str = "env.json";
+/// What ran out of memory, beside the folders of a sweep's runs.
+pub(super) const OOM_FILE: &str = "oom.jsonl";
+/// What to look for.
+pub(super) const JOURNAL_FILE_HINT: &str = "a run's folder has a file `journal.jsonl`";
+/// Profiles and captures of starts.
+pub(super) const STARTS_FOLDER: &str = "starts";
+/// What names the folder.
+pub const ID_FILE: &str = "id";
+const LOCK_FILE: &str = "lock";
+const REPORT: &str = "batch-bench-report-";
+
+/// The folder of a sweep. While this lives nobody else works on it.
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+    stamp: String,
+    id: String,
+    _lock: FileLock,
+}
+
+impl Folder {
+    /// A new folder `<results>/<name>/<YYYYMMDD_HHMMSS>`; a second one of the same second gets a
+    /// number.
+    pub fn create(results: &Path, name: &str, now: &jiff::Zoned) -> Result<Folder, Failure> {
+        let place = of_name(results, name);
+        fs::create_dir_all(&place).map_err(|e| unwritable(&place, e))?;
+        let stamp = stamp(now);
+        for n in 1..1000 {
+            let path = match n {
+                1 => place.join(&stamp),
+                n => place.join(format!("{stamp}-{n}")),
+            };
+            match fs::create_dir(&path) {
+                Ok(()) => {
+                    let lock = lock(&path)?;
+                    return Folder::of(path, stamp, lock);
+                }
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => continue,
+                Err(e) => return Err(unwritable(&place, e)),
+            }
+        }
+        Err(Failure::environment(format!(
+            "`{}` holds a thousand runs of this second",
+            place.display()
+        )))
+    }
+
+    /// A new run in a folder that the user names: it must be new, or empty.
+    pub fn create_at(path: &Path, now: &jiff::Zoned) -> Result<Folder, Failure> {
+        fs::create_dir_all(path).map_err(|e| unwritable(path, e))?;
+        let shown = path.display();
+        let lock = lock(path)?;
+        if path.join(JOURNAL_FILE).exists() {
+            return Err(Failure::usage(format!("`{shown}` holds a run already"))
+                .hint(format!("`--resume={shown}` goes on with it"))
+                .hint("or name another folder: a run is never written over"));
+        }
+        let mut others = fs::read_dir(path).map_err(|e| unwritable(path, e))?;
+        if others.any(|entry| entry.is_ok_and(|e| !is_of_a_beginning(&e))) {
+            // It holds nothing of ours but the lock.
+            let _ = fs::remove_file(path.join(LOCK_FILE));
+            return Err(Failure::usage(format!("`{shown}` is not empty"))
+                .hint("name a new folder: a run does not mix with other files"));
+        }
+        Folder::of(path.to_owned(), stamp(now), lock)
+    }
+
+    /// The folder of an earlier run, to go on with it.
+    pub fn open(path: &Path, now: &jiff::Zoned) -> Result<Folder, Failure> {
+        if !path.join(JOURNAL_FILE).is_file() {
+            return Err(Failure::usage(format!(
+                "there is no run to go on with in `{}`",
+                path.display()
+            ))
+            .hint(JOURNAL_FILE_HINT));
+        }
+        let stamp = stamp_of(path).unwrap_or_else(|| stamp(now));
+        Folder::of(path.to_owned(), stamp, lock(path)?)
+    }
+
+    fn of(path: PathBuf, stamp: String, lock: FileLock) -> Result<Folder, Failure> {
+        let cells = path.join(CELLS_FOLDER);
+        fs::create_dir_all(&cells).map_err(|e| unwritable(&path, e))?;
+        let id = id_of(&path)?;
+        Ok(Folder {
+            path,
+            stamp,
+            id,
+            _lock: lock,
+        })
+    }
+
+    /// The folder itself.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Places for the profile and the capture of a cell's attempt, claimed: no other attempt's are
+    /// written over.
+    pub fn cell_paths(&self, cell: &Cell, attempt: u32) -> Result<RunPaths, Failure> {
+        let stem = format!("{}-{}", cell.id, slug(cell));
+        claim_numbered(&self.path.join(CELLS_FOLDER), &stem, attempt)
+    }
+
+    /// The same for a start of a group's engine.
+    pub fn start_paths(&self, group: &GroupId) -> Result<RunPaths, Failure> {
+        let starts = self.path.join(STARTS_FOLDER);
+        fs::create_dir_all(&starts).map_err(|e| unwritable(&starts, e))?;
+        claim_numbered(&starts, &format!("{group}-start"), 1)
+    }
+
+    /// What names this folder among all of the host, wherever it is moved to.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// A path of this folder as it stands in a row: relative, so that the folder can be moved.
+    pub fn relative(&self, path: &Path) -> String {
+        let inner = path.strip_prefix(&self.path).unwrap_or(path);
+        inner.to_string_lossy().into_owned()
+    }
+
+    /// Every file that holds the results, all cells together.
+    pub fn results(&self) -> ResultPaths {
+        ResultPaths::of(&self.path, &self.stamp)
+    }
+
+    /// The configuration that was run.
+    pub fn config(&self) -> PathBuf {
+        self.path.join(CONFIG_FILE)
+    }
+
+    /// What it ran on.
+    pub fn env(&self) -> PathBuf {
+        self.path.join(ENV_FILE)
+    }
+}
+
+/// Whether a run that was killed before its first line has left this: its lock, and its folder for
+/// cells with nothing in it.
+fn is_of_a_beginning(entry: &fs::DirEntry) -> bool {
+    let name = entry.file_name();
+    let empty = || fs::read_dir(entry.path()).is_ok_and(|mut inner| inner.next().is_none());
+    name == LOCK_FILE || name == ID_FILE || name == CELLS_FOLDER && empty()
+}
+
+/// The id of a folder that this process has locked: as it was given, else a new one.
+fn id_of(folder: &Path) -> Result<String, Failure> {
+    let file = folder.join(ID_FILE);
+    let plain = |id: &str| !id.is_empty() && id.bytes().all(|b| b.is_ascii_graphic());
+    match fs::read_to_string(&file) {
+        Ok(id) if plain(id.trim()) => Ok(id.trim().to_owned()),
+        _ => {
+            // The host's boot tells two machines apart that share a file system.
+            let boot = crate::host::facts().boot_id.unwrap_or_default();
+            let boot: String = boot.chars().take(8).collect();
+            let id = format!("{}-{boot}", crate::collect::run_id());
+            write_atomically(&file, format!("{id}\n").as_bytes())?;
+            Ok(id)
+        }
+    }
+}
+
+/// The files that hold the results of all cells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResultPaths {
+    /// The table.
+    pub csv: PathBuf,
+    /// The document.
+    pub json: PathBuf,
+    /// The page for people.
+    pub report: PathBuf,
+    /// The table once more, under the name that earlier tools gave it.
+    pub batch_csv: PathBuf,
+}
+
+impl ResultPaths {
+    pub(super) fn of(folder: &Path, stamp: &str) -> ResultPaths {
+        ResultPaths {
+            csv: folder.join("results.csv"),
+            json: folder.join("results.json"),
+            report: folder.join(format!("{REPORT}{stamp}.txt")),
+            batch_csv: folder.join(format!("batch-bench-results-{stamp}.csv")),
+        }
+    }
+}
+
+/// The folder of all runs of a sweep.
+pub fn of_name(results: &Path, name: &str) -> PathBuf {
+    results.join(file_word(name))
+}
+
+/// The runs of a sweep that have a journal, the newest first.
+pub fn runs(results: &Path, name: &str) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(of_name(results, name)) else {
+        return Vec::new();
+    };
+    let mut runs: Vec<((String, u32), PathBuf)> = entries
+        .filter_map(|entry| {
+            let path = entry.ok()?.path();
+            let key = run_key(path.file_name()?.to_str()?)?;
+            path.join(JOURNAL_FILE).is_file().then_some((key, path))
+        })
+        .collect();
+    runs.sort();
+    runs.into_iter().rev().map(|(_, path)| path).collect()
+}
+
+/// The newest run of a sweep.
+pub fn latest(results: &Path, name: &str) -> Option<PathBuf> {
+    runs(results, name).into_iter().next()
+}
+
+/// `20261121_130152-2` → its moment and its number.
+fn run_key(name: &str) -> Option<(String, u32)> {
+    let (stamp, number) = match name.split_once('-') {
+        Some((stamp, number)) => (stamp, number.parse().ok()?),
+        None => (name, 1),
+    };
+    is_stamp(stamp).then(|| (stamp.to_owned(), number))
+}
+
+fn is_stamp(text: &str) -> bool {
+    text.len() == 15
+        && text.char_indices().all(|(i, c)| match i {
+            8 => c == '_',
+            _ => c.is_ascii_digit(),
+        })
+}
+
+pub(super) fn stamp(now: &jiff::Zoned) -> String {
+    now.strftime("%Y%m%d_%H%M%S").to_string()
+}
+
+/// When a run began, by the name of its folder or of the report in it.
+fn stamp_of(path: &Path) -> Option<String> {
+    let named = path.file_name().and_then(|n| n.to_str()).and_then(run_key);
+    if let Some((stamp, _)) = named {
+        return Some(stamp);
+    }
+    let mut stamps: Vec<String> = fs::read_dir(path)
+        .ok()?
+        .filter_map(|entry| {
+            let name = entry.ok()?.file_name().into_string().ok()?;
+            let stamp = name.strip_prefix(REPORT)?.strip_suffix(".txt")?;
+            is_stamp(stamp).then(|| stamp.to_owned())
+        })
+        .collect();
+    stamps.sort();
+    stamps.into_iter().next()
+}
+
+/// The model and the load as part of a file's name.
+fn slug(cell: &Cell) -> String {
+    let load = &cell.load;
+    let model: String = file_word(&cell.server.model).chars().take(40).collect();
+    let mut slug = format!("{model}-in{}-out{}", load.input_len, load.output_len);
+    if let Some(batch) = load.batch_size {
+        slug.push_str(&format!("-b{batch}"));
+    }
+    if let Some(rate) = load.request_rate {
+        slug.push_str(&format!("-r{rate}"));
+    }
+    slug
+}
+
+/// Locks a folder. The file says who did it last, for those who share it over a network and see
+/// no other host's processes.
+fn lock(folder: &Path) -> Result<FileLock, Failure> {
+    let path = folder.join(LOCK_FILE);
+    // Over NFS only a file that is open for writing can be locked.
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let open = || -> io::Result<(File, File)> {
+        let mode = Mode::from_raw_mode(0o644);
+        let file = File::from(rustix::fs::open(&path, flags, mode)?);
+        let writer = file.try_clone()?;
+        Ok((file, writer))
+    };
+    let (file, mut writer) = open().map_err(|e| unwritable(folder, e))?;
+    match FileLock::take(file) {
+        Ok(lock) => {
+            let me = format!("pid {} on {}\n", std::process::id(), hostname());
+            // Only for people to read: the lock holds without.
+            let _ = writer
+                .set_len(0)
+                .and_then(|()| writer.rewind())
+                .and_then(|()| writer.write_all(me.as_bytes()));
+            Ok(lock)
+        }
+        Err(LockRefusal::Held(pid)) => Err(held(folder, &who(pid, &mut writer))),
+        Err(LockRefusal::Cannot(e)) => Err(Failure::environment(format!(
+            "cannot lock the sweep in `{}`",
+            folder.display()
+        ))
+        .caused_by(e)),
+    }
+}
+
+/// Who works on a folder right now, if anybody does: `pid 12`. Nothing is changed or created.
+pub(super) fn worked_on_by(folder: &Path) -> Option<String> {
+    let mut file = File::options()
+        .read(true)
+        .write(true)
+        .open(folder.join(LOCK_FILE))
+        .or_else(|_| File::open(folder.join(LOCK_FILE)))
+        .ok()?;
+    match FileLock::take(file.try_clone().ok()?) {
+        Err(LockRefusal::Held(pid)) => Some(who(pid, &mut file)),
+        _ => None,
+    }
+}
+
+fn who(pid: Option<u32>, file: &mut File) -> String {
+    if let Some(pid) = pid {
+        return format!("pid {pid}");
+    }
+    let mut text = String::new();
+    let _ = file.take(200).read_to_string(&mut text);
+    match text.trim() {
+        "" => "another process".into(),
+        text => text.to_owned(),
+    }
+}
+
+fn held(folder: &Path, who: &str) -> Failure {
+    Failure::environment(format!(
+        "the sweep in `{}` is being run: it is held by {who}",
+        folder.display()
+    ))
+    .hint("wait for it to end, or end it; then `--resume` goes on where it stopped")
+}
+
+fn hostname() -> String {
+    let name = rustix::system::uname();
+    name.nodename().to_string_lossy().into_owned()
+}
+
+pub(super) fn unwritable(folder: &Path, e: io::Error) -> Failure {
+    Failure::environment(format!("cannot write results to `{}`", folder.display()))
+        .hint("choose another place with --results-dir or --output-dir")
+        .caused_by(e)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::matrix::samples::cell;
+
+    fn now() -> jiff::Zoned {
+        "2026-01-02T03:04:05[UTC]".parse().unwrap()
+    }
+
+    fn begun(folder: &Folder) {
+        fs::write(folder.path().join(JOURNAL_FILE), "").unwrap();
+    }
+
+    #[test]
+    fn the_latest_run_is_the_newest_with_a_journal() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(latest(dir.path(), "a"), None);
+        for n in 1..=10 {
+            let folder = Folder::create(dir.path(), "../my sweep", &now()).unwrap();
+            if n < 10 {
+                begun(&folder);
+            }
+        }
+        let place = of_name(dir.path(), "../my sweep");
+        assert_eq!(place, dir.path().join("my-sweep"));
+        fs::create_dir(place.join("merged-20270101_000000")).unwrap();
+        fs::write(place.join("merged-20270101_000000").join(JOURNAL_FILE), "").unwrap();
+        let newest = latest(dir.path(), "../my sweep").unwrap();
+        assert_eq!(newest, place.join("20260102_030405-9"));
+        let folder = Folder::open(&newest, &jiff::Zoned::now()).unwrap();
+        let report = newest.join("batch-bench-report-20260102_030405.txt");
+        assert_eq!(folder.results().report, report);
+    }
+
+    #[test]
+    fn a_second_sweep_in_the_same_folder_is_told_who_holds_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = Folder::create(dir.path(), "s", &now()).unwrap();
+        begun(&first);
+        let path = first.path().to_owned();
+        let e = Folder::open(&path, &now()).unwrap_err();
+        let pid = format!("held by pid {}", std::process::id());
+        assert!(e.message.contains(&pid), "{e}");
+        assert_eq!(
+            worked_on_by(&path),
+            Some(format!("pid {}", std::process::id()))
+        );
+        drop(first);
+        assert_eq!(worked_on_by(&path), None);
+        Folder::open(&path, &now()).unwrap();
+    }
+
+    #[test]
+    fn a_named_folder_must_be_new_or_empty() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("deep/run");
+        // One that was killed before its first line had nothing to lose.
+        drop(Folder::create_at(&path, &now()).unwrap());
+        let folder = Folder::create_at(&path, &now()).unwrap();
+        begun(&folder);
+        drop(folder);
+        let e = Folder::create_at(&path, &now()).unwrap_err();
+        assert!(e.hints[0].contains("--resume="), "{e:?}");
+        let diary = dir.path().join("diary");
+        fs::create_dir(&diary).unwrap();
+        fs::write(diary.join("monday"), "dear diary").unwrap();
+        let e = Folder::create_at(&diary, &now()).unwrap_err();
+        assert!(e.message.contains("not empty"), "{e}");
+        assert_eq!(fs::read_dir(&diary).unwrap().count(), 1, "nothing is added");
+        assert!(Folder::open(&diary, &now()).is_err());
+    }
+
+    #[test]
+    fn no_attempt_writes_over_another() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::create(dir.path(), "s", &now()).unwrap();
+        let cell = cell("org/Tiny-1B", 256, 128, 8);
+        let paths = |attempt| folder.cell_paths(&cell, attempt).unwrap();
+        let (first, again, second) = (paths(1), paths(1), paths(2));
+        let stem = format!("cells/{}-Tiny-1B-in256-out128-b8", cell.id);
+        assert_eq!(folder.relative(&first.profile), format!("{stem}.json"));
+        assert_eq!(folder.relative(&again.capture), format!("{stem}-2.capture"));
+        assert_eq!(
+            folder.relative(&second.capture),
+            format!("{stem}-3.capture")
+        );
+    }
+}

@@ -1,0 +1,406 @@
+//! The journal of a sweep: what was begun and what came of it, a line each, synced before the next
+//! step is taken.
+
+use crate::error::Failure;
+use crate::matrix::{CellId, GroupId, Row, Shard};
+use crate::store::{FoundLines, JsonLines, json_line, read_lines};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::path::Path;
+
+/// Version of the journal. A reader refuses a newer one.
+pub const JOURNAL_VERSION: u32 = 1;
+
+/// The file in a sweep's folder.
+pub const JOURNAL_FILE: &str = "journal.jsonl";
+
+/// One line.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Record {
+    /// A process begins to work on the sweep.
+    Sweep(Session),
+    /// A cell is begun.
+    Begin(Begin),
+    /// An engine was started, or was not to be started.
+    Start(EngineStart),
+    /// A cell ended.
+    End {
+        /// What came of it.
+        row: Box<Row>,
+    },
+}
+
+/// One process that works on a sweep: the first, and each that goes on.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Session {
+    /// [`JOURNAL_VERSION`].
+    pub journal_version: u32,
+    /// `CARGO_PKG_VERSION` of the plimsoll that runs.
+    pub plimsoll_version: String,
+    /// Name of the sweep.
+    pub name: String,
+    /// When, RFC 3339, UTC.
+    pub started: String,
+    /// One process for each cell.
+    pub fresh: bool,
+    /// The part of the sweep.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shard: Option<Shard>,
+}
+
+impl Session {
+    /// Of this plimsoll.
+    pub fn new(name: &str, started: String, fresh: bool, shard: Option<Shard>) -> Session {
+        Session {
+            journal_version: JOURNAL_VERSION,
+            plimsoll_version: env!("CARGO_PKG_VERSION").into(),
+            name: name.into(),
+            started,
+            fresh,
+            shard,
+        }
+    }
+}
+
+/// A cell is begun.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Begin {
+    /// The cell.
+    pub cell: CellId,
+    /// How often it was begun, this time included.
+    pub attempt: u32,
+    /// The run that measures it: what it starts bears this id.
+    pub run_id: String,
+    /// When, RFC 3339, UTC.
+    pub at: String,
+}
+
+/// An engine was started for a group, or was not to be started.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EngineStart {
+    /// The group.
+    pub group: GroupId,
+    /// The run that started it.
+    pub run_id: String,
+    /// Id of its container.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
+    /// Until it served, or until it was given up, seconds.
+    pub took_s: f64,
+    /// When, RFC 3339, UTC.
+    pub at: String,
+    /// Why it did not serve; a sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
+}
+
+/// What a journal tells.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct History {
+    /// Each process that worked on it, in order.
+    pub sessions: Vec<Session>,
+    /// Of every cell the latest row.
+    pub rows: HashMap<CellId, Row>,
+    /// The cells of `rows`, in the order in which their first row came.
+    pub order: Vec<CellId>,
+    /// How often each cell was begun.
+    pub attempts: HashMap<CellId, u32>,
+    /// The cells that were begun last and have no row of that attempt: the process ended meanwhile.
+    pub unfinished: Vec<Begin>,
+    /// Every start of an engine.
+    pub starts: Vec<EngineStart>,
+    /// Every run, in the order in which they were first named.
+    pub run_ids: Vec<String>,
+    /// When each process that worked on it was last seen to, RFC 3339, UTC; one for each session.
+    last_seen: Vec<String>,
+    /// Lines that could not be read; sentences.
+    pub warnings: Vec<String>,
+}
+
+impl History {
+    /// Reads a folder's journal without touching it. A folder without one has no history.
+    pub fn read(folder: &Path) -> Result<History, Failure> {
+        History::of(read_lines(&folder.join(JOURNAL_FILE))?, folder)
+    }
+
+    /// The latest rows, in the order in which their cells first ended.
+    pub fn rows_in_order(&self) -> impl Iterator<Item = &Row> {
+        self.order.iter().filter_map(|id| self.rows.get(id))
+    }
+
+    /// Seconds that processes worked on it in all, as far as the journal tells: from each one's
+    /// beginning to its last line.
+    pub fn worked_s(&self) -> f64 {
+        let span = |(session, last): (&Session, &String)| {
+            let moment = |text: &str| text.parse::<jiff::Timestamp>().ok();
+            let span = moment(last)?.duration_since(moment(&session.started)?);
+            Some(span.as_secs_f64().max(0.0))
+        };
+        let spans = self.sessions.iter().zip(&self.last_seen);
+        spans.filter_map(span).sum()
+    }
+
+    /// The process that works on it now was at it at this moment.
+    fn seen(&mut self, at: &str) {
+        if let Some(last) = self.last_seen.last_mut() {
+            at.clone_into(last);
+        }
+    }
+
+    fn of(found: FoundLines<Record>, folder: &Path) -> Result<History, Failure> {
+        let mut history = History {
+            warnings: found.warnings,
+            ..History::default()
+        };
+        let mut open: HashMap<CellId, Begin> = HashMap::new();
+        let mut known = std::collections::HashSet::new();
+        let mut run = |runs: &mut Vec<String>, id: &str| {
+            if known.insert(id.to_owned()) {
+                runs.push(id.to_owned());
+            }
+        };
+        for record in found.records {
+            match record {
+                Record::Sweep(session) if session.journal_version > JOURNAL_VERSION => {
+                    return Err(Failure::usage(format!(
+                        "the sweep in `{}` was run by plimsoll {}, which is newer than this one",
+                        folder.display(),
+                        session.plimsoll_version
+                    ))
+                    .hint("update plimsoll"));
+                }
+                Record::Sweep(session) => {
+                    history.last_seen.push(session.started.clone());
+                    history.sessions.push(session);
+                }
+                Record::Begin(begin) => {
+                    history.seen(&begin.at);
+                    run(&mut history.run_ids, &begin.run_id);
+                    history.attempted(&begin.cell, begin.attempt);
+                    open.insert(begin.cell.clone(), begin);
+                }
+                Record::Start(start) => {
+                    history.seen(&start.at);
+                    run(&mut history.run_ids, &start.run_id);
+                    history.starts.push(start);
+                }
+                Record::End { row } => {
+                    history.seen(&row.ended);
+                    history.attempted(&row.cell, row.attempt);
+                    open.remove(&row.cell);
+                    let cell = row.cell.clone();
+                    if history.rows.insert(cell.clone(), *row).is_none() {
+                        history.order.push(cell);
+                    }
+                }
+            }
+        }
+        history.unfinished = open.into_values().collect();
+        history
+            .unfinished
+            .sort_by(|a, b| (&a.at, &a.cell).cmp(&(&b.at, &b.cell)));
+        Ok(history)
+    }
+
+    fn attempted(&mut self, cell: &CellId, attempt: u32) {
+        let most = self.attempts.entry(cell.clone()).or_default();
+        *most = attempt.max(*most);
+    }
+}
+
+/// A journal, open to be added to.
+#[derive(Debug)]
+pub struct Journal {
+    lines: JsonLines,
+}
+
+impl Journal {
+    /// Opens the journal of a folder that this process has locked, and reads what it tells. What
+    /// was torn by a crash is cut off.
+    pub fn open(folder: &Path) -> Result<(Journal, History), Failure> {
+        let path = folder.join(JOURNAL_FILE);
+        let found = read_lines(&path)?;
+        let whole = found.whole;
+        // A journal of a newer plimsoll is refused before it is touched: what looks torn may be
+        // its way.
+        let history = History::of(found, folder)?;
+        let lines = JsonLines::go_on(&path, whole)?;
+        Ok((Journal { lines }, history))
+    }
+
+    /// This process begins to work.
+    pub fn session(&mut self, session: &Session) -> Result<(), Failure> {
+        self.lines.append(&Record::Sweep(session.clone()))
+    }
+
+    /// A cell begins.
+    pub fn begin(&mut self, begin: Begin) -> Result<(), Failure> {
+        self.lines.append(&Record::Begin(begin))
+    }
+
+    /// An engine was started, or was not to be started.
+    pub fn start(&mut self, start: EngineStart) -> Result<(), Failure> {
+        self.lines.append(&Record::Start(start))
+    }
+
+    /// A cell ended. When this returns, its row is never lost and the cell never run again.
+    pub fn end(&mut self, row: &Row) -> Result<(), Failure> {
+        self.lines.append(&Record::End {
+            row: Box::new(row.clone()),
+        })
+    }
+}
+
+/// A whole journal at once, as the joined results have it.
+pub(super) fn whole<'a>(
+    session: Session,
+    starts: impl Iterator<Item = &'a EngineStart>,
+    rows: impl Iterator<Item = &'a Row>,
+) -> Result<Vec<u8>, serde_json::Error> {
+    let mut bytes = json_line(&Record::Sweep(session))?;
+    for start in starts {
+        bytes.extend(json_line(&Record::Start(start.clone()))?);
+    }
+    for row in rows {
+        let row = Box::new(row.clone());
+        bytes.extend(json_line(&Record::End { row })?);
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::matrix::Status;
+    use crate::matrix::samples::{cell, row};
+    use proptest::prelude::*;
+
+    fn begin(cell: &CellId, attempt: u32) -> Begin {
+        Begin {
+            cell: cell.clone(),
+            attempt,
+            run_id: format!("run-{cell}-{attempt}"),
+            at: "2026-11-20T10:00:00Z".into(),
+        }
+    }
+
+    fn engine(group: &GroupId) -> EngineStart {
+        EngineStart {
+            group: group.clone(),
+            run_id: "run-of-the-group".into(),
+            container: None,
+            took_s: 42.0,
+            at: "2026-11-20T10:00:00Z".into(),
+            failed: None,
+        }
+    }
+
+    /// A sweep of so many cells, as it is written.
+    fn run(folder: &Path, cells: u32) -> Vec<Row> {
+        let (mut journal, _) = Journal::open(folder).unwrap();
+        journal
+            .session(&Session::new("s", "now".into(), false, None))
+            .unwrap();
+        let rows: Vec<Row> = (0..cells)
+            .map(|n| row(&cell("m", 128, 128, n + 1), Status::Done))
+            .collect();
+        journal.start(engine(&rows[0].group)).unwrap();
+        for row in &rows {
+            journal.begin(begin(&row.cell, 1)).unwrap();
+            journal.end(row).unwrap();
+        }
+        rows
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let rows = run(dir.path(), 3);
+        let (mut journal, history) = Journal::open(dir.path()).unwrap();
+        assert_eq!(history.rows_in_order().cloned().collect::<Vec<_>>(), rows);
+        assert_eq!(history.starts, [engine(&rows[0].group)]);
+        assert_eq!(history.run_ids.len(), 4);
+        assert_eq!((history.unfinished.len(), history.warnings.len()), (0, 0));
+
+        let again = Row {
+            attempt: 2,
+            status: Status::Failed,
+            ..rows[1].clone()
+        };
+        journal.begin(begin(&rows[2].cell, 2)).unwrap();
+        journal.end(&again).unwrap();
+        let history = History::read(dir.path()).unwrap();
+        assert_eq!(history.rows[&again.cell], again, "the latest counts");
+        assert_eq!(history.order.len(), 3);
+        assert_eq!(history.unfinished, [begin(&rows[2].cell, 2)]);
+        assert_eq!(history.attempts[&rows[2].cell], 2);
+        assert_eq!(history.attempts[&rows[0].cell], 1);
+    }
+
+    #[test]
+    fn a_journal_of_the_future_is_refused_and_not_touched() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(JOURNAL_FILE);
+        let newer = Session {
+            journal_version: JOURNAL_VERSION + 1,
+            plimsoll_version: "9.0.0".into(),
+            ..Session::default()
+        };
+        let mut bytes = json_line(&Record::Sweep(newer)).unwrap();
+        bytes.extend(b"{\"half");
+        std::fs::write(&path, &bytes).unwrap();
+        let e = Journal::open(dir.path()).unwrap_err();
+        assert!(e.message.contains("9.0.0"), "{e}");
+        assert_eq!(std::fs::read(&path).unwrap(), bytes);
+    }
+
+    #[test]
+    fn a_folder_without_a_journal_has_no_history() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(History::read(dir.path()).unwrap(), History::default());
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn cut_at_any_byte_the_finished_cells_are_there_and_it_goes_on(
+            cells in 1..5u32, at in 0.0..1.0f64
+        ) {
+            let dir = tempfile::tempdir().unwrap();
+            let rows = run(dir.path(), cells);
+            let path = dir.path().join(JOURNAL_FILE);
+            let bytes = std::fs::read(&path).unwrap();
+            let cut = (at * (bytes.len() + 1) as f64) as usize;
+            let kept = std::str::from_utf8(&bytes[..cut]).unwrap();
+            let finished = kept
+                .split_inclusive('\n')
+                .filter(|l| l.ends_with('\n') && l.starts_with("{\"end\""))
+                .count();
+            std::fs::write(&path, kept).unwrap();
+
+            let (mut journal, history) = Journal::open(dir.path()).unwrap();
+            let read: Vec<Row> = history.rows_in_order().cloned().collect();
+            prop_assert_eq!(&read[..], &rows[..finished]);
+            prop_assert!(history.unfinished.len() <= 1);
+            for row in &rows[finished..] {
+                journal.end(row).unwrap();
+            }
+            let whole = History::read(dir.path()).unwrap();
+            prop_assert!(whole.warnings.is_empty(), "{:?}", whole.warnings);
+            prop_assert_eq!(whole.rows_in_order().cloned().collect::<Vec<_>>(), rows);
+        }
+    }
+
+    #[test]
+    fn a_long_journal_is_read_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let cells: Vec<_> = (1..=10_000).map(|n| cell("m", 128, 128, n)).collect();
+        let rows: Vec<Row> = cells.iter().map(|c| row(c, Status::Done)).collect();
+        let session = Session::new("s", "now".into(), false, None);
+        let bytes = whole(session, std::iter::empty(), rows.iter()).unwrap();
+        std::fs::write(dir.path().join(JOURNAL_FILE), &bytes).unwrap();
+        let (_, history) = Journal::open(dir.path()).unwrap();
+        assert!(history.rows_in_order().eq(&rows));
+    }
+}

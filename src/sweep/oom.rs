@@ -1,0 +1,168 @@
+//! What ran out of memory in earlier runs of a sweep: one file for all runs of a name.
+
+use super::folder::{OOM_FILE, of_name};
+use crate::error::Failure;
+use crate::matrix::{CellId, GroupId, Load, OomMemory, OomRecord};
+use crate::store::{append_shared, read_lines};
+use crate::telemetry;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// One line.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Remembered {
+    /// This ran out of memory.
+    Oom(OomRecord),
+    /// This did not, though something no larger had.
+    Fitted {
+        group: GroupId,
+        load: Load,
+        cell: CellId,
+        when: String,
+    },
+}
+
+/// Memory of this machine's GPUs, bytes in all; where there is none, the host's own. What ran out
+/// of memory on a machine of another size says nothing of this one.
+pub fn machine_bytes() -> Option<u64> {
+    let gpus = telemetry::open_host().ok().and_then(|backend| {
+        let totals = backend.devices().into_iter().map(|d| d.total_bytes);
+        totals.sum::<Option<u64>>()
+    });
+    gpus.or_else(|| crate::host::facts().memory_bytes)
+}
+
+/// The memory of a sweep, kept beside the folders of its runs.
+#[derive(Debug)]
+pub struct OomFile {
+    path: PathBuf,
+    memory: OomMemory,
+    warnings: Vec<String>,
+}
+
+impl OomFile {
+    /// Reads what the runs of this name remember. Lines that cannot be read are left out, with a
+    /// warning: at worst a cell runs out of memory once more.
+    pub fn open(results: &Path, name: &str) -> Result<OomFile, Failure> {
+        let path = of_name(results, name).join(OOM_FILE);
+        let found = read_lines::<Remembered>(&path)?;
+        let mut memory = OomMemory::default();
+        for line in found.records {
+            match line {
+                Remembered::Oom(record) => memory.add(record),
+                Remembered::Fitted { group, load, .. } => {
+                    memory.fitted(&group, &load);
+                }
+            }
+        }
+        Ok(OomFile {
+            path,
+            memory,
+            warnings: found.warnings,
+        })
+    }
+
+    /// What is remembered.
+    pub fn memory(&self) -> &OomMemory {
+        &self.memory
+    }
+
+    /// Whether this very cell is remembered.
+    pub fn knows(&self, cell: &CellId) -> bool {
+        self.memory.records().any(|r| r.cell == *cell)
+    }
+
+    /// Lines that could not be read; sentences.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// A cell ran out of memory.
+    pub fn add(&mut self, record: OomRecord) -> Result<(), Failure> {
+        self.append(&Remembered::Oom(record.clone()))?;
+        self.memory.add(record);
+        Ok(())
+    }
+
+    /// A cell was measured. Where it is remembered otherwise (the devices have more room now), that
+    /// is taken back.
+    pub fn fitted(
+        &mut self,
+        group: &GroupId,
+        load: &Load,
+        cell: &CellId,
+        when: &str,
+    ) -> Result<(), Failure> {
+        if !self.memory.fitted(group, load) {
+            return Ok(());
+        }
+        self.append(&Remembered::Fitted {
+            group: group.clone(),
+            load: load.clone(),
+            cell: cell.clone(),
+            when: when.to_owned(),
+        })
+    }
+
+    fn append(&self, line: &Remembered) -> Result<(), Failure> {
+        if let Some(folder) = self.path.parent() {
+            std::fs::create_dir_all(folder).map_err(|e| {
+                Failure::environment(format!("cannot write `{}`", self.path.display())).caused_by(e)
+            })?;
+        }
+        append_shared(&self.path, line)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::matrix::samples::{cell, record};
+    use std::io::Write;
+
+    #[test]
+    fn what_ran_out_of_memory_is_known_to_the_next_run_until_it_fits() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = || OomFile::open(dir.path(), "s").unwrap();
+        let (small, large) = (cell("m", 1, 1, 8), cell("m", 1, 1, 64));
+        let mut first = open();
+        assert!(first.memory().is_empty());
+        first.add(record(&large)).unwrap();
+        assert_eq!(open().memory(), first.memory());
+        assert!(open().memory().covers(&large).is_some());
+        assert!(
+            OomFile::open(dir.path(), "other")
+                .unwrap()
+                .memory()
+                .is_empty()
+        );
+
+        let mut second = open();
+        second
+            .fitted(&small.group, &small.load, &small.id, "today")
+            .unwrap();
+        assert!(open().memory().covers(&large).is_some(), "less fitted");
+        second
+            .fitted(&large.group, &large.load, &large.id, "today")
+            .unwrap();
+        assert!(open().memory().is_empty());
+    }
+
+    #[test]
+    fn a_torn_line_costs_no_more_than_itself() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut file = OomFile::open(dir.path(), "s").unwrap();
+        let (a, b) = (cell("a", 1, 1, 1), cell("b", 1, 1, 1));
+        file.add(record(&a)).unwrap();
+        let path = of_name(dir.path(), "s").join(OOM_FILE);
+        let mut raw = std::fs::File::options().append(true).open(path).unwrap();
+        raw.write_all(b"{\"oom\":{\"gro").unwrap();
+        let mut next = OomFile::open(dir.path(), "s").unwrap();
+        assert_eq!(next.warnings().len(), 1);
+        next.add(record(&b)).unwrap();
+        let read = OomFile::open(dir.path(), "s").unwrap();
+        assert!(read.memory().covers(&a).is_some() && read.memory().covers(&b).is_some());
+        assert!(read.warnings().is_empty());
+    }
+}

@@ -1,0 +1,171 @@
+//! A look at what a sweep needs, before anything is started: containers, images, engines, models,
+//! GPUs, folders to mount, room on the disk.
+
+use super::request::serves_what_is_asked;
+use super::schedule::Claims;
+use crate::collect::{self, ModelFiles, Stop};
+use crate::container::Runtime;
+use crate::error::Failure;
+use crate::matrix::{Group, GroupId, Place, Plan};
+use crate::preset::Preset;
+use crate::telemetry::BackendChoice;
+use crate::units::Bytes;
+use std::collections::HashSet;
+use std::path::Path;
+
+/// A capture and its profile take about this much on the disk, bytes: a minute of one GPU.
+const PER_CELL: u64 = 1 << 20;
+
+/// What a look has found.
+#[derive(Debug, Default)]
+pub struct Preflight {
+    /// Why cells of a group cannot be measured: the group, a sentence, and what can be done.
+    pub problems: Vec<(GroupId, String, Vec<String>)>,
+    /// What is worth knowing.
+    pub notes: Vec<String>,
+    /// What may go wrong.
+    pub warnings: Vec<String>,
+}
+
+/// Looks at everything that the groups need.
+pub async fn look(
+    runtime: &Runtime,
+    plan: &Plan,
+    choice: BackendChoice,
+    results: &Path,
+    stop: &Stop,
+) -> Result<Preflight, Failure> {
+    let mut found = Preflight::default();
+    let mut seen: HashSet<(String, &str)> = HashSet::new();
+    let mut claims = Claims::new(runtime, choice);
+    for group in &plan.groups {
+        if stop.reason().is_some() {
+            return Err(stop.failure());
+        }
+        let checked = async {
+            claims.of(group).await?;
+            let Place::Image(preset) = &group.server.place else {
+                let name = group.server.place.name();
+                let first = seen.insert((name.to_owned(), group.server.model.as_str()));
+                return container(runtime, plan, group, first, stop, &mut found).await;
+            };
+            // One image is looked at once, however many groups are on it.
+            let key = serde_json::to_string(preset).unwrap_or_default();
+            if seen.contains(&(key.clone(), "")) {
+                return Ok(());
+            }
+            image(runtime, preset, group, &mut found).await?;
+            seen.insert((key, ""));
+            Ok(())
+        };
+        if let Err(failure) = checked.await {
+            let words = failure.to_string();
+            found
+                .problems
+                .push((group.id.clone(), words, failure.hints));
+        }
+    }
+    let cells: usize = plan.groups.iter().map(|g| g.cells.len()).sum();
+    let needed = PER_CELL.saturating_mul(cells as u64);
+    match free_space(results) {
+        Some(free) if free < needed => found.warnings.push(format!(
+            "there are {} free for the results, and {cells} cells take about {}",
+            Bytes(free),
+            Bytes(needed)
+        )),
+        Some(free) => found
+            .notes
+            .push(format!("{} free for the results", Bytes(free))),
+        None => found
+            .warnings
+            .push("how much room there is for the results is not known".into()),
+    }
+    Ok(found)
+}
+
+async fn container(
+    runtime: &Runtime,
+    plan: &Plan,
+    group: &Group,
+    first: bool,
+    stop: &Stop,
+    found: &mut Preflight,
+) -> Result<(), Failure> {
+    let name = group.server.place.name();
+    let container = runtime.find(name).await?;
+    let named = group.server.engine.as_ref();
+    let (engine, evidence, serves) = collect::meet(runtime, &container, named, stop).await?;
+    if serves && plan.fresh {
+        return Err(Failure::usage(format!(
+            "container `{name}` serves already, and --fresh loads an engine for each cell"
+        ))
+        .hint("name an idle container or an image, or leave out --fresh"));
+    }
+    let note = format!(
+        "container `{name}`: {} ({evidence}), {}",
+        engine.name(),
+        if serves { "serving" } else { "idle" }
+    );
+    found.notes.extend(first.then_some(note));
+    if serves {
+        serves_what_is_asked(&group.server, engine, &container.facts)?;
+    }
+    if !first {
+        return Ok(());
+    }
+    let model = &group.server.model;
+    let files = ModelFiles::read(runtime, &container.facts, Some(model)).await;
+    if let Some(why) = files.error {
+        found
+            .warnings
+            .push(format!("model `{model}` in container `{name}`: {why}"));
+    }
+    Ok(())
+}
+
+async fn image(
+    runtime: &Runtime,
+    preset: &Preset,
+    group: &Group,
+    found: &mut Preflight,
+) -> Result<(), Failure> {
+    let image = group.server.place.name();
+    let named = group.server.engine.as_ref().or(preset.engine.as_ref());
+    let engine = collect::engine_of_image(named, image)?;
+    if runtime.image_id(image).await?.is_none() {
+        return Err(Failure::environment(format!("image `{image}` is not here"))
+            .hint(format!("`docker pull {image}`")));
+    }
+    for volume in &preset.volumes {
+        let source = volume.split(':').next().unwrap_or(volume);
+        // Docker would make an empty folder of a path that is not there.
+        if source.starts_with('/') && !Path::new(source).exists() {
+            return Err(Failure::environment(format!(
+                "`{source}` is to be mounted, and is not there"
+            )));
+        }
+    }
+    found
+        .notes
+        .push(format!("image `{image}`: {}", engine.name()));
+    Ok(())
+}
+
+/// Room on the disk of a folder that may not be there yet, bytes.
+fn free_space(folder: &Path) -> Option<u64> {
+    let absolute = std::path::absolute(folder).ok()?;
+    let there = absolute.ancestors().find(|f| f.exists())?;
+    let stat = rustix::fs::statvfs(there).ok()?;
+    Some(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_known_before_the_folder_is_made() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(free_space(&dir.path().join("not/yet/there")).is_some_and(|b| b > 0));
+    }
+}

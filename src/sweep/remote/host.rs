@@ -1,0 +1,307 @@
+//! Another machine, as a URL names it, and a command on it.
+
+use crate::error::Failure;
+use std::ffi::OsString;
+use std::fmt;
+use std::io;
+use std::process::Stdio;
+use tokio::process::Command;
+
+/// Where people put binaries that are theirs alone; a shell without a login does not look there.
+const PLACES: &str = "PATH=$PATH:$HOME/.local/bin:$HOME/.cargo/bin; export PATH";
+
+/// A machine that is reached by ssh.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remote {
+    user: Option<String>,
+    host: String,
+    port: Option<u16>,
+    /// The ssh client.
+    pub ssh: OsString,
+}
+
+impl Remote {
+    /// `ssh://[USER@]HOST[:PORT]`. Other kinds of URL are refused, with the reason.
+    pub fn parse(url: &str) -> Result<Remote, Failure> {
+        let wrong = |why: &str| {
+            Failure::usage(format!("`--docker-host {url}`: {why}"))
+                .hint("write it as ssh://[USER@]HOST[:PORT]")
+        };
+        let Some((scheme, rest)) = url.split_once("://") else {
+            return Err(wrong("this is no URL"));
+        };
+        if !scheme.eq_ignore_ascii_case("ssh") {
+            return Err(Failure::usage(format!(
+                "`--docker-host {url}`: memory is sampled on the host itself, so plimsoll must run there; a Docker API from afar is not enough"
+            ))
+            .hint("--docker-host ssh://[USER@]HOST[:PORT] runs it there")
+            .hint("for another daemon of this machine: DOCKER_HOST"));
+        }
+        let rest = rest.strip_suffix('/').unwrap_or(rest);
+        if rest.contains(['/', '?', '#']) {
+            return Err(wrong("there is more in it than a machine"));
+        }
+        let (user, place) = match rest.rsplit_once('@') {
+            Some((user, place)) => (Some(user), place),
+            None => (None, rest),
+        };
+        if user.is_some_and(|u| u.contains(':')) {
+            return Err(wrong(
+                "a password has no place in it: ssh asks for none, it uses keys",
+            ));
+        }
+        let (host, port) = match place.strip_prefix('[') {
+            // An IPv6 address has colons of its own.
+            Some(inside) => match inside.split_once(']') {
+                Some((host, "")) => (host, None),
+                Some((host, port)) => (host, port.strip_prefix(':')),
+                None => return Err(wrong("a bracket is left open")),
+            },
+            None => match place.split_once(':') {
+                Some((host, port)) => (host, Some(port)),
+                None => (place, None),
+            },
+        };
+        let port = match port {
+            None => None,
+            Some(digits) => match digits.parse::<u16>() {
+                Ok(port) if port > 0 => Some(port),
+                _ => return Err(wrong(&format!("`{digits}` is no port"))),
+            },
+        };
+        // A host that begins with a dash would be a flag of ssh; a blank ends it.
+        let plain = |c: char| !c.is_whitespace() && !c.is_control();
+        let name = |n: &str| !n.is_empty() && !n.starts_with('-') && n.chars().all(plain);
+        if !name(host) {
+            return Err(wrong("there is no host in it"));
+        }
+        if user.is_some_and(|u| !name(u)) {
+            return Err(wrong("there is no user before the `@`"));
+        }
+        Ok(Remote {
+            user: user.map(str::to_owned),
+            host: host.to_owned(),
+            port,
+            ssh: "ssh".into(),
+        })
+    }
+
+    /// An ssh that runs these words there: exactly these, whatever is in them.
+    pub(super) fn command(&self, words: &[&str]) -> Result<Command, Failure> {
+        self.shell("exec \"$@\"", words)
+    }
+
+    /// An ssh that runs a constant program of `sh` there, with words as its arguments.
+    pub(super) fn shell(&self, program: &str, words: &[&str]) -> Result<Command, Failure> {
+        let program = format!("{PLACES}; {program}");
+        let mut line = vec!["sh", "-c", &program, "sh"];
+        line.extend(words);
+        // ssh joins what it is given with blanks, and a shell over there reads it.
+        let line = shlex::try_join(line)
+            .map_err(|_| Failure::usage("a NUL cannot stand in a command line"))?;
+        let mut command = Command::new(&self.ssh);
+        // No questions: nobody sits there to answer. A dead line is noticed within a minute.
+        for option in [
+            "BatchMode=yes",
+            "ServerAliveInterval=15",
+            "ServerAliveCountMax=4",
+        ] {
+            command.args(["-o", option]);
+        }
+        command.arg("-T");
+        if let Some(port) = self.port {
+            command.args(["-p", &port.to_string()]);
+        }
+        if let Some(user) = &self.user {
+            command.args(["-l", user]);
+        }
+        command.args(["--", &self.host]).arg(line);
+        command.stdin(Stdio::null()).kill_on_drop(true);
+        // Ctrl-C is for us; we pass it on in order. ssh would end at once, and its command stay.
+        command.process_group(0);
+        Ok(command)
+    }
+
+    /// What `words` said there, when they ended well; the exit code and complaint otherwise.
+    pub(super) async fn ask(
+        &self,
+        words: &[&str],
+    ) -> Result<Result<String, (i32, String)>, Failure> {
+        self.ask_by(self.command(words)?).await
+    }
+
+    /// The same of a command that was made already.
+    pub(super) async fn ask_by(
+        &self,
+        mut command: Command,
+    ) -> Result<Result<String, (i32, String)>, Failure> {
+        let output = command.output().await.map_err(|e| self.no_ssh(e))?;
+        let complaint = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        match output.status.code() {
+            Some(0) => Ok(Ok(String::from_utf8_lossy(&output.stdout).into_owned())),
+            // ssh's own; a command of ours does not end so.
+            Some(255) => Err(self.unreachable(&complaint)),
+            code => Ok(Err((code.unwrap_or(-1), complaint))),
+        }
+    }
+
+    /// plimsoll is there, and it is the same.
+    pub async fn check(&self) -> Result<(), Failure> {
+        let ours = env!("CARGO_PKG_VERSION");
+        let install = format!(
+            "plimsoll {ours} must be in its PATH, in ~/.local/bin or in ~/.cargo/bin: build it there, or copy this one: \
+             ssh {0} mkdir -p .local/bin && scp {1}\"$(command -v plimsoll)\" {2}:.local/bin/",
+            self.words(),
+            (self.port).map_or(String::new(), |p| format!("-P {p} ")),
+            self.address(),
+        );
+        match self.ask(&["plimsoll", "--version"]).await? {
+            Ok(said) => {
+                // Before it a shell may have greeted.
+                let version = said.lines().rev().find_map(|l| l.strip_prefix("plimsoll "));
+                match version.map(str::trim) {
+                    Some(version) if version == ours => Ok(()),
+                    Some(version) => Err(Failure::environment(format!(
+                        "plimsoll on `{self}` is {version}, this one is {ours}: their results may differ"
+                    ))
+                    .hint(install)),
+                    None => Err(Failure::environment(format!(
+                        "what is called plimsoll on `{self}` does not tell its version"
+                    ))
+                    .hint(install)),
+                }
+            }
+            Err((126 | 127, _)) => {
+                Err(Failure::environment(format!("there is no plimsoll on `{self}`")).hint(install))
+            }
+            Err((code, complaint)) => Err(Failure::environment(format!(
+                "plimsoll on `{self}` does not run (exit {code}): {complaint}"
+            ))
+            .hint(install)),
+        }
+    }
+
+    pub(super) fn no_ssh(&self, e: io::Error) -> Failure {
+        match e.kind() {
+            io::ErrorKind::NotFound => Failure::environment("there is no `ssh` on this machine")
+                .hint("install OpenSSH's client (Debian: openssh-client)"),
+            _ => Failure::environment("cannot run `ssh`").caused_by(e),
+        }
+    }
+
+    pub(super) fn unreachable(&self, complaint: &str) -> Failure {
+        let why = match complaint.lines().rfind(|l| !l.trim().is_empty()) {
+            Some(line) => format!(": {}", line.trim()),
+            None => String::new(),
+        };
+        Failure::environment(format!("`{self}` is not reached by ssh{why}")).hint(format!(
+            "it must work without a question: ssh -o BatchMode=yes {} true",
+            self.words()
+        ))
+    }
+
+    /// As arguments of ssh.
+    fn words(&self) -> String {
+        let port = (self.port).map_or(String::new(), |p| format!("-p {p} "));
+        let user = (self.user.as_ref()).map_or(String::new(), |u| format!("{u}@"));
+        format!("{port}{user}{}", self.host)
+    }
+
+    /// As scp and rsync write it.
+    fn address(&self) -> String {
+        let user = (self.user.as_ref()).map_or(String::new(), |u| format!("{u}@"));
+        match self.host.contains(':') {
+            true => format!("{user}[{}]", self.host),
+            false => format!("{user}{}", self.host),
+        }
+    }
+}
+
+impl fmt::Display for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.address())?;
+        match self.port {
+            Some(port) => write!(f, ":{port}"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ExitCode;
+
+    type Parts = (Option<&'static str>, &'static str, Option<u16>);
+
+    #[test]
+    fn urls_that_name_a_machine() {
+        let good: [(&str, Parts); 7] = [
+            ("ssh://node", (None, "node", None)),
+            ("ssh://node/", (None, "node", None)),
+            (
+                "SSH://me@node.example:2222",
+                (Some("me"), "node.example", Some(2222)),
+            ),
+            ("ssh://10.0.0.7:22", (None, "10.0.0.7", Some(22))),
+            ("ssh://[::1]:2222", (None, "::1", Some(2222))),
+            ("ssh://me@[fe80::1]", (Some("me"), "fe80::1", None)),
+            ("ssh://me@site@node", (Some("me@site"), "node", None)),
+        ];
+        for (url, (user, host, port)) in good {
+            let remote = Remote::parse(url).unwrap();
+            assert_eq!(
+                (remote.user.as_deref(), remote.host.as_str(), remote.port),
+                (user, host, port),
+                "{url}"
+            );
+        }
+    }
+
+    #[test]
+    fn urls_that_do_not() {
+        for (url, why) in [
+            ("node", "no URL"),
+            ("ssh://", "no host"),
+            ("ssh://me@", "no host"),
+            ("ssh://@node", "no user"),
+            ("ssh://-oProxyCommand=x", "no host"),
+            ("ssh://-l@node", "no user"),
+            ("ssh://no de", "no host"),
+            ("ssh://node:", "no port"),
+            ("ssh://node:0", "no port"),
+            ("ssh://node:70000", "no port"),
+            ("ssh://[::1", "bracket"),
+            ("ssh://node/var/run/docker.sock", "more in it"),
+            ("ssh://me:secret@node", "password"),
+            ("unix:///var/run/docker.sock", "sampled on the host"),
+            ("tcp://node:2375", "sampled on the host"),
+        ] {
+            let failure = Remote::parse(url).unwrap_err();
+            assert_eq!(failure.code, ExitCode::Usage);
+            assert!(failure.message.contains(why), "{url}: {failure}");
+            assert!(failure.hints.iter().any(|h| h.contains("ssh://")), "{url}");
+        }
+    }
+
+    #[test]
+    fn the_words_reach_the_shell_over_there_as_they_are() {
+        let words = ["plimsoll", "it's \"$(x)\"", "", "a\nb", "-x", "`y`", "!"];
+        let mut remote = Remote::parse("ssh://me@node:2222").unwrap();
+        remote.ssh = "/bin/true".into();
+        let command = remote.shell("printf '%s\\0' \"$@\"", &words).unwrap();
+        let arguments: Vec<_> = command.as_std().get_args().collect();
+        let [.., dashes, host, line] = arguments.as_slice() else {
+            panic!("{arguments:?}");
+        };
+        assert_eq!((dashes.to_str(), host.to_str()), (Some("--"), Some("node")));
+        // What sshd does with it.
+        let ended = std::process::Command::new("sh")
+            .arg("-c")
+            .arg(line)
+            .output()
+            .unwrap();
+        let said = String::from_utf8(ended.stdout).unwrap();
+        assert_eq!(said.split_terminator('\0').collect::<Vec<_>>(), words);
+    }
+}

@@ -1,0 +1,198 @@
+//! Running a sweep on the other machine, to its end or to the user's.
+
+use super::host::Remote;
+use super::unpack::{Unpacked, unpack};
+use crate::error::{ExitCode, Failure};
+use std::fs::File;
+use std::path::Path;
+use std::process::Stdio;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio_util::sync::CancellationToken;
+
+/// What comes before the number of our process there. Lines before it are the shell's own greeting.
+const MARK: &[u8] = b"plimsoll-runs-as ";
+
+/// So much of a greeting is looked through.
+const GREETING: usize = 64 * 1024;
+
+impl Remote {
+    /// Runs `plimsoll WORDS...` there, with `input` as its standard input. What it says to stdout
+    /// goes to `data` as it comes, what it says to stderr goes where ours goes. When `stop` fires, it
+    /// is interrupted there and waited for. Gives its exit code.
+    pub async fn run(
+        &self,
+        words: &[&str],
+        input: Option<&[u8]>,
+        data: &mut (dyn FnMut(&[u8]) -> Result<(), Failure> + Send),
+        stop: &CancellationToken,
+    ) -> Result<u8, Failure> {
+        // Without a terminal over there no Ctrl-C gets there by itself: it is sent to this number.
+        let program = "echo \"plimsoll-runs-as $$\"; exec plimsoll \"$@\"";
+        let mut command = self.shell(program, words)?;
+        command
+            .stdin(input.map_or_else(Stdio::null, |_| Stdio::piped()))
+            .stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(|e| self.no_ssh(e))?;
+        let writing = child.stdin.take().zip(input.map(<[u8]>::to_vec));
+        let writing = writing.map(|(mut pipe, bytes)| {
+            // One that ends before it has read everything says why itself.
+            tokio::spawn(async move { drop(pipe.write_all(&bytes).await) })
+        });
+        let broken = |e| Failure::environment(format!("cannot read from `{self}`")).caused_by(e);
+        let mut out = child.stdout.take();
+        let mut front = Front::default();
+        let mut asked_to_stop = false;
+        let mut buffer = vec![0; 64 * 1024];
+        while let Some(pipe) = &mut out {
+            tokio::select! {
+                read = pipe.read(&mut buffer) => match read.map_err(broken)? {
+                    0 => out = None,
+                    n => if let Some(rest) = front.after_mark(&buffer[..n]) {
+                        data(&rest)?;
+                    },
+                },
+                () = stop.cancelled(), if !asked_to_stop => {
+                    asked_to_stop = true;
+                    if let Some(pid) = &front.pid {
+                        // Reached or not, we wait for what comes of it; twice Ctrl-C leaves at once.
+                        let kill = self.shell("kill -INT \"$1\"", &[pid])?;
+                        drop(self.ask_by(kill).await);
+                    } else {
+                        // Nothing runs there yet.
+                        drop(child.start_kill());
+                        return Err(Failure::new(ExitCode::Interrupted, "interrupted"));
+                    }
+                }
+            }
+        }
+        let status = child.wait().await.map_err(broken)?;
+        if let Some(writing) = writing {
+            writing.abort();
+        }
+        match status.code().and_then(|c| u8::try_from(c).ok()) {
+            Some(255) | None => Err(Failure::environment(format!(
+                "the connection to `{self}` broke off, and the sweep may still run there"
+            ))
+            .hint("what it has measured is kept there: begin again with --resume, and it goes on from there")),
+            Some(code) => Ok(code),
+        }
+    }
+
+    /// Fetches all that lies in a folder there into a folder here.
+    pub async fn fetch(
+        &self,
+        dir: &str,
+        into: &Path,
+        stop: &CancellationToken,
+    ) -> Result<Unpacked, Failure> {
+        let mut command = self.command(&["tar", "-C", dir, "-cf", "-", "."])?;
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(|e| self.no_ssh(e))?;
+        let broken = |e| Failure::environment(format!("cannot read from `{self}`")).caused_by(e);
+        let (Some(out), Some(mut err)) = (child.stdout.take(), child.stderr.take()) else {
+            return Err(Failure::environment("cannot run `ssh`"));
+        };
+        let out = File::from(out.into_owned_fd().map_err(broken)?);
+        let into = into.to_owned();
+        let unpacking = tokio::task::spawn_blocking(move || unpack(out, &into));
+        let complaints = tokio::spawn(async move {
+            let mut said = Vec::new();
+            drop(err.read_to_end(&mut said).await);
+            String::from_utf8_lossy(&said).trim().to_owned()
+        });
+        let ended = tokio::select! {
+            ended = child.wait() => ended.map_err(broken)?,
+            () = stop.cancelled() => {
+                drop(child.kill().await);
+                return Err(Failure::new(ExitCode::Interrupted, "interrupted while the results were fetched")
+                    .hint(format!("they lie in `{dir}` on `{self}`")));
+            }
+        };
+        let unpacked = unpacking
+            .await
+            .map_err(|e| Failure::environment("cannot unpack the results").caused_by(e))?;
+        let complaint = complaints.await.unwrap_or_default();
+        match ended.code() {
+            Some(0) => unpacked,
+            Some(255) => Err(self.unreachable(&complaint)),
+            _ => match unpacked {
+                // What went wrong here is why it ended there.
+                Err(failure) if failure.code != ExitCode::Environment => Err(failure),
+                _ => Err(Failure::environment(format!(
+                    "the results in `{dir}` on `{self}` cannot be fetched: {complaint}"
+                ))),
+            },
+        }
+    }
+}
+
+/// The beginning of what the other side says, up to the number of our process.
+#[derive(Debug, Default)]
+struct Front {
+    said: Vec<u8>,
+    pid: Option<String>,
+    /// No number came: all that is said is data.
+    given_up: bool,
+}
+
+impl Front {
+    /// What of these bytes is plimsoll's own data.
+    fn after_mark(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
+        if self.pid.is_some() || self.given_up {
+            return Some(bytes.to_vec());
+        }
+        self.said.extend_from_slice(bytes);
+        let mut begin = 0;
+        while let Some(length) = memchr::memchr(b'\n', &self.said[begin..]) {
+            let line = &self.said[begin..begin + length];
+            begin += length + 1;
+            // A greeting without a line's end stands before it on the same line.
+            let Some(at) = memchr::memmem::find(line, MARK) else {
+                continue;
+            };
+            let digits = String::from_utf8_lossy(&line[at + MARK.len()..])
+                .trim()
+                .to_owned();
+            if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) {
+                self.pid = Some(digits);
+                let rest = self.said.split_off(begin);
+                self.said = Vec::new();
+                return (!rest.is_empty()).then_some(rest);
+            }
+        }
+        if self.said.len() > GREETING {
+            self.given_up = true;
+            return Some(std::mem::take(&mut self.said));
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// However the bytes are cut, the greeting is left out and the data is whole.
+        #[test]
+        fn a_greeting_is_left_out(
+            greeting in "([ -~]{0,20}\n){0,3}[ -~]{0,5}",
+            data in prop::collection::vec(any::<u8>(), 0..60),
+            cuts in prop::collection::vec(1_usize..9, 1..40),
+        ) {
+            let mut all = greeting.clone().into_bytes();
+            all.extend_from_slice(b"plimsoll-runs-as 4711\n");
+            all.extend_from_slice(&data);
+            let (mut front, mut got, mut rest) = (Front::default(), Vec::new(), all.as_slice());
+            for cut in cuts.iter().cycle() {
+                let (now, later) = rest.split_at((*cut).min(rest.len()));
+                got.extend(front.after_mark(now).unwrap_or_default());
+                rest = later;
+                if rest.is_empty() { break }
+            }
+            prop_assert_eq!(front.pid.as_deref(), Some("4711"));
+            prop_assert_eq!(got, data);
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! The whole of a sweep: groups on free devices, side by side, until every cell has its row.
+
+use super::context::Context;
+use super::engine::now;
+use super::journal::History;
+use super::lane::Lane;
+use super::leftovers;
+use super::oom::{OomFile, machine_bytes};
+use super::release::Unsettled;
+use super::schedule::{Claim, Claims, HOST};
+use super::trouble::Trouble;
+use crate::error::Failure;
+use crate::matrix::{
+    Cause, Cell, CellId, Figures, Forecast, Group, GroupId, OomMemory, OomRecord, Place, Plan, Row,
+    Status,
+};
+use crate::preset::Preset;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
+
+/// What is left to do of a plan.
+pub struct Work<'a> {
+    /// The plan.
+    pub plan: &'a Plan,
+    /// What was done before.
+    pub history: &'a History,
+    /// Whether cells that failed before are tried again.
+    pub retry_failed: bool,
+}
+
+impl Work<'_> {
+    /// Whether a cell has its row already.
+    pub fn finished(&self, cell: &Cell) -> bool {
+        self.history
+            .rows
+            .get(&cell.id)
+            .is_some_and(|row| match row.cause {
+                None => true,
+                Some(cause) => !self.retry_failed && !cause.of_surroundings(),
+            })
+    }
+
+    /// The groups with the cells that are left.
+    pub fn left(&self) -> Vec<Group> {
+        let left = |group: &Group| Group {
+            cells: (group.cells.iter())
+                .filter(|c| !self.finished(c))
+                .cloned()
+                .collect(),
+            ..group.clone()
+        };
+        let groups = self.plan.groups.iter().map(left);
+        groups.filter(|g| !g.cells.is_empty()).collect()
+    }
+
+    /// What ran out of memory in this run, by its rows, where it is not tried again.
+    fn ooms(&self) -> Vec<OomRecord> {
+        let cells = self.plan.cells().filter(|cell| self.finished(cell));
+        let told = cells.filter_map(|cell| {
+            let row = self.history.rows.get(&cell.id)?;
+            (row.cause == Some(Cause::Oom)).then(|| OomRecord::of(cell, row))
+        });
+        told.collect()
+    }
+
+    /// Whether this run itself has met it. What earlier runs met has left the plan already, unless
+    /// it is to be tried again.
+    fn has_met(&self, record: &OomRecord) -> bool {
+        let row = self.history.rows.get(&record.cell);
+        !self.retry_failed && row.is_some_and(|row| row.cause == Some(Cause::Oom))
+    }
+
+    /// What kept a group's engine from starting in an earlier process, for which cells: others fail
+    /// by it as they would have.
+    fn hopeless(&self, group: &Group) -> Vec<(&Cell, Trouble)> {
+        let all = self.plan.groups.iter().filter(|g| g.id == group.id);
+        let cells = all.flat_map(|g| &g.cells);
+        cells
+            .filter(|_| !self.retry_failed)
+            .filter_map(|c| Some((c, Trouble::of_start(self.history.rows.get(&c.id)?)?)))
+            .collect()
+    }
+}
+
+/// Runs what is left. `Err`: it was stopped, or cannot go on; what was done is in the journal.
+pub async fn run(
+    context: &Context<'_>,
+    work: &Work<'_>,
+    forecast: Forecast,
+    mut ooms: OomFile,
+) -> Result<(), Failure> {
+    leftovers::end(context, work.plan, work.history).await?;
+    // A row is written before the file that all runs share: that may lack the last.
+    for record in work.ooms() {
+        if !ooms.knows(&record.cell) {
+            ooms.add(record)?;
+        }
+    }
+    let met = ooms.memory().clone().without(|r| !work.has_met(r));
+    let groups = work.left();
+    let ledger = Ledger::new(context, work, &groups, forecast, ooms);
+    for skip in work.plan.skipped.iter().filter(|s| !work.finished(&s.cell)) {
+        let row = untried(&skip.cell, Status::Skipped, skip.cause, skip.why.clone());
+        ledger.take(&skip.cell, row)?;
+    }
+    let mut waiting = Vec::new();
+    let mut claims = Claims::new(context.runtime, context.options.memory);
+    for group in &groups {
+        match claims.of(group).await {
+            Ok(claim) => waiting.push((group, claim)),
+            Err(_) if context.stop.reason().is_some() => return Err(context.stop.failure()),
+            Err(failure) => {
+                let trouble = Trouble::preparing(&failure);
+                for cell in &group.cells {
+                    let message = trouble.message.clone();
+                    let row = untried(cell, Status::Failed, trouble.cause, message);
+                    let phase = Some(trouble.phase);
+                    ledger.take(cell, Row { phase, ..row })?;
+                }
+            }
+        }
+    }
+    let ended = side_by_side(context, work, &met, waiting, &ledger).await;
+    // What the daemon was still creating for the process before may have come after the first look.
+    if let Err(failure) = leftovers::end(context, work.plan, work.history).await {
+        context.watcher.warning(&failure.to_string());
+    }
+    ended
+}
+
+async fn side_by_side(
+    context: &Context<'_>,
+    work: &Work<'_>,
+    met: &OomMemory,
+    mut waiting: Vec<(&Group, Claim)>,
+    ledger: &Ledger<'_>,
+) -> Result<(), Failure> {
+    let mut busy: BTreeSet<String> = BTreeSet::new();
+    // Devices and containers with memory that was not given back.
+    let mut unsettled: Vec<(BTreeSet<String>, Unsettled)> = Vec::new();
+    let mut running = FuturesUnordered::new();
+    let mut ended = Ok(());
+    loop {
+        // After a failure nothing new is begun, and what runs is let end.
+        let mut at = 0;
+        while ended.is_ok() && at < waiting.len() && context.stop.reason().is_none() {
+            let Some(taken) = waiting[at].1.take(&busy) else {
+                at += 1;
+                continue;
+            };
+            let (group, _) = waiting.remove(at);
+            busy.extend(taken.taken.iter().cloned());
+            let preset = with_gpus(group, &taken.chosen);
+            let hopeless = work.hopeless(group);
+            let mut held = None;
+            for (devices, before) in std::mem::take(&mut unsettled) {
+                match before.look(context).await {
+                    Some(still) if !devices.is_disjoint(&taken.taken) => held = Some(still),
+                    Some(still) => unsettled.push((devices, still)),
+                    None => {}
+                }
+            }
+            running.push(async move {
+                let lane = Lane {
+                    context,
+                    group,
+                    preset,
+                    attempts: &work.history.attempts,
+                    take: &|cell, row| ledger.take(cell, row),
+                };
+                let watcher = context.watcher.lane(&label(group, &taken.chosen));
+                let (ended, held) = lane.run(&*watcher, met, hopeless, held).await;
+                (taken.taken, ended, held)
+            });
+        }
+        let Some((mut taken, lane, held)) = running.next().await else {
+            break;
+        };
+        busy.retain(|device| !taken.contains(device));
+        // What one container holds says nothing of the others on the same host.
+        taken.remove(HOST);
+        unsettled.extend(held.map(|held| (taken, held)));
+        ended = ended.and(lane);
+    }
+    match context.stop.reason() {
+        Some(_) => Err(context.stop.failure()),
+        None => ended,
+    }
+}
+
+/// `llama-8b in container c`, with the GPUs that were chosen.
+fn label(group: &Group, gpus: &[String]) -> String {
+    let server = &group.server;
+    let mut words = match &server.place {
+        Place::Container(name) => format!("{} in {name}", server.model),
+        Place::Image(_) => format!("{} on {}", server.model, server.place.name()),
+    };
+    if let Some(tp) = server.settings.tensor_parallel_size.filter(|tp| *tp > 1) {
+        words.push_str(&format!(" tp {tp}"));
+    }
+    if !gpus.is_empty() {
+        words.push_str(&format!(" ({} GPUs)", gpus.len()));
+    }
+    words
+}
+
+/// The group's container with the GPUs that were chosen for it, where it asked for a number.
+fn with_gpus(group: &Group, chosen: &[String]) -> Option<Preset> {
+    match &group.server.place {
+        Place::Image(preset) if !chosen.is_empty() => Some(Preset {
+            gpus: Some(format!("device={}", chosen.join(","))),
+            ..(**preset).clone()
+        }),
+        _ => None,
+    }
+}
+
+/// The row of a cell that was not begun.
+fn untried(cell: &Cell, status: Status, cause: Cause, message: String) -> Row {
+    Row {
+        cell: cell.id.clone(),
+        group: cell.group.clone(),
+        status,
+        cause: Some(cause),
+        phase: None,
+        message: Some(message),
+        attempt: 0,
+        ended: now(),
+        took_s: 0.0,
+        profile: None,
+        figures: Figures::default(),
+    }
+}
+
+/// Takes rows from the groups: first to the disk, then to who watches.
+struct Ledger<'a> {
+    context: &'a Context<'a>,
+    of: u64,
+    state: Mutex<State>,
+}
+
+struct State {
+    done: u64,
+    /// Cells that are left.
+    left: BTreeMap<CellId, Cell>,
+    /// Groups of which a cell has ended.
+    begun: BTreeSet<GroupId>,
+    forecast: Forecast,
+    ooms: OomFile,
+    machine_bytes: Option<u64>,
+}
+
+impl State {
+    /// The starts of engines that are still to come, now that a cell of `group` has ended.
+    fn waiting(&mut self, group: &GroupId, fresh: bool) -> Vec<GroupId> {
+        self.begun.insert(group.clone());
+        let groups = self.left.values().map(|c| c.group.clone());
+        if fresh {
+            return groups.collect();
+        }
+        let waiting: BTreeSet<GroupId> = groups.filter(|g| !self.begun.contains(g)).collect();
+        waiting.into_iter().collect()
+    }
+}
+
+impl<'a> Ledger<'a> {
+    fn new(
+        context: &'a Context<'a>,
+        work: &Work<'_>,
+        groups: &[Group],
+        forecast: Forecast,
+        ooms: OomFile,
+    ) -> Ledger<'a> {
+        let skipped = work.plan.skipped.iter().map(|s| &s.cell);
+        let of = work.plan.cells().count() + work.plan.skipped.len();
+        let left: BTreeMap<CellId, Cell> = groups
+            .iter()
+            .flat_map(|g| &g.cells)
+            .chain(skipped.filter(|c| !work.finished(c)))
+            .map(|c| (c.id.clone(), c.clone()))
+            .collect();
+        Ledger {
+            context,
+            of: of as u64,
+            state: Mutex::new(State {
+                done: (of - left.len()) as u64,
+                left,
+                begun: BTreeSet::new(),
+                forecast,
+                ooms,
+                machine_bytes: machine_bytes(),
+            }),
+        }
+    }
+
+    fn take(&self, cell: &Cell, row: Row) -> Result<(), Failure> {
+        self.context.journal().end(&row)?;
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if row.cause == Some(Cause::Oom) {
+            let record = OomRecord {
+                device_total_bytes: state.machine_bytes,
+                ..OomRecord::of(cell, &row)
+            };
+            state.ooms.add(record)?;
+        }
+        for (group, took_s) in self.context.take_starts() {
+            state.forecast.learn_start(&group, took_s);
+        }
+        if row.status == Status::Done {
+            let ooms = &mut state.ooms;
+            ooms.fitted(&cell.group, &cell.load, &cell.id, &row.ended)?;
+        }
+        state.done += 1;
+        state.left.remove(&cell.id);
+        if row.status == Status::Done {
+            state.forecast.learn_cell(cell, row.took_s);
+        }
+        // A group that has begun has its engine.
+        let fresh = self.context.options.fresh;
+        let starts = state.waiting(&cell.group, fresh);
+        let left = state.forecast.remaining(state.left.values(), starts.iter());
+        self.context.watcher.left((left > 0.0).then_some(left));
+        self.context.watcher.row(cell, &row, state.done, self.of);
+        Ok(())
+    }
+}

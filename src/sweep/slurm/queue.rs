@@ -1,0 +1,261 @@
+//! Watching an array job until Slurm's queue no longer has it.
+
+use super::submit::{Slurm, Submitted, absent, complaint};
+use crate::error::Failure;
+use crate::progress::{Progress, Sink};
+use std::collections::BTreeMap;
+use tokio_util::sync::CancellationToken;
+
+/// States after which a task does not run again, as Slurm writes them.
+const OVER: [&str; 10] = [
+    "BOOT_FAIL",
+    "CANCELLED",
+    "COMPLETED",
+    "DEADLINE",
+    "FAILED",
+    "NODE_FAIL",
+    "OUT_OF_MEMORY",
+    "PREEMPTED",
+    "REVOKED",
+    "TIMEOUT",
+];
+
+/// Reasons that come and go while a task waits for its turn, and that nobody can do anything about.
+const PASSING: [&str; 6] = ["None", "Priority", "Resources", "BeginTime", "Cleaning", ""];
+
+/// How waiting ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Waited {
+    /// No task is left in the queue.
+    Over(Vec<ShardEnd>),
+    /// The user left; the job goes on.
+    Left,
+}
+
+/// How one shard left the queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShardEnd {
+    /// Which, from 1.
+    pub shard: u32,
+    /// Slurm's last word, in small letters: `completed`, `failed` (plimsoll ended with another
+    /// code than 0), `node_fail`, ... `None` when Slurm forgot the task before it was asked.
+    pub state: Option<String>,
+}
+
+/// Where a task is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Place {
+    state: String,
+    /// Why it waits, where that is worth telling.
+    reason: Option<String>,
+}
+
+impl Place {
+    fn is_over(&self) -> bool {
+        OVER.contains(&self.state.as_str())
+    }
+
+    fn words(&self) -> String {
+        let state = self.state.to_lowercase();
+        match &self.reason {
+            Some(reason) => format!("{state} ({reason})"),
+            None => state,
+        }
+    }
+}
+
+/// What Slurm answered to one question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Answer {
+    /// The tasks that it still knows, by shard.
+    Tasks(BTreeMap<u32, Place>),
+    /// It knows no such job any more.
+    Forgotten,
+    /// It gave no answer, and why.
+    Silent(String),
+}
+
+impl Slurm {
+    /// Waits until no task of the job is in the queue. Each change is told; `look` is called at each
+    /// look at the queue. When `stop` fires the job is left to go on.
+    pub async fn wait(
+        &self,
+        job: &Submitted,
+        look: &mut (dyn FnMut() + Send),
+        news: &Sink,
+        stop: &CancellationToken,
+    ) -> Result<Waited, Failure> {
+        let mut known = BTreeMap::new();
+        let mut silent = false;
+        loop {
+            let answer = tokio::select! {
+                answer = self.ask(job) => answer?,
+                () = stop.cancelled() => return Ok(Waited::Left),
+            };
+            look();
+            match answer {
+                Answer::Tasks(tasks) => {
+                    silent = false;
+                    for line in changes(&known, &tasks) {
+                        news(Progress::Note(line));
+                    }
+                    let over = tasks.values().all(Place::is_over);
+                    known.extend(tasks);
+                    if over {
+                        return Ok(Waited::Over(ends(job.shards, &known)));
+                    }
+                }
+                Answer::Forgotten => return Ok(Waited::Over(ends(job.shards, &known))),
+                Answer::Silent(why) => {
+                    // A controller that is restarted comes back; the job runs on meanwhile.
+                    if !silent {
+                        news(Progress::Warning(format!(
+                            "Slurm does not answer, and is asked again: {why}"
+                        )));
+                    }
+                    silent = true;
+                }
+            }
+            tokio::select! {
+                () = tokio::time::sleep(self.pause) => {}
+                () = stop.cancelled() => return Ok(Waited::Left),
+            }
+        }
+    }
+
+    async fn ask(&self, job: &Submitted) -> Result<Answer, Failure> {
+        let mut command = self.command("squeue");
+        command.args(["--noheader", "--array", "--states=all", "--format=%i|%T|%r"]);
+        command.arg(format!("--jobs={}", job.id));
+        if let Some(cluster) = &job.cluster {
+            command.arg(format!("--clusters={cluster}"));
+        }
+        let output = command.output().await.map_err(|e| absent("squeue", e))?;
+        let complaint = complaint(&output);
+        Ok(match output.status.success() {
+            true => Answer::Tasks(tasks(&job.id, &String::from_utf8_lossy(&output.stdout))),
+            false if complaint.contains("Invalid job id") => Answer::Forgotten,
+            false => Answer::Silent(complaint),
+        })
+    }
+}
+
+/// The tasks that squeue lists; whatever else it prints is left out.
+fn tasks(id: &str, said: &str) -> BTreeMap<u32, Place> {
+    let task = |line: &str| {
+        let mut fields = line.trim().splitn(3, '|');
+        let (job, shard) = fields.next()?.split_once('_')?;
+        let state = fields.next()?.to_owned();
+        let reason = fields.next().unwrap_or_default();
+        // Why a task that is over ended is what its state says; the reason is often an old one.
+        let telling = state == "PENDING" && !PASSING.contains(&reason);
+        let reason = telling.then(|| reason.to_owned());
+        (job == id).then_some(())?;
+        Some((shard.parse().ok()?, Place { state, reason }))
+    };
+    said.lines().filter_map(task).collect()
+}
+
+/// What changed, a line for each place that shards are in now.
+fn changes(before: &BTreeMap<u32, Place>, now: &BTreeMap<u32, Place>) -> Vec<String> {
+    let mut moved: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+    for (shard, place) in now {
+        let old = before.get(shard);
+        if old != Some(place) {
+            let back = old.is_some_and(|o| o.state != "PENDING") && place.state == "PENDING";
+            let words = match back {
+                true => format!("back in the queue, {}", place.words()),
+                false => place.words(),
+            };
+            moved.entry(words).or_default().push(*shard);
+        }
+    }
+    let line = |(words, shards): (String, Vec<u32>)| match shards.as_slice() {
+        [one] => format!("shard {one}: {words}"),
+        many => format!("shards {}: {words}", ranges(many)),
+    };
+    moved.into_iter().map(line).collect()
+}
+
+/// `1-3, 7`: numbers in order as people write them.
+fn ranges(numbers: &[u32]) -> String {
+    let runs = numbers.chunk_by(|a, b| a + 1 == *b);
+    let run = |run: &[u32]| match run {
+        [first, .., last] => format!("{first}-{last}"),
+        other => other.iter().map(u32::to_string).collect(),
+    };
+    runs.map(run).collect::<Vec<_>>().join(", ")
+}
+
+fn ends(shards: u32, known: &BTreeMap<u32, Place>) -> Vec<ShardEnd> {
+    let end = |shard| ShardEnd {
+        shard,
+        state: known
+            .get(&shard)
+            .filter(|p| p.is_over())
+            .map(|p| p.state.to_lowercase()),
+    };
+    (1..=shards).map(end).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listed(lines: &[&str]) -> BTreeMap<u32, Place> {
+        tasks("12", &lines.join("\n"))
+    }
+
+    #[test]
+    fn what_squeue_lists_is_read() {
+        let tasks = listed(&[
+            "CLUSTER: east",
+            "12_1|RUNNING|None",
+            "12_2|PENDING|(JobHeldAdmin|x)",
+            "12_3|NODE_FAIL|NodeDown",
+            "13_4|RUNNING|None",
+            "12|RUNNING|None",
+        ]);
+        assert_eq!(tasks.keys().copied().collect::<Vec<_>>(), [1, 2, 3]);
+        assert_eq!(tasks[&2].words(), "pending ((JobHeldAdmin|x))");
+        assert_eq!(tasks[&3].words(), "node_fail");
+        assert!(tasks[&3].is_over() && !tasks[&1].is_over());
+    }
+
+    #[test]
+    fn a_change_is_told_once_and_shards_together() {
+        let waiting = listed(&[
+            "12_1|PENDING|Priority",
+            "12_2|PENDING|None",
+            "12_4|PENDING|None",
+        ]);
+        assert_eq!(
+            changes(&BTreeMap::new(), &waiting),
+            ["shards 1-2, 4: pending"]
+        );
+        // Another passing reason is no change.
+        let still = listed(&[
+            "12_1|PENDING|Resources",
+            "12_2|PENDING|None",
+            "12_4|PENDING|None",
+        ]);
+        assert!(changes(&waiting, &still).is_empty());
+        let running = listed(&["12_1|RUNNING|None", "12_2|PENDING|PartitionDown"]);
+        assert_eq!(
+            changes(&waiting, &running),
+            ["shard 2: pending (PartitionDown)", "shard 1: running"]
+        );
+        let requeued = listed(&["12_1|PENDING|BeginTime"]);
+        assert_eq!(
+            changes(&running, &requeued),
+            ["shard 1: back in the queue, pending"]
+        );
+    }
+
+    #[test]
+    fn a_task_that_slurm_forgot_while_it_ran_has_no_last_word() {
+        let known = listed(&["12_1|COMPLETED|None", "12_2|RUNNING|None"]);
+        let states: Vec<_> = ends(3, &known).into_iter().map(|e| e.state).collect();
+        assert_eq!(states, [Some("completed".into()), None, None]);
+    }
+}

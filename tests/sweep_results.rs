@@ -1,0 +1,481 @@
+//! What came of a sweep, as people and programs read it; its plan before anything runs.
+
+#[path = "common/captures.rs"]
+mod captures;
+
+use captures::*;
+use plimsoll::capture::RequestedSettings;
+use plimsoll::matrix::{
+    BenchWord, Cause, Cell, CellId, Figures, Forecast, Load, OomMemory, OomRecord, Place, Plan,
+    PlanOptions, Row, RowPhase, Server, Shard, Status, Sweep,
+};
+use plimsoll::preset::Preset;
+use plimsoll::report::layout::width;
+use plimsoll::report::sweep::{Results, csv, json, plan, text};
+use plimsoll::report::text::TextOptions;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+fn server(model: &str) -> Server {
+    Server {
+        model: model.into(),
+        engine: Some("vllm".into()),
+        place: Place::Container("llm".into()),
+        settings: RequestedSettings {
+            dtype: Some("bfloat16".into()),
+            tensor_parallel_size: Some(2),
+            gpu_memory_utilization: Some(0.9),
+            ..RequestedSettings::default()
+        },
+        engine_args: vec!["--enforce-eager".into()],
+        architecture: BTreeMap::new(),
+    }
+}
+
+fn started(image: &str) -> Server {
+    let mut preset = Preset {
+        image: Some(image.into()),
+        ..Preset::default()
+    };
+    preset.env.insert("HF_TOKEN".into(), "swordfish-42".into());
+    Server {
+        place: Place::Image(Box::new(preset)),
+        engine: None,
+        settings: RequestedSettings::default(),
+        engine_args: Vec::new(),
+        ..server("org/Other-7B")
+    }
+}
+
+fn cell(server: &Arc<Server>, input_len: u32, batch: u32) -> Cell {
+    let load = Load {
+        bench: BenchWord::Serve,
+        input_len,
+        output_len: 128,
+        batch_size: Some(batch),
+        request_rate: None,
+        num_prompts: None,
+        num_iters: None,
+        num_iters_warmup: None,
+        repeats: 1,
+        seed: None,
+    };
+    Cell::new(server.clone(), load)
+}
+
+fn row(cell: &Cell, status: Status) -> Row {
+    Row {
+        cell: cell.id.clone(),
+        group: cell.group.clone(),
+        status,
+        cause: None,
+        phase: None,
+        message: None,
+        attempt: 1,
+        ended: "2026-11-20T10:03:00Z".into(),
+        took_s: 12.5,
+        profile: None,
+        figures: Figures::default(),
+    }
+}
+
+fn done(cell: &Cell, peak_gib: f64) -> Row {
+    Row {
+        profile: Some(format!("cells/{}-x.json", cell.id)),
+        figures: Figures {
+            peak_bytes: Some((peak_gib * GIB as f64) as u64),
+            model_weights_bytes: Some(13 * GIB + 1),
+            kv_cache_bytes: Some(20 * GIB),
+            activations_bytes: Some(1_300_000_000),
+            unexplained_bytes: Some(-(GIB as i64) / 2),
+            mean_latency_ms: Some(1234.5678),
+            tokens_per_second: Some(829.25),
+            memory_backend: Some("nvml".into()),
+            ..Figures::default()
+        },
+        ..row(cell, Status::Done)
+    }
+}
+
+fn failed(cell: &Cell, cause: Cause, message: &str) -> Row {
+    Row {
+        cause: Some(cause),
+        phase: Some(RowPhase::Bench),
+        message: Some(message.into()),
+        ..row(cell, Status::Failed)
+    }
+}
+
+/// Two groups with every kind of ending.
+fn eventful() -> Results {
+    let tiny = Arc::new(server("org/Tiny-1B"));
+    let other = Arc::new(started("registry/llm:1"));
+    let mut cells: Vec<Cell> = Vec::new();
+    for input in [128, 4096] {
+        cells.extend([1, 8, 64].map(|batch| cell(&tiny, input, batch)));
+    }
+    cells.extend([1, 8].map(|batch| cell(&other, 128, batch)));
+    let mut rows: Vec<Row> = vec![done(&cells[0], 35.5), done(&cells[1], 36.25)];
+    let oom = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB.";
+    rows.push(failed(&cells[2], Cause::Oom, oom));
+    rows.push(done(&cells[3], 71.0));
+    rows.push(failed(&cells[4], Cause::Oom, oom));
+    rows.push(Row {
+        status: Status::Skipped,
+        phase: None,
+        ..failed(
+            &cells[5],
+            Cause::ImpliedOom,
+            "`in 4096 out 128 batch 8`, which takes no more, ran out of memory in this run",
+        )
+    });
+    let mut pretended = done(&cells[6], 2.0);
+    pretended.figures.simulated = true;
+    pretended.figures.model_weights_bytes = None;
+    rows.push(pretended);
+    let rows: HashMap<CellId, Row> = rows.into_iter().map(|r| (r.cell.clone(), r)).collect();
+    Results {
+        started: Some("2026-11-20T10:00:00Z".into()),
+        took_s: Some(725.0),
+        notes: vec![
+            "the last line of `journal.jsonl` was not written to its end, and is left out".into(),
+        ],
+        ..Results::new("scaling", cells.iter(), &rows)
+    }
+}
+
+fn options(width: usize, unicode: bool) -> TextOptions {
+    TextOptions {
+        width,
+        color: false,
+        unicode,
+    }
+}
+
+#[test]
+fn the_page_of_the_results() {
+    insta::assert_snapshot!(text::render(&eventful(), options(120, true)));
+}
+
+#[test]
+fn the_page_on_a_narrow_terminal() {
+    let page = text::render(&eventful(), options(80, false));
+    assert!(page.is_ascii());
+    for line in page.lines() {
+        assert!(width(line) <= 80, "{line}");
+    }
+    insta::assert_snapshot!(page);
+}
+
+/// Cells of one group that differ in nothing but what stands behind the lengths.
+fn alike() -> Results {
+    let tiny = Arc::new(server("org/Tiny-1B"));
+    let first = Load {
+        bench: BenchWord::Auto,
+        ..cell(&tiny, 128, 8).load
+    };
+    let changes: [fn(&mut Load); 8] = [
+        |_| {},
+        |l| l.bench = BenchWord::Builtin,
+        |l| l.repeats = 3,
+        |l| l.num_iters = Some(5),
+        |l| l.num_iters_warmup = Some(0),
+        |l| l.num_prompts = Some(200),
+        |l| l.seed = Some(7),
+        |l| l.batch_size = None,
+    ];
+    let cells = changes.map(|change| {
+        let mut load = first.clone();
+        change(&mut load);
+        Cell::new(tiny.clone(), load)
+    });
+    let row = |c: &Cell| (c.id.clone(), failed(c, Cause::Timeout, "its time was up"));
+    let rows = cells.iter().map(row).collect();
+    Results::new("alike", cells.iter(), &rows)
+}
+
+#[test]
+fn no_two_rows_of_a_table_are_alike() {
+    let results = alike();
+    let page = text::render(&results, options(120, true));
+    let lines: Vec<&str> = page.lines().filter(|l| l.ends_with("timeout")).collect();
+    let once: HashSet<&str> = lines.iter().copied().collect();
+    assert_eq!((lines.len(), once.len()), (8, 8), "{page}");
+    let words: HashSet<String> = results.cells.iter().map(|o| o.cell.words()).collect();
+    assert_eq!(words.len(), 8, "{words:?}");
+    insta::assert_snapshot!(page);
+}
+
+#[test]
+fn a_sweep_of_which_nothing_ran_took_no_time() {
+    let nothing = Results {
+        took_s: Some(std::iter::empty::<f64>().sum()),
+        ..eventful()
+    };
+    let page = text::render(&nothing, options(80, true));
+    assert!(page.contains("took 0.0 s"), "{page}");
+    let document = String::from_utf8(json::render(&nothing).unwrap()).unwrap();
+    assert!(document.contains("\"took_s\": 0.0"), "{document}");
+}
+
+#[test]
+fn what_only_pretends_is_said_wherever_it_is() {
+    let all = eventful();
+    assert!(text::render(&all, options(80, true)).contains("SIMULATED"));
+    let bytes = json::render(&all).unwrap();
+    let document: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+    assert_eq!(document["simulated"], true);
+    assert_eq!(document["cells"][6]["row"]["figures"]["simulated"], true);
+    let mut real = all;
+    real.cells.remove(6);
+    assert!(!text::render(&real, options(80, true)).contains("SIMULATED"));
+}
+
+/// The table, as a data frame reads it: a map of columns for each cell.
+fn table(results: &Results) -> Vec<HashMap<String, String>> {
+    let bytes = csv::render(results).unwrap();
+    let mut reader = ::csv::Reader::from_reader(&bytes[..]);
+    reader.deserialize().map(|r| r.unwrap()).collect()
+}
+
+#[test]
+fn the_table_has_every_cell_in_full_and_leaves_unknown_empty() {
+    let rows = table(&eventful());
+    assert_eq!(rows.len(), 8);
+    let (first, oom, pretended, not_run) = (&rows[0], &rows[2], &rows[6], &rows[7]);
+    for (row, column, value) in [
+        (first, "model", "org/Tiny-1B"),
+        (first, "container", "llm"),
+        (first, "image", ""),
+        (first, "peak_gib", "35.5"),
+        (first, "model_weights_gib", "13.000000000931323"),
+        (first, "unexplained_gib", "-0.5"),
+        (first, "mean_latency_ms", "1234.5678"),
+        (first, "kv_pool_gib", ""),
+        (first, "engine_args", "'--enforce-eager"),
+        (first, "simulated", "false"),
+        (oom, "status", "failed"),
+        (oom, "cause", "oom"),
+        (oom, "phase", "bench"),
+        (oom, "peak_gib", ""),
+        (pretended, "simulated", "true"),
+        (pretended, "image", "registry/llm:1"),
+        (pretended, "tensor_parallel_size", ""),
+        (not_run, "status", "not_run"),
+        (not_run, "attempt", ""),
+    ] {
+        assert_eq!(row[column], value, "{column}");
+    }
+}
+
+#[test]
+fn the_table_says_what_was_asked_for_and_what_ran() {
+    let mut server = started("registry/llm:1");
+    server.architecture.insert("num_layers".into(), 32.0);
+    server.architecture.insert("model_params".into(), 6.7e9);
+    let load = Load {
+        bench: BenchWord::Auto,
+        repeats: 3,
+        num_prompts: Some(200),
+        num_iters: Some(5),
+        num_iters_warmup: Some(1),
+        seed: Some(7),
+        ..cell(&Arc::new(server.clone()), 128, 8).load
+    };
+    let cell = Cell::new(Arc::new(server), load);
+    let mut row = done(&cell, 2.0);
+    row.figures.engine = Some("sglang".into());
+    row.figures.bench = Some("serve".into());
+    row.figures.mean_latency_stddev_ms = Some(1.5);
+    row.figures.tokens_per_second_stddev = Some(0.25);
+    row.figures.peak_stddev_bytes = Some(GIB as f64 / 2.0);
+    let rows = HashMap::from([(cell.id.clone(), row)]);
+    let results = Results::new("one", [&cell].into_iter(), &rows);
+    let row = &table(&results)[0];
+    for (column, value) in [
+        ("bench", "auto"),
+        ("bench_run", "serve"),
+        ("engine", "sglang"),
+        ("repeats", "3"),
+        ("num_prompts", "200"),
+        ("num_iters", "5"),
+        ("num_iters_warmup", "1"),
+        ("seed", "7"),
+        ("model_params", "6700000000"),
+        ("num_layers", "32"),
+        ("num_heads", ""),
+        ("num_kv_heads", ""),
+        ("head_dim", ""),
+        ("hidden_size", ""),
+        ("mean_latency_stddev_ms", "1.5"),
+        ("tokens_per_second_stddev", "0.25"),
+        ("peak_stddev_gib", "0.5"),
+    ] {
+        assert_eq!(row[column], value, "{column}");
+    }
+    let document: serde_json::Value =
+        serde_json::from_slice(&json::render(&results).unwrap()).unwrap();
+    let cell = &document["cells"][0];
+    assert_eq!(cell["row"]["figures"]["engine"], "sglang");
+    assert_eq!(cell["architecture"]["num_layers"], 32.0);
+    assert_eq!(cell["load"]["repeats"], 3);
+}
+
+#[test]
+fn a_row_of_an_earlier_journal_is_read() {
+    let row = r#"{"cell":"0123456789ab","group":"ba9876543210","status":"done","attempt":1,
+        "ended":"2026-11-20T10:03:00Z","took_s":12.5,"figures":{"peak_bytes":3,"simulated":false}}"#;
+    let row: Row = serde_json::from_str(row).unwrap();
+    assert_eq!(
+        (row.figures.peak_bytes, row.figures.engine),
+        (Some(3), None)
+    );
+}
+
+#[test]
+fn no_field_of_the_table_is_a_formula() {
+    let mut results = eventful();
+    for (text, written) in [
+        ("=HYPERLINK(\"http://x\")", "'=HYPERLINK(\"http://x\")"),
+        ("+1 for that", "'+1 for that"),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        ("\tx", "'\tx"),
+        ("-1.5", "-1.5"),
+        ("-inf", "'-inf"),
+        ("a, \"b\"\nc", "a, \"b\"\nc"),
+    ] {
+        results.cells[0].row.as_mut().unwrap().message = Some(text.into());
+        assert_eq!(table(&results)[0]["message"], written);
+    }
+}
+
+#[test]
+fn the_document_has_the_rows_of_the_journal_and_no_secret() {
+    let results = eventful();
+    let bytes = json::render(&results).unwrap();
+    assert!(bytes.ends_with(b"}\n"));
+    let document: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+    assert_eq!(document["schema_version"], "1");
+    assert_eq!(document["counts"]["failed"], 2);
+    assert_eq!(document["cells"][7]["row"], serde_json::Value::Null);
+    for (cell, outcome) in document["cells"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .zip(&results.cells)
+    {
+        let row: Option<Row> = serde_json::from_value(cell["row"].clone()).unwrap();
+        assert_eq!(row, outcome.row);
+    }
+    assert!(!String::from_utf8(bytes).unwrap().contains("swordfish"));
+}
+
+fn planned() -> Sweep {
+    Sweep {
+        name: "scaling".into(),
+        cells: eventful().cells.into_iter().map(|o| o.cell).collect(),
+        timeout: None,
+        health_timeout: None,
+    }
+}
+
+fn plan_of(sweep: &Sweep, known_oom: &OomMemory, shard: Option<Shard>) -> Plan {
+    let options = PlanOptions {
+        fresh: false,
+        shard,
+        only: &[],
+        known_oom,
+        retry_oom: false,
+    };
+    Plan::of(sweep, &options).unwrap()
+}
+
+fn with_memory() -> (Plan, Forecast) {
+    let sweep = planned();
+    let cell = &sweep.cells[4];
+    let mut ooms = OomMemory::default();
+    ooms.add(OomRecord {
+        group: cell.group.clone(),
+        load: cell.load.clone(),
+        cell: cell.id.clone(),
+        when: "2026-11-19T10:00:00Z".into(),
+        device_total_bytes: None,
+        message: "CUDA out of memory".into(),
+    });
+    let mut forecast = Forecast::default();
+    forecast.learn_cell(&sweep.cells[0], 31.0);
+    (plan_of(&sweep, &ooms, None), forecast)
+}
+
+#[test]
+fn the_page_of_the_plan() {
+    let (plan, forecast) = with_memory();
+    insta::assert_snapshot!(plan::render(&plan, &forecast, false, options(80, false)));
+}
+
+#[test]
+fn the_page_of_the_plan_with_every_cell() {
+    let (plan, forecast) = with_memory();
+    insta::assert_snapshot!(plan::render(&plan, &forecast, true, options(120, true)));
+}
+
+#[test]
+fn the_document_of_the_plan_has_every_cell_and_no_secret() {
+    let (plan, forecast) = with_memory();
+    let bytes = plan::json(&plan, &forecast).unwrap();
+    let document: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+    assert_eq!(
+        (&document["cells"], &document["starts"]),
+        (&6.into(), &2.into())
+    );
+    let listed: usize = (document["groups"].as_array().unwrap().iter())
+        .map(|g| g["cells"].as_array().unwrap().len())
+        .sum();
+    assert_eq!(listed, 6);
+    assert_eq!(document["skipped"][0]["cause"], "known_oom");
+    assert!(!String::from_utf8(bytes).unwrap().contains("swordfish"));
+}
+
+#[test]
+fn a_part_without_a_group_says_so() {
+    let shard = Some(Shard { index: 3, of: 3 });
+    let plan = plan_of(&planned(), &OomMemory::default(), shard);
+    let page = plan::render(&plan, &Forecast::default(), false, options(80, false));
+    assert!(
+        page.contains("part 3/3") && page.contains("no group falls to this part"),
+        "{page}"
+    );
+}
+
+#[test]
+fn figures_of_a_row_are_those_of_the_profile() {
+    let profile = idle_reference().derive();
+    let figures = Figures::of(&profile);
+    let memory = &profile.memory_breakdown;
+    assert_eq!(figures.peak_bytes, memory.total_measured_bytes);
+    assert!(figures.peak_bytes.is_some());
+    let parts = [
+        figures.baseline_bytes,
+        figures.model_weights_bytes,
+        figures.kv_cache_bytes,
+        figures.activations_bytes,
+        figures.overhead_bytes,
+    ];
+    let known: u64 = parts.into_iter().flatten().sum();
+    let unexplained = figures.unexplained_bytes.unwrap();
+    assert_eq!(
+        known as i64 + unexplained,
+        figures.peak_bytes.unwrap() as i64
+    );
+    let load = profile.latency_stats.as_ref();
+    assert_eq!(
+        figures.mean_latency_ms,
+        load.and_then(|l| l.mean_latency_ms)
+    );
+    assert_eq!(figures.simulated, profile.metadata.simulated);
+    assert_eq!(figures.engine.as_deref(), Some("reference"));
+    assert_eq!(figures.bench, Some(profile.parameters.bench.clone()));
+    let nothing = Built::default().derive();
+    assert_eq!(Figures::of(&nothing).peak_bytes, None);
+    assert_eq!(Figures::of(&nothing).overhead_bytes, None);
+}
