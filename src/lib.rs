@@ -10,7 +10,7 @@
 //! ```text
 //! main, commands, cli, console
 //! sweep
-//! collect, live
+//! collect, live, clean
 //! container | telemetry | load | store      (these do not see each other)
 //! report
 //! matrix
@@ -21,6 +21,7 @@
 pub mod breakdown;
 pub mod capture;
 pub mod catalog;
+pub mod clean;
 pub mod cli;
 pub mod clock;
 pub mod collect;

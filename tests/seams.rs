@@ -97,7 +97,7 @@ const LAYERS: &[&[&str]] = &[
     &["commands"],
     &["cli", "console"],
     &["sweep"],
-    &["collect", "live"],
+    &["collect", "live", "clean"],
     &["container", "telemetry", "load", "store"],
     &["report"],
     &["matrix"],

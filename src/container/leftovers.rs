@@ -5,6 +5,7 @@ use super::processes::{HostView, Tracker, start_time};
 use super::{OWNER_LABEL, RUN_VARIABLE, Runtime};
 use crate::capture::ContainerFacts;
 use rustix::process::Signal;
+use serde::Serialize;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -16,13 +17,15 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Whether the process that owns a container still lives, by the container's label.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Owner {
     /// It does.
     Alive,
     /// It has ended, or the host was booted since.
     Dead,
     /// The label is missing or says something else.
+    #[default]
     Unknown,
 }
 

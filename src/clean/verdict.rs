@@ -1,0 +1,125 @@
+//! What is to be done about a container, a process or a device: keep, stop, end, or only tell.
+//! Pure: facts in, a verdict with its rule and a sentence out. When in doubt, keep.
+
+use serde::Serialize;
+use std::time::Duration;
+
+/// What the user asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ask {
+    /// Containers by name or by id (4 or more characters of it). Naming is permission.
+    pub names: Vec<String>,
+    /// Containers with this label, `KEY` or `KEY=VALUE`.
+    pub labels: Vec<String>,
+    /// Containers of images that match, `*` for any text.
+    pub images: Vec<String>,
+    /// Every container with a GPU.
+    pub all_gpu: bool,
+    /// Of those chosen by `labels`, `images`, `all_gpu` or `names` only those that did nothing for
+    /// so long; alone it chooses nothing that is not ours.
+    pub idle: Option<Duration>,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Act {
+    /// Nothing.
+    Keep,
+    /// Stop the container, with a grace period; remove it where plimsoll created it.
+    Stop,
+    /// Remove a container that has ended and that plimsoll created.
+    Remove,
+    /// End a process that outlived its container.
+    EndProcess,
+    /// End what a dead plimsoll left running in somebody else's container, by its mark.
+    EndMarked,
+    /// Nothing that plimsoll may or can do helps: tell it.
+    Report,
+}
+
+/// What a verdict is of.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Of {
+    /// A container, by its full id.
+    Container(String),
+    /// A process, by its host pid and start time.
+    Process(u32, Option<u64>),
+    /// A GPU, by UUID or PCI address.
+    Device(String),
+}
+
+/// A decision.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Verdict {
+    /// Of what.
+    pub of: Of,
+    /// Its name for people: the container's, `pid 7 (python3)`, the GPU's.
+    pub name: String,
+    /// What is to be done.
+    pub act: Act,
+    /// The rule that decided.
+    pub rule: Rule,
+    /// Why, a sentence with the evidence.
+    pub why: String,
+    /// What the user can do, where plimsoll does nothing about it.
+    pub advice: Option<String>,
+}
+
+/// The rules, by the names that people and programs see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rule {
+    /// Label `plimsoll.protect`: kept, also when named.
+    Protected,
+    /// Plimsoll runs in it.
+    ThisOne,
+    /// Kubernetes or Slurm rules it.
+    RuledByOthers,
+    /// It is, or holds, what the host itself needs: a daemon, a shim, the driver's services, a
+    /// desktop, a kernel thread, a process above this one.
+    NeverTouched,
+    /// The plimsoll that created it, or one that works on it, lives.
+    OwnerLives,
+    /// Ours, and its owner is dead.
+    OwnerDead,
+    /// Ours, its owner is not known to live, and the engine in it does not answer.
+    Unhealthy,
+    /// Ours, its owner is not known to live, and past the deadline that it was given.
+    PastDeadline,
+    /// Ours, its owner is not known to live, and the server is dead while workers hold GPU memory.
+    ServerDead,
+    /// The user named it.
+    Named,
+    /// Chosen by label, image or `--all-gpu-containers`.
+    Selected,
+    /// Chosen, and idle for as long as asked.
+    Idle,
+    /// Chosen, and not idle for as long as asked, or that is not known.
+    NotIdle,
+    /// Ours and ended.
+    Ended,
+    /// A process of ours that outlived its container.
+    Orphan,
+    /// What looks like an orphan is another process by now, or cannot be told from one.
+    PidReused,
+    /// A dead plimsoll's commands in somebody's container.
+    Leftover,
+    /// Ended processes that nobody has collected hold memory.
+    Zombies,
+    /// Threads that nothing can interrupt.
+    Uninterruptible,
+    /// Docker cannot finish removing it.
+    RemovalStuck,
+    /// GPU memory in use that no process is listed with.
+    UnlistedMemory,
+    /// The GPU or its driver is broken.
+    DeviceBroken,
+    /// Memory of clients of CUDA's MPS server.
+    Mps,
+    /// Not ours, not named: nobody's business but its owner's.
+    Foreign,
+    /// Ours or chosen, and nothing is wrong with it.
+    NothingWrong,
+}
