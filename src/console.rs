@@ -5,6 +5,7 @@
 
 mod logger;
 mod look;
+mod question;
 mod stage;
 mod sweep;
 mod terminal;

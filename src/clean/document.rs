@@ -1,0 +1,123 @@
+//! The document of `clean --json`: every verdict, with the facts that it was made of.
+
+use super::facts::{ContainerLook, DeviceLook, ProcessLook, Survey};
+use super::verdict::{Of, Verdict};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Version of the document; it grows by keys, and changes its number when one changes its meaning.
+pub const VERSION: u32 = 1;
+
+/// What a look found and what follows of it.
+#[derive(Debug, Serialize)]
+pub struct Document<'a, O> {
+    /// [`VERSION`].
+    pub version: u32,
+    /// When was looked, RFC 3339.
+    pub at: &'a str,
+    /// Whether any of the devices is a simulated one: its figures say nothing about hardware.
+    pub simulated: bool,
+    /// Whether it was to be done, and not only said.
+    pub applied: bool,
+    /// Everything that was judged, kept or not.
+    pub verdicts: Vec<Entry<'a>>,
+    /// What came of each act; empty unless applied.
+    pub outcomes: &'a [O],
+    /// What could not be looked at, a sentence each.
+    pub blind: &'a [String],
+}
+
+impl<'a, O> Document<'a, O> {
+    /// The document of one look.
+    pub fn new(survey: &'a Survey, verdicts: &'a [Verdict], outcomes: Option<&'a [O]>) -> Self {
+        Document {
+            version: VERSION,
+            at: &survey.at,
+            simulated: simulated(survey),
+            applied: outcomes.is_some(),
+            verdicts: verdicts.iter().map(|v| Entry::new(survey, v)).collect(),
+            outcomes: outcomes.unwrap_or_default(),
+            blind: &survey.blind,
+        }
+    }
+}
+
+/// A verdict with its evidence.
+#[derive(Debug, Serialize)]
+pub struct Entry<'a> {
+    /// What was decided.
+    #[serde(flatten)]
+    pub verdict: &'a Verdict,
+    /// GPU memory it is about, bytes over all devices; null where that is not known.
+    pub gpu_bytes: Option<u64>,
+    /// The facts; null where what it is of was gone.
+    pub evidence: Option<Evidence<'a>>,
+}
+
+impl<'a> Entry<'a> {
+    /// A verdict, with what the survey has about it.
+    pub fn new(survey: &'a Survey, verdict: &'a Verdict) -> Entry<'a> {
+        let evidence = evidence(survey, &verdict.of);
+        Entry {
+            verdict,
+            gpu_bytes: evidence.and_then(Evidence::gpu_bytes),
+            evidence,
+        }
+    }
+}
+
+/// The facts of what a verdict is of.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Evidence<'a> {
+    /// A container.
+    Container(&'a ContainerLook),
+    /// A process.
+    Process(&'a ProcessLook),
+    /// A GPU.
+    Device(&'a DeviceLook),
+}
+
+impl Evidence<'_> {
+    /// GPU memory it is about, bytes over all devices: what a container or a process holds, what
+    /// nobody is listed with on a device.
+    pub fn gpu_bytes(self) -> Option<u64> {
+        let sum =
+            |held: &BTreeMap<String, u64>| held.values().fold(0, |a: u64, b| a.saturating_add(*b));
+        match self {
+            Evidence::Container(c) => c.gpu_bytes.as_ref().map(sum),
+            Evidence::Process(p) => (!p.gpu_bytes.is_empty()).then(|| sum(&p.gpu_bytes)),
+            Evidence::Device(d) => d.unlisted_bytes,
+        }
+    }
+}
+
+/// The facts that a survey has of something.
+pub fn evidence<'a>(survey: &'a Survey, of: &Of) -> Option<Evidence<'a>> {
+    match of {
+        Of::Container(id) => (survey.containers.iter())
+            .find(|c| c.id == *id)
+            .map(Evidence::Container),
+        Of::Process(pid, started) => processes(survey)
+            .find(|p| p.pid == *pid && p.started == *started)
+            .map(Evidence::Process),
+        Of::Device(id) => (survey.devices.iter())
+            .find(|d| d.id == *id)
+            .map(Evidence::Device),
+    }
+}
+
+/// Whether any device is a simulated one.
+pub fn simulated(survey: &Survey) -> bool {
+    survey.devices.iter().any(|d| d.simulated)
+}
+
+fn processes(survey: &Survey) -> impl Iterator<Item = &ProcessLook> {
+    let inside = survey
+        .containers
+        .iter()
+        .flat_map(|c| &c.processes)
+        .flatten();
+    let holders = survey.devices.iter().flat_map(|d| &d.open_by);
+    survey.strays.iter().chain(inside).chain(holders)
+}

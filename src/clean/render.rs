@@ -1,0 +1,261 @@
+//! A look and what follows of it, as text for people: short, and with the reason of everything.
+
+use super::document::{Evidence, evidence, simulated};
+use super::facts::{ContainerLook, Survey};
+use super::verdict::{Act, Ask, Of, Rule, Verdict};
+use crate::report::layout::{Align, Table, clean, truncate, width, wrap};
+use crate::report::text::TextOptions;
+use crate::units::Bytes;
+use std::collections::BTreeMap;
+
+/// So many are listed one by one; of more only with `-v`.
+const LISTED: usize = 20;
+/// Cells for the name of an image, and for all that stands beside it in its row.
+const IMAGE: std::ops::RangeInclusive<usize> = 16..=40;
+const BESIDE_IMAGE: usize = 60;
+
+/// What is to be rendered.
+#[derive(Debug, Clone, Copy)]
+pub struct Plan<'a> {
+    /// What was found.
+    pub survey: &'a Survey,
+    /// What was asked for.
+    pub ask: &'a Ask,
+    /// What follows.
+    pub verdicts: &'a [Verdict],
+}
+
+/// Whether the user named what this verdict is of.
+pub fn is_named(ask: &Ask, verdict: &Verdict) -> bool {
+    let Of::Container(id) = &verdict.of else {
+        return false;
+    };
+    let named =
+        |n: &str| n == verdict.name || n.len() >= 4 && id.starts_with(&n.to_ascii_lowercase());
+    ask.names.iter().any(|n| named(n.trim_start_matches('/')))
+}
+
+/// Whether something is to be done about it.
+pub fn is_act(act: Act) -> bool {
+    !matches!(act, Act::Keep | Act::Report)
+}
+
+/// What would be done, what only people can do, and in a line what is kept.
+pub fn plan(plan: Plan, verbose: bool, options: TextOptions) -> String {
+    let mut page = Page::new(options);
+    page.simulated(plan.survey);
+    let mut todo: Vec<&Verdict> = plan.verdicts.iter().filter(|v| is_act(v.act)).collect();
+    let bytes = |v: &Verdict| evidence(plan.survey, &v.of).and_then(Evidence::gpu_bytes);
+    todo.sort_by_key(|v| std::cmp::Reverse(bytes(v)));
+    let told: Vec<&Verdict> = (plan.verdicts.iter())
+        .filter(|v| v.act == Act::Report)
+        .collect();
+    match (todo.as_slice(), told.as_slice()) {
+        ([], []) => page.line("nothing is stuck"),
+        ([], _) => page.line("nothing to clean"),
+        _ => page.line(&format!("to clean: {}", totals(&todo, bytes))),
+    }
+    if !todo.is_empty() {
+        page.line("");
+        page.table(plan.survey, &todo, verbose);
+    }
+    if !told.is_empty() {
+        page.line("");
+        page.line("stuck, and nothing that plimsoll may do helps:");
+        let shown = page.few(told.len(), verbose);
+        for v in &told[..shown] {
+            page.told(v);
+        }
+        page.more(told.len() - shown);
+    }
+    page.kept(plan, verbose);
+    for sentence in &plan.survey.blind {
+        page.under("note: ", sentence);
+    }
+    page.text
+}
+
+fn totals(todo: &[&Verdict], bytes: impl Fn(&Verdict) -> Option<u64>) -> String {
+    let containers = todo.iter().filter(|v| matches!(v.of, Of::Container(_)));
+    let of = |n: usize, one: &str, many: &str| match n {
+        0 => None,
+        1 => Some(format!("1 {one}")),
+        n => Some(format!("{n} {many}")),
+    };
+    let n = containers.count();
+    // Where only our commands are ended in a container, the rest of it keeps its memory.
+    let ended = todo.iter().filter(|v| v.act != Act::EndMarked);
+    let held = ended.filter_map(|v| bytes(v)).fold(0, u64::saturating_add);
+    let parts = [
+        of(n, "container", "containers"),
+        of(todo.len() - n, "process", "processes"),
+        (held > 0).then(|| format!("{} of GPU memory", Bytes(held))),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+struct Page {
+    text: String,
+    options: TextOptions,
+}
+
+impl Page {
+    fn new(options: TextOptions) -> Page {
+        Page {
+            text: String::new(),
+            options,
+        }
+    }
+
+    fn line(&mut self, line: &str) {
+        let line = clean(line, self.options.unicode);
+        self.text.push_str(line.trim_end());
+        self.text.push('\n');
+    }
+
+    /// A sentence, wrapped under what it begins with.
+    fn under(&mut self, head: &str, sentence: &str) {
+        let indent = width(head);
+        let room = self.options.width.saturating_sub(indent).max(30);
+        for (i, part) in wrap(sentence, room).iter().enumerate() {
+            match i {
+                0 => self.line(&format!("{head}{part}")),
+                _ => self.line(&format!("{}{part}", " ".repeat(indent))),
+            }
+        }
+    }
+
+    fn simulated(&mut self, survey: &Survey) {
+        if simulated(survey) {
+            self.line("SIMULATED GPUs: these figures say nothing about hardware");
+        }
+    }
+
+    fn few(&self, all: usize, verbose: bool) -> usize {
+        if verbose { all } else { all.min(LISTED) }
+    }
+
+    fn more(&mut self, left: usize) {
+        if left > 0 {
+            self.line(&format!("  and {left} more: -v lists them"));
+        }
+    }
+
+    /// A row for each, and below it why.
+    fn table(&mut self, survey: &Survey, verdicts: &[&Verdict], verbose: bool) {
+        let shown = self.few(verdicts.len(), verbose);
+        let (verdicts, left) = (&verdicts[..shown], verdicts.len() - shown);
+        let mut table = Table::new(&[
+            ("CONTAINER", Align::Left),
+            ("IMAGE", Align::Left),
+            ("GPU MEMORY", Align::Right),
+            ("ACT", Align::Left),
+        ]);
+        for v in verdicts {
+            let found = evidence(survey, &v.of);
+            let unknown = || "-".to_owned();
+            let image = match found {
+                Some(Evidence::Container(c)) => self.cut(&c.image),
+                _ => unknown(),
+            };
+            let held = found.and_then(Evidence::gpu_bytes);
+            table.row(vec![
+                clean(&v.name, self.options.unicode),
+                image,
+                held.map_or_else(unknown, |b| Bytes(b).to_string()),
+                words(v.act, container(found)).to_owned(),
+            ]);
+        }
+        let mut lines = table.lines().into_iter();
+        if let Some(head) = lines.next() {
+            self.line(&format!("  {head}"));
+        }
+        for (v, row) in verdicts.iter().zip(lines) {
+            self.line(&format!("  {row}"));
+            self.under("      ", &why(v));
+            if let Some(advice) = &v.advice {
+                self.under("      advice: ", advice);
+            }
+        }
+        self.more(left);
+    }
+
+    fn told(&mut self, v: &Verdict) {
+        self.under("  ", &format!("{}: {}", v.name, why(v)));
+        if let Some(advice) = &v.advice {
+            self.under("      advice: ", advice);
+        }
+    }
+
+    fn cut(&self, image: &str) -> String {
+        let ellipsis = if self.options.unicode { "…" } else { "..." };
+        let room = self.options.width.saturating_sub(BESIDE_IMAGE);
+        let room = room.clamp(*IMAGE.start(), *IMAGE.end());
+        truncate(&clean(image, self.options.unicode), room, ellipsis)
+    }
+
+    /// What is kept: whatever the user named, with its reason; the rest in one line.
+    fn kept(&mut self, plan: Plan, verbose: bool) {
+        let kept = plan.verdicts.iter().filter(|v| v.act == Act::Keep);
+        let (named, others): (Vec<&Verdict>, Vec<&Verdict>) =
+            kept.partition(|v| verbose || is_named(plan.ask, v));
+        if !named.is_empty() {
+            self.line("");
+            self.line("kept:");
+            for v in named {
+                self.told(v);
+            }
+        }
+        if others.is_empty() {
+            return;
+        }
+        let mut rules: BTreeMap<String, usize> = BTreeMap::new();
+        for v in &others {
+            *rules.entry(name(v.rule)).or_default() += 1;
+        }
+        let mut rules: Vec<(String, usize)> = rules.into_iter().collect();
+        rules.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
+        let rules: Vec<String> = rules
+            .iter()
+            .map(|(rule, n)| format!("{n} {rule}"))
+            .collect();
+        self.line("");
+        self.under("kept: ", &format!("{}; -v says why", rules.join(", ")));
+    }
+}
+
+/// The reason, with its rule's name.
+fn why(v: &Verdict) -> String {
+    format!("{} [{}]", v.why.trim_end_matches('.'), name(v.rule))
+}
+
+/// A rule as programs see it.
+pub fn name(rule: Rule) -> String {
+    match serde_json::to_value(rule) {
+        Ok(serde_json::Value::String(name)) => name,
+        _ => format!("{rule:?}"),
+    }
+}
+
+fn container<'a>(found: Option<Evidence<'a>>) -> Option<&'a ContainerLook> {
+    match found {
+        Some(Evidence::Container(c)) => Some(c),
+        _ => None,
+    }
+}
+
+fn words(act: Act, container: Option<&ContainerLook>) -> &'static str {
+    match act {
+        Act::Keep => "keep",
+        Act::Stop if container.is_some_and(|c| c.ours) => "stop and remove",
+        Act::Stop => "stop",
+        Act::Remove => "remove",
+        Act::EndProcess => "end",
+        Act::EndMarked => "end our commands in it",
+        Act::Report => "tell",
+    }
+}
+
+#[cfg(test)]
+#[path = "render_tests.rs"]
+mod tests;

@@ -1,0 +1,257 @@
+//! Tests of the text for people.
+
+use super::super::document::Document;
+use super::super::facts::{ContainerLook, DeviceLook, ProcessLook, Survey};
+use super::*;
+
+const GIB: u64 = 1 << 30;
+
+fn options(width: usize) -> TextOptions {
+    TextOptions {
+        width,
+        color: false,
+        unicode: true,
+    }
+}
+
+fn verdict(of: Of, name: &str, act: Act, rule: Rule, why: &str) -> Verdict {
+    Verdict {
+        of,
+        name: name.into(),
+        act,
+        rule,
+        why: why.into(),
+        advice: None,
+    }
+}
+
+fn container(name: &str, image: &str, ours: bool, gib: Option<u64>) -> ContainerLook {
+    ContainerLook {
+        id: format!("{name:0<64}"),
+        name: name.into(),
+        image: image.into(),
+        status: "running".into(),
+        ours,
+        gpu_bytes: gib.map(|g| [("GPU-1".to_owned(), g * GIB)].into()),
+        ..ContainerLook::default()
+    }
+}
+
+/// A host with a bit of everything.
+fn everything() -> (Survey, Vec<Verdict>) {
+    let containers = vec![
+        container(
+            "plimsoll-1a1fe6b8bb9-1ef2",
+            "vllm/vllm-openai:v0.32.0",
+            true,
+            Some(40),
+        ),
+        container(
+            "trainer",
+            "registry.example/a/rather/long/path/to/an/image/of/somebody:2026-11-21",
+            false,
+            Some(8),
+        ),
+        container("web", "nginx", false, None),
+        container("db", "postgres", false, None),
+        container("kept\x1b[2J", "vllm/vllm-openai:v0.32.0", false, Some(20)),
+    ];
+    let id = |i: usize| Of::Container(containers[i].id.clone());
+    let mut verdicts = vec![
+        verdict(
+            id(0),
+            "plimsoll-1a1fe6b8bb9-1ef2",
+            Act::Stop,
+            Rule::OwnerDead,
+            "plimsoll created it, and the plimsoll that did has ended.",
+        ),
+        verdict(
+            id(1),
+            "trainer",
+            Act::EndMarked,
+            Rule::Leftover,
+            "3 processes carry the mark of run 1a1f, whose plimsoll has ended",
+        ),
+        verdict(
+            id(2),
+            "web",
+            Act::Keep,
+            Rule::Foreign,
+            "it is somebody else's",
+        ),
+        verdict(
+            id(3),
+            "db",
+            Act::Keep,
+            Rule::Foreign,
+            "it is somebody else's",
+        ),
+        verdict(
+            id(4),
+            "kept\x1b[2J",
+            Act::Keep,
+            Rule::Protected,
+            "it has the label plimsoll.protect",
+        ),
+        verdict(
+            Of::Process(4711, Some(9)),
+            "pid 4711 (VLLM::Worker)",
+            Act::EndProcess,
+            Rule::Orphan,
+            "it was in container plimsoll-77, which plimsoll started and which is gone",
+        ),
+        verdict(
+            Of::Device("GPU-1".into()),
+            "GPU-1 (NVIDIA H100)",
+            Act::Report,
+            Rule::UnlistedMemory,
+            "3.00 GiB are in use that no process is listed with, in 3 readings in a row",
+        ),
+    ];
+    verdicts[6].advice = Some("a process of another pid namespace may hold it: `fuser -v /dev/nvidia0` as root names who has it open".into());
+    let survey = Survey {
+        at: "2026-11-21T21:00:00Z".into(),
+        containers,
+        strays: vec![ProcessLook {
+            pid: 4711,
+            started: Some(9),
+            name: "VLLM::Worker".into(),
+            gpu_bytes: [("GPU-1".to_owned(), 12 * GIB)].into(),
+            ..ProcessLook::default()
+        }],
+        devices: vec![DeviceLook {
+            id: "GPU-1".into(),
+            name: "NVIDIA H100".into(),
+            unlisted_bytes: Some(3 * GIB),
+            simulated: true,
+            ..DeviceLook::default()
+        }],
+        blind: vec![
+            "processes of other users: only root may read which container they are in".into(),
+        ],
+    };
+    (survey, verdicts)
+}
+
+fn page(
+    survey: &Survey,
+    verdicts: &[Verdict],
+    names: &[&str],
+    verbose: bool,
+    width: usize,
+) -> String {
+    let ask = Ask {
+        names: names.iter().map(|n| (*n).to_owned()).collect(),
+        ..Ask::default()
+    };
+    let all = Plan {
+        survey,
+        ask: &ask,
+        verdicts,
+    };
+    plan(all, verbose, options(width))
+}
+
+#[test]
+fn the_page_of_what_would_be_done() {
+    let (survey, verdicts) = everything();
+    insta::assert_snapshot!(page(&survey, &verdicts, &[], false, 100));
+}
+
+#[test]
+fn the_page_with_every_reason_on_a_narrow_terminal() {
+    let (survey, verdicts) = everything();
+    insta::assert_snapshot!(page(&survey, &verdicts, &[], true, 72));
+}
+
+#[test]
+fn what_was_named_and_is_kept_is_told_with_its_reason() {
+    let (survey, verdicts) = everything();
+    let text = page(&survey, &verdicts, &["web"], false, 100);
+    assert!(
+        text.contains("kept:\n  web: it is somebody else's [foreign]\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains("kept: 1 foreign, 1 protected; -v says why"),
+        "{text}"
+    );
+    let by_id = page(&survey, &verdicts, &["DB00"], false, 100);
+    assert!(by_id.contains("  db: it is somebody else's"), "{by_id}");
+}
+
+#[test]
+fn nothing_is_said_in_two_lines() {
+    let (mut survey, mut verdicts) = everything();
+    verdicts.retain(|v| v.act == Act::Keep);
+    survey.devices.clear();
+    survey.blind.clear();
+    let text = page(&survey, &verdicts, &[], false, 100);
+    assert_eq!(
+        text,
+        "nothing is stuck\n\nkept: 2 foreign, 1 protected; -v says why\n"
+    );
+    survey.containers.clear();
+    assert_eq!(page(&survey, &[], &[], false, 100), "nothing is stuck\n");
+}
+
+#[test]
+fn a_hundred_are_no_wall() {
+    let containers: Vec<ContainerLook> = (0..100)
+        .map(|i| container(&format!("c{i}"), "i", true, Some(1)))
+        .collect();
+    let verdicts: Vec<Verdict> = (containers.iter())
+        .map(|c| {
+            let of = Of::Container(c.id.clone());
+            verdict(
+                of,
+                &c.name,
+                Act::Stop,
+                Rule::OwnerDead,
+                "its owner has ended",
+            )
+        })
+        .collect();
+    let survey = Survey {
+        containers,
+        ..Survey::default()
+    };
+    let text = page(&survey, &verdicts, &[], false, 88);
+    assert!(
+        text.starts_with("to clean: 100 containers, 100.00 GiB of GPU memory\n"),
+        "{text}"
+    );
+    assert!(text.contains("and 80 more: -v lists them"), "{text}");
+    assert!(text.lines().count() < 50, "{text}");
+    assert!(page(&survey, &verdicts, &[], true, 88).lines().count() > 200);
+}
+
+#[test]
+fn names_cannot_move_the_cursor() {
+    let (survey, verdicts) = everything();
+    assert!(!page(&survey, &verdicts, &[], true, 100).contains('\x1b'));
+}
+
+#[test]
+fn the_document_carries_the_facts_of_each_verdict() {
+    let (survey, verdicts) = everything();
+    let document: Document<()> = Document::new(&survey, &verdicts, None);
+    let json = serde_json::to_value(&document).unwrap();
+    assert_eq!(
+        (&json["version"], &json["simulated"], &json["applied"]),
+        (&1.into(), &true.into(), &false.into())
+    );
+    let entries = json["verdicts"].as_array().unwrap();
+    assert_eq!(entries.len(), verdicts.len());
+    assert_eq!(entries[0]["rule"], "owner_dead");
+    assert_eq!(entries[0]["gpu_bytes"], 40 * GIB);
+    assert_eq!(entries[0]["evidence"]["container"]["ours"], true);
+    assert_eq!(
+        entries[2]["gpu_bytes"],
+        serde_json::Value::Null,
+        "not known is no zero"
+    );
+    assert_eq!(entries[5]["evidence"]["process"]["pid"], 4711);
+    assert_eq!(entries[5]["of"]["process"], serde_json::json!([4711, 9]));
+    assert_eq!(entries[6]["evidence"]["device"]["unlisted_bytes"], 3 * GIB);
+}

@@ -1,0 +1,161 @@
+//! What a service says and does, look after look: a line for each decision that changed, and no
+//! more acts in a minute than allowed. Pure: the clock is an argument.
+
+use super::render::is_act;
+use super::verdict::{Act, Of, Rule, Verdict};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+/// A verdict that lasts is told again after so long, and an act that failed is tried again.
+pub const LASTING: Duration = Duration::from_secs(600);
+/// The time that the limit of acts is counted over.
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Why a line is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Event {
+    /// Something was decided.
+    Decision,
+    /// What was told of is there no more.
+    Gone,
+}
+
+/// What is done about a verdict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Doing {
+    /// It is acted on now.
+    Now,
+    /// It will be: enough was done in this minute.
+    Later,
+    /// Nothing: it is only told.
+    Nothing,
+}
+
+/// One line of the service.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Line {
+    /// Why it is told.
+    pub event: Event,
+    /// The verdict; of what is gone the last one.
+    #[serde(flatten)]
+    pub verdict: Verdict,
+    /// What is done about it.
+    pub doing: Doing,
+}
+
+/// Remembers what was said and done.
+#[derive(Debug)]
+pub struct Watch {
+    apply: bool,
+    per_minute: usize,
+    /// When which verdict of what was told last.
+    told: BTreeMap<Of, Vec<(Act, Rule, Duration)>>,
+    /// What was told last, where it was no `keep`.
+    standing: BTreeMap<Of, Verdict>,
+    /// When something was acted on last.
+    tried: BTreeMap<Of, Duration>,
+    /// The acts of the last minute.
+    acts: VecDeque<Duration>,
+}
+
+impl Watch {
+    /// A service that acts, or only tells, at most `per_minute` times a minute.
+    pub fn new(apply: bool, per_minute: u32) -> Watch {
+        Watch {
+            apply,
+            per_minute: usize::try_from(per_minute).unwrap_or(usize::MAX),
+            told: BTreeMap::new(),
+            standing: BTreeMap::new(),
+            tried: BTreeMap::new(),
+            acts: VecDeque::new(),
+        }
+    }
+
+    /// What is to be told, and acted on, of the verdicts of one look. `now` is any clock that does
+    /// not go back.
+    pub fn decide(&mut self, now: Duration, verdicts: &[Verdict]) -> Vec<Line> {
+        let recent = |then: &Duration, time: Duration| now.saturating_sub(*then) < time;
+        self.acts.retain(|then| recent(then, MINUTE));
+        self.tried.retain(|_, then| recent(then, LASTING));
+        for told in self.told.values_mut() {
+            told.retain(|(.., then)| recent(then, LASTING));
+        }
+        self.told.retain(|_, told| !told.is_empty());
+        let mut lines: Vec<Line> = (verdicts.iter())
+            .filter_map(|v| self.line(now, v))
+            .collect();
+        let seen: BTreeSet<&Of> = verdicts.iter().map(|v| &v.of).collect();
+        let gone: Vec<Of> = (self.standing.keys())
+            .filter(|of| !seen.contains(of))
+            .cloned()
+            .collect();
+        lines.extend(gone.iter().filter_map(|of| {
+            self.told.remove(of);
+            Some(Line {
+                event: Event::Gone,
+                verdict: self.standing.remove(of)?,
+                doing: Doing::Nothing,
+            })
+        }));
+        lines
+    }
+
+    fn line(&mut self, now: Duration, v: &Verdict) -> Option<Line> {
+        let due = self.apply && is_act(v.act) && !self.tried.contains_key(&v.of);
+        let doing = match (due, self.acts.len() < self.per_minute) {
+            (true, true) => Doing::Now,
+            (true, false) => Doing::Later,
+            (false, _) => Doing::Nothing,
+        };
+        // An act is never silent.
+        if doing != Doing::Now {
+            let told = self.told.get(&v.of);
+            let known = told.is_some_and(|t| t.iter().any(|t| (t.0, t.1) == (v.act, v.rule)));
+            let quiet = v.act == Act::Keep && !self.standing.contains_key(&v.of);
+            if known || quiet {
+                return None;
+            }
+        }
+        if doing == Doing::Now {
+            self.acts.push_back(now);
+            self.tried.insert(v.of.clone(), now);
+        }
+        let told = self.told.entry(v.of.clone()).or_default();
+        told.retain(|t| (t.0, t.1) != (v.act, v.rule));
+        told.push((v.act, v.rule, now));
+        match v.act {
+            Act::Keep => self.standing.remove(&v.of),
+            _ => self.standing.insert(v.of.clone(), v.clone()),
+        };
+        Some(Line {
+            event: Event::Decision,
+            verdict: v.clone(),
+            doing,
+        })
+    }
+
+    /// Forgets what was cleaned: if it comes back, it is news.
+    pub fn cleaned(&mut self, of: &Of) {
+        self.standing.remove(of);
+        self.told.remove(of);
+        self.tried.remove(of);
+    }
+
+    /// The daemon was away and is back: what could not be done then is tried again.
+    pub fn back(&mut self) {
+        self.tried.clear();
+    }
+}
+
+/// What is to be acted on.
+pub fn acts(lines: &[Line]) -> Vec<Verdict> {
+    let now = lines.iter().filter(|l| l.doing == Doing::Now);
+    now.map(|l| l.verdict.clone()).collect()
+}
+
+#[cfg(test)]
+#[path = "watch_tests.rs"]
+mod tests;
