@@ -7,11 +7,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 mod ablation;
+mod clean;
 mod config;
 mod sweep;
 mod words;
 
 pub use ablation::{AblateArgs, CudaGraphsArgs};
+pub use clean::CleanArgs;
 pub use config::{ConfigArgs, ConfigCommand};
 pub use sweep::{MergeArgs, Scheduler, SweepArgs, SweepBench, SweepCommand, SweepRunArgs};
 
@@ -21,7 +23,7 @@ const STYLES: Styles = Styles::styled()
     .literal(AnsiColor::Cyan.on_default().bold())
     .placeholder(AnsiColor::Cyan.on_default());
 
-const EXIT_CODES: &str = "Exit codes: 0 done, 1 internal, 2 usage, 3 environment, 4 the measured run failed, 5 some cells failed, 130 interrupted";
+const EXIT_CODES: &str = "Exit codes: 0 done, 1 internal, 2 usage, 3 environment, 4 the measured run failed, 5 some cells failed, 8 clean incomplete, 130 interrupted";
 
 /// How much memory does this LLM container really use, and where does every byte go.
 #[derive(Debug, Parser)]
@@ -94,6 +96,8 @@ pub enum Command {
     Parse(ParseArgs),
     /// Show live whose memory the GPUs hold, by container
     Top(TopArgs),
+    /// Find containers and processes that hold GPU memory and should not; with --apply get it back
+    Clean(Box<CleanArgs>),
     /// List the GPUs that are here, and facts about GPUs for planning
     Gpus(GpusArgs),
     /// Record the memory of GPUs or of a container, to be replayed

@@ -21,6 +21,7 @@ fn help_stands_under_every_subcommand() {
         "derive",
         "parse",
         "top",
+        "clean",
         "gpus",
         "record",
         "doctor",

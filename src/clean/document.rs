@@ -1,5 +1,6 @@
 //! The document of `clean --json`: every verdict, with the facts that it was made of.
 
+use super::apply::Outcome;
 use super::facts::{ContainerLook, DeviceLook, ProcessLook, Survey};
 use super::verdict::{Of, Verdict};
 use serde::Serialize;
@@ -10,7 +11,7 @@ pub const VERSION: u32 = 1;
 
 /// What a look found and what follows of it.
 #[derive(Debug, Serialize)]
-pub struct Document<'a, O> {
+pub struct Document<'a> {
     /// [`VERSION`].
     pub version: u32,
     /// When was looked, RFC 3339.
@@ -22,14 +23,18 @@ pub struct Document<'a, O> {
     /// Everything that was judged, kept or not.
     pub verdicts: Vec<Entry<'a>>,
     /// What came of each act; empty unless applied.
-    pub outcomes: &'a [O],
+    pub outcomes: &'a [Outcome],
     /// What could not be looked at, a sentence each.
     pub blind: &'a [String],
 }
 
-impl<'a, O> Document<'a, O> {
+impl<'a> Document<'a> {
     /// The document of one look.
-    pub fn new(survey: &'a Survey, verdicts: &'a [Verdict], outcomes: Option<&'a [O]>) -> Self {
+    pub fn new(
+        survey: &'a Survey,
+        verdicts: &'a [Verdict],
+        outcomes: Option<&'a [Outcome]>,
+    ) -> Self {
         Document {
             version: VERSION,
             at: &survey.at,

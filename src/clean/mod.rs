@@ -1,8 +1,10 @@
 //! Finds containers and processes that hold GPU memory and should not, says why, and gets the
 //! memory back: looked at ([`facts`]), judged ([`verdict`]), acted on, verified.
 
+pub mod activity;
 pub mod document;
 pub mod facts;
 pub mod render;
+pub mod scope;
 pub mod verdict;
 pub mod watch;

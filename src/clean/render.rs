@@ -1,7 +1,9 @@
 //! A look and what follows of it, as text for people: short, and with the reason of everything.
 
+use super::apply::{Done, Outcome};
 use super::document::{Evidence, evidence, simulated};
 use super::facts::{ContainerLook, Survey};
+use super::scope;
 use super::verdict::{Act, Ask, Of, Rule, Verdict};
 use crate::report::layout::{Align, Table, clean, truncate, width, wrap};
 use crate::report::text::TextOptions;
@@ -23,35 +25,21 @@ pub struct Plan<'a> {
     pub ask: &'a Ask,
     /// What follows.
     pub verdicts: &'a [Verdict],
-}
-
-/// Whether the user named what this verdict is of.
-pub fn is_named(ask: &Ask, verdict: &Verdict) -> bool {
-    let Of::Container(id) = &verdict.of else {
-        return false;
-    };
-    let named =
-        |n: &str| n == verdict.name || n.len() >= 4 && id.starts_with(&n.to_ascii_lowercase());
-    ask.names.iter().any(|n| named(n.trim_start_matches('/')))
-}
-
-/// Whether something is to be done about it.
-pub fn is_act(act: Act) -> bool {
-    !matches!(act, Act::Keep | Act::Report)
+    /// Whether it is only said.
+    pub dry: bool,
 }
 
 /// What would be done, what only people can do, and in a line what is kept.
 pub fn plan(plan: Plan, verbose: bool, options: TextOptions) -> String {
     let mut page = Page::new(options);
     page.simulated(plan.survey);
-    let mut todo: Vec<&Verdict> = plan.verdicts.iter().filter(|v| is_act(v.act)).collect();
+    let mut todo: Vec<&Verdict> = plan.verdicts.iter().filter(|v| v.act.touches()).collect();
     let bytes = |v: &Verdict| evidence(plan.survey, &v.of).and_then(Evidence::gpu_bytes);
     todo.sort_by_key(|v| std::cmp::Reverse(bytes(v)));
-    let told: Vec<&Verdict> = (plan.verdicts.iter())
-        .filter(|v| v.act == Act::Report)
-        .collect();
+    let reports = plan.verdicts.iter().filter(|v| v.act == Act::Report);
+    let (told, others): (Vec<&Verdict>, Vec<&Verdict>) = reports.partition(|v| scope::is_stuck(v));
     match (todo.as_slice(), told.as_slice()) {
-        ([], []) => page.line("nothing is stuck"),
+        ([], []) if *plan.ask == Ask::default() => page.line("nothing is stuck"),
         ([], _) => page.line("nothing to clean"),
         _ => page.line(&format!("to clean: {}", totals(&todo, bytes))),
     }
@@ -59,19 +47,48 @@ pub fn plan(plan: Plan, verbose: bool, options: TextOptions) -> String {
         page.line("");
         page.table(plan.survey, &todo, verbose);
     }
-    if !told.is_empty() {
-        page.line("");
-        page.line("stuck, and nothing that plimsoll may do helps:");
-        let shown = page.few(told.len(), verbose);
-        for v in &told[..shown] {
-            page.told(v);
-        }
-        page.more(told.len() - shown);
-    }
+    page.section(
+        "stuck, and nothing that plimsoll may do helps:",
+        &told,
+        verbose,
+    );
+    page.section("on a GPU, in no container, and not ours:", &others, verbose);
     page.kept(plan, verbose);
+    if plan.dry && !todo.is_empty() {
+        page.line("");
+        page.line("nothing was touched: --apply does it");
+    }
     for sentence in &plan.survey.blind {
         page.under("note: ", sentence);
     }
+    page.text
+}
+
+/// What came of the acts: a line for each, and what is left where something is.
+pub fn outcomes(outcomes: &[Outcome], verbose: bool, options: TextOptions) -> String {
+    let mut page = Page::new(options);
+    let done = |o: &&Outcome| matches!(o.done, Done::Cleaned | Done::AlreadyGone);
+    let (done, others): (Vec<&Outcome>, Vec<&Outcome>) = outcomes.iter().partition(done);
+    let freed = outcomes.iter().filter_map(|o| o.freed_bytes);
+    let freed = freed.fold(0, u64::saturating_add);
+    let freed = match freed {
+        0 => String::new(),
+        bytes => format!(", {} of GPU memory given back", Bytes(bytes)),
+    };
+    page.line(&format!(
+        "cleaned {} of {}{freed}",
+        done.len(),
+        outcomes.len()
+    ));
+    // What went wrong is never left out.
+    for outcome in others {
+        page.outcome(outcome);
+    }
+    let shown = page.few(done.len(), verbose);
+    for outcome in &done[..shown] {
+        page.outcome(outcome);
+    }
+    page.more(done.len() - shown);
     page.text
 }
 
@@ -180,8 +197,44 @@ impl Page {
         self.more(left);
     }
 
+    fn outcome(&mut self, outcome: &Outcome) {
+        let word = match outcome.done {
+            Done::Cleaned => "cleaned",
+            Done::AlreadyGone => "was gone",
+            Done::Kept => "kept",
+            Done::NotDone => "NOT DONE",
+        };
+        let mut parts = outcome.steps.clone();
+        let freed = outcome.freed_bytes.filter(|b| *b > 0);
+        parts.extend(freed.map(|b| format!("{} given back", Bytes(b))));
+        parts.extend(outcome.problem.clone());
+        let colon = if parts.is_empty() { "" } else { ": " };
+        let sentence = format!("{}{colon}{}", outcome.verdict.name, parts.join("; "));
+        self.under(&format!("  {word:<8}  "), &sentence);
+        for holder in &outcome.holders {
+            self.under("            still there: ", holder);
+        }
+    }
+
+    fn section(&mut self, head: &str, verdicts: &[&Verdict], verbose: bool) {
+        if verdicts.is_empty() {
+            return;
+        }
+        self.line("");
+        self.line(head);
+        let shown = self.few(verdicts.len(), verbose);
+        for v in &verdicts[..shown] {
+            self.told(v);
+        }
+        self.more(verdicts.len() - shown);
+    }
+
     fn told(&mut self, v: &Verdict) {
-        self.under("  ", &format!("{}: {}", v.name, why(v)));
+        let sentence = match v.why.starts_with(&v.name) {
+            true => why(v),
+            false => format!("{}: {}", v.name, why(v)),
+        };
+        self.under("  ", &sentence);
         if let Some(advice) = &v.advice {
             self.under("      advice: ", advice);
         }
@@ -196,16 +249,11 @@ impl Page {
 
     /// What is kept: whatever the user named, with its reason; the rest in one line.
     fn kept(&mut self, plan: Plan, verbose: bool) {
+        let ids = scope::named(plan.survey, plan.ask);
         let kept = plan.verdicts.iter().filter(|v| v.act == Act::Keep);
         let (named, others): (Vec<&Verdict>, Vec<&Verdict>) =
-            kept.partition(|v| verbose || is_named(plan.ask, v));
-        if !named.is_empty() {
-            self.line("");
-            self.line("kept:");
-            for v in named {
-                self.told(v);
-            }
-        }
+            kept.partition(|v| verbose || scope::is_of(&ids, v));
+        self.section("kept:", &named, true);
         if others.is_empty() {
             return;
         }

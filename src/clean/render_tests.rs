@@ -107,6 +107,13 @@ fn everything() -> (Survey, Vec<Verdict>) {
             Rule::UnlistedMemory,
             "3.00 GiB are in use that no process is listed with, in 3 readings in a row",
         ),
+        verdict(
+            Of::Process(99, Some(5)),
+            "pid 99 (blender)",
+            Act::Report,
+            Rule::Foreign,
+            "pid 99 (blender) of user 1000, 1.00 GiB, `blender x` holds 1.00 GiB on GPU-1, and is not ours",
+        ),
     ];
     verdicts[6].advice = Some("a process of another pid namespace may hold it: `fuser -v /dev/nvidia0` as root names who has it open".into());
     let survey = Survey {
@@ -148,6 +155,7 @@ fn page(
         survey,
         ask: &ask,
         verdicts,
+        dry: true,
     };
     plan(all, verbose, options(width))
 }
@@ -235,7 +243,7 @@ fn names_cannot_move_the_cursor() {
 #[test]
 fn the_document_carries_the_facts_of_each_verdict() {
     let (survey, verdicts) = everything();
-    let document: Document<()> = Document::new(&survey, &verdicts, None);
+    let document = Document::new(&survey, &verdicts, None);
     let json = serde_json::to_value(&document).unwrap();
     assert_eq!(
         (&json["version"], &json["simulated"], &json["applied"]),
@@ -254,4 +262,59 @@ fn the_document_carries_the_facts_of_each_verdict() {
     assert_eq!(entries[5]["evidence"]["process"]["pid"], 4711);
     assert_eq!(entries[5]["of"]["process"], serde_json::json!([4711, 9]));
     assert_eq!(entries[6]["evidence"]["device"]["unlisted_bytes"], 3 * GIB);
+}
+
+fn outcome(verdict: &Verdict, done: Done, steps: &[&str]) -> Outcome {
+    Outcome {
+        verdict: verdict.clone(),
+        done,
+        steps: steps.iter().map(|s| (*s).to_owned()).collect(),
+        freed_bytes: None,
+        problem: None,
+        holders: Vec::new(),
+    }
+}
+
+#[test]
+fn the_page_of_what_came_of_it() {
+    let (_, verdicts) = everything();
+    let all = [
+        Outcome {
+            freed_bytes: Some(40 * GIB),
+            ..outcome(
+                &verdicts[0],
+                Done::Cleaned,
+                &["stopped in 2.1 s", "removed"],
+            )
+        },
+        Outcome {
+            problem: Some("3 of its processes are still there".into()),
+            holders: vec![
+                "pid 812 (python3) of user 1000, 8.00 GiB, `python3 -m bench --of something`"
+                    .into(),
+            ],
+            ..outcome(
+                &verdicts[1],
+                Done::NotDone,
+                &["SIGTERM", "SIGKILL after 10 s"],
+            )
+        },
+        outcome(&verdicts[5], Done::AlreadyGone, &[]),
+        Outcome {
+            problem: Some("the plimsoll that created it lives".into()),
+            ..outcome(&verdicts[2], Done::Kept, &[])
+        },
+    ];
+    insta::assert_snapshot!(outcomes(&all, false, options(88)));
+}
+
+#[test]
+fn of_many_outcomes_those_that_failed_are_all_told() {
+    let (_, verdicts) = everything();
+    let mut all = vec![outcome(&verdicts[0], Done::Cleaned, &["stopped in 2.1 s"]); 70];
+    all.extend(vec![outcome(&verdicts[1], Done::NotDone, &[]); 30]);
+    let text = outcomes(&all, false, options(88));
+    assert!(text.starts_with("cleaned 70 of 100\n"), "{text}");
+    assert_eq!(text.matches("NOT DONE").count(), 30, "{text}");
+    assert!(text.contains("and 50 more: -v lists them"), "{text}");
 }

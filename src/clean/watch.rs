@@ -1,7 +1,7 @@
 //! What a service says and does, look after look: a line for each decision that changed, and no
 //! more acts in a minute than allowed. Pure: the clock is an argument.
 
-use super::render::is_act;
+use super::scope::is_stuck;
 use super::verdict::{Act, Of, Rule, Verdict};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -53,7 +53,7 @@ pub struct Watch {
     per_minute: usize,
     /// When which verdict of what was told last.
     told: BTreeMap<Of, Vec<(Act, Rule, Duration)>>,
-    /// What was told last, where it was no `keep`.
+    /// What was told last, of what is stuck.
     standing: BTreeMap<Of, Verdict>,
     /// When something was acted on last.
     tried: BTreeMap<Of, Duration>,
@@ -104,7 +104,7 @@ impl Watch {
     }
 
     fn line(&mut self, now: Duration, v: &Verdict) -> Option<Line> {
-        let due = self.apply && is_act(v.act) && !self.tried.contains_key(&v.of);
+        let due = self.apply && v.act.touches() && !self.tried.contains_key(&v.of);
         let doing = match (due, self.acts.len() < self.per_minute) {
             (true, true) => Doing::Now,
             (true, false) => Doing::Later,
@@ -114,7 +114,7 @@ impl Watch {
         if doing != Doing::Now {
             let told = self.told.get(&v.of);
             let known = told.is_some_and(|t| t.iter().any(|t| (t.0, t.1) == (v.act, v.rule)));
-            let quiet = v.act == Act::Keep && !self.standing.contains_key(&v.of);
+            let quiet = !is_stuck(v) && !self.standing.contains_key(&v.of);
             if known || quiet {
                 return None;
             }
@@ -126,9 +126,9 @@ impl Watch {
         let told = self.told.entry(v.of.clone()).or_default();
         told.retain(|t| (t.0, t.1) != (v.act, v.rule));
         told.push((v.act, v.rule, now));
-        match v.act {
-            Act::Keep => self.standing.remove(&v.of),
-            _ => self.standing.insert(v.of.clone(), v.clone()),
+        match is_stuck(v) {
+            true => self.standing.insert(v.of.clone(), v.clone()),
+            false => self.standing.remove(&v.of),
         };
         Some(Line {
             event: Event::Decision,

@@ -114,7 +114,9 @@ fn no_more_acts_than_allowed_and_none_is_forgotten() {
 fn keep_and_report_are_never_acted_on() {
     let mut watch = Watch::new(true, 6);
     let report = verdict("a", Act::Report, Rule::Uninterruptible);
-    let lines = watch.decide(at(0), &[report, verdict("b", Act::Keep, Rule::Protected)]);
+    let others = verdict("c", Act::Report, Rule::Foreign);
+    let looks = [report, verdict("b", Act::Keep, Rule::Protected), others];
+    let lines = watch.decide(at(0), &looks);
     assert_eq!(names(&lines), [("a", Doing::Nothing)]);
 }
 
@@ -186,7 +188,7 @@ proptest! {
                         continue;
                     }
                     (_, Doing::Now) => {
-                        prop_assert!(is_act(v.act) && seen.contains(v));
+                        prop_assert!(v.act.touches() && seen.contains(v));
                         acted.push(now);
                     }
                     _ => {

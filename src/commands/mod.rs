@@ -1,6 +1,7 @@
 //! One file per subcommand: read the settings, call down once, hand the result to the console.
 
 mod ablate;
+mod clean;
 mod config;
 mod cuda_graphs;
 mod derive;
@@ -44,6 +45,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Derive(args) => derive::run(&console, &args),
         Command::Parse(args) => parse::run(&console, &args),
         Command::Doctor(args) => doctor::run(&console, &args),
+        Command::Clean(args) => clean::run(&console, &args),
         Command::Top(args) => top::run(&console, &args),
         Command::Gpus(args) => gpus::run(&console, &args),
         Command::Record(args) => record::run(&console, &args),

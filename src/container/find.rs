@@ -189,7 +189,7 @@ fn unknown(wanted: &str, all: &[ContainerFacts]) -> Failure {
 }
 
 /// Names like the wanted one, nearest first, three at most.
-fn near_names<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+pub fn near_names<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let wanted = wanted.to_ascii_lowercase();
     let mut near: Vec<(usize, &str)> = names
         .filter_map(|name| {

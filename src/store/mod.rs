@@ -6,6 +6,7 @@ mod jsonl;
 mod lock;
 mod reader;
 mod recording;
+mod state;
 mod writer;
 
 pub use cache::{cached, keep};
@@ -14,6 +15,7 @@ pub use jsonl::{FoundLines, JsonLines, append_shared, json_line, read_lines};
 pub use lock::{ContainerLock, FileLock, LockRefusal};
 pub use reader::StoredCapture;
 pub use recording::{Recording, RecordingHeader, RecordingWriter};
+pub use state::SharedFile;
 pub use writer::CaptureWriter;
 
 use crate::error::{ExitCode, Failure};

@@ -1,0 +1,101 @@
+//! Since when containers do nothing, remembered in a file that runs share: what a service has seen
+//! helps whoever asks later.
+
+use super::history::{History, Seen};
+use super::survey::{Look, Observation};
+use crate::store::SharedFile;
+
+/// Name of the file in the state folder.
+const FILE: &str = "activity.json";
+
+/// What is remembered.
+#[derive(Debug, Default)]
+pub struct Memory {
+    /// What this process has seen, where there is no file.
+    history: History,
+    /// Whether the file could not be written: then it knows less than this process.
+    alone: bool,
+}
+
+impl Memory {
+    /// Adds a look at a moment, nanoseconds since the epoch, and completes it by since when each
+    /// container does nothing. Reads and writes the file; without one only this process remembers.
+    pub fn complete(&mut self, at_ns: i64, look: &mut Look) {
+        let file = SharedFile::open(FILE).filter(|_| !self.alone);
+        let found = file.as_ref().and_then(SharedFile::read);
+        if let Some(history) = found.and_then(|text| serde_json::from_slice(&text).ok()) {
+            self.history = history;
+        }
+        self.add(at_ns, look);
+        if let (Some(file), Ok(text)) = (file, serde_json::to_vec(&self.history)) {
+            self.alone = file.write(&text).is_err();
+        }
+    }
+
+    fn add(&mut self, at_ns: i64, look: &mut Look) {
+        let seen: Vec<Seen> = look.observations.iter().map(seen).collect();
+        let mut activities = self.history.look(at_ns, &seen);
+        for container in &mut look.survey.containers {
+            container.activity = activities.remove(&container.id).unwrap_or_default();
+        }
+    }
+}
+
+fn seen(observation: &Observation) -> Seen {
+    Seen {
+        id: observation.container.clone(),
+        started_ns: observation.started_ns,
+        gpu_percent: observation.gpu_busy_pct.map(f64::from),
+        requests: observation.requests_total,
+        requests_now: observation.requests_running,
+        last_log_ns: observation.last_log_ns,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clean::facts::{ContainerLook, Survey};
+
+    const SECOND: i64 = 1_000_000_000;
+
+    fn look(requests: u64) -> Look {
+        let container = |id: &str| ContainerLook {
+            id: id.into(),
+            ..ContainerLook::default()
+        };
+        Look {
+            survey: Survey {
+                containers: vec![container("a"), container("b")],
+                ..Survey::default()
+            },
+            observations: vec![Observation {
+                container: "a".into(),
+                started_ns: Some(SECOND),
+                gpu_busy_pct: Some(0),
+                requests_running: Some(0),
+                requests_total: Some(requests),
+                last_log_ns: Some(5 * SECOND),
+            }],
+        }
+    }
+
+    #[test]
+    fn what_was_observed_is_remembered_from_look_to_look() {
+        let mut memory = Memory::default();
+        let mut at = |second: i64, requests: u64| {
+            let mut look = look(requests);
+            memory.add(second * SECOND, &mut look);
+            let idle = look.survey.containers[0].activity.idle_s();
+            assert_eq!(
+                look.survey.containers[1].activity.idle_s(),
+                None,
+                "never observed"
+            );
+            idle
+        };
+        assert_eq!(at(100, 7), Some(0));
+        assert_eq!(at(160, 7), Some(60));
+        assert_eq!(at(220, 8), Some(0), "a request came");
+    }
+}

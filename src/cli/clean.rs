@@ -1,0 +1,136 @@
+//! Flags of `clean`.
+
+use super::{BackendArg, backend_arg, look_interval, some_text};
+use crate::units::{duration, some_time};
+use clap::Args;
+use std::time::Duration;
+
+/// `plimsoll clean`
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Without --apply nothing is touched. What plimsoll created and lost is found by its labels; anything else only if it is \
+                  named or chosen. Label plimsoll.protect keeps a container, whatever is asked. \
+                  Exit codes: 0 nothing stuck, or all of it cleaned (and a dry run), 2 usage, 3 no Docker, 8 not all could be cleaned"
+)]
+pub struct CleanArgs {
+    /// Containers to stop, stuck or not: names, ids or 4 or more characters of them
+    #[arg(value_name = "CONTAINER", value_parser = some_text)]
+    pub containers: Vec<String>,
+
+    /// Do it; without this it is only said what would be done
+    #[arg(long)]
+    pub apply: bool,
+    /// Do not ask before containers are stopped that were chosen and not named
+    #[arg(long, short, requires = "apply")]
+    pub yes: bool,
+    /// From SIGTERM to SIGKILL
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
+    pub grace: Duration,
+    /// How long memory may take to be given back
+    #[arg(long, visible_alias = "timeout", value_name = "TIME", default_value = "60s", value_parser = some_time)]
+    pub settle_timeout: Duration,
+
+    /// Containers with this label; may be repeated
+    #[arg(long, value_name = "KEY[=VALUE]", value_parser = label, help_heading = "Choosing")]
+    pub label: Vec<String>,
+    /// Containers of images like this, * for any text; may be repeated
+    #[arg(long, value_name = "PATTERN", value_parser = some_text, help_heading = "Choosing")]
+    pub image: Vec<String>,
+    /// Every container that holds GPU memory
+    #[arg(long, help_heading = "Choosing")]
+    pub all_gpu_containers: bool,
+    /// Of those named or chosen only the ones that did nothing for so long: GPU, requests and log
+    #[arg(long, value_name = "TIME", value_parser = some_time, help_heading = "Choosing")]
+    pub idle: Option<Duration>,
+
+    /// Look again and again, a JSON line for each decision, until SIGTERM or Ctrl-C
+    #[arg(long, help_heading = "As a service")]
+    pub watch: bool,
+    /// Time between two looks, 1s or more
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "30s",
+        value_parser = look_interval,
+        requires = "watch",
+        help_heading = "As a service"
+    )]
+    pub interval: Duration,
+    /// So many are cleaned in a minute at most
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 6,
+        value_parser = clap::value_parser!(u32).range(1..),
+        requires = "watch",
+        help_heading = "As a service"
+    )]
+    pub max_per_minute: u32,
+
+    /// What reads the memory: auto, nvml, amd, host
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = backend_arg, help_heading = "Measuring")]
+    pub memory_backend: BackendArg,
+    /// Print JSON: every verdict with its evidence
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+}
+
+fn label(text: &str) -> Result<String, String> {
+    match text.trim().split('=').next() {
+        None | Some("") => Err("write it as KEY or KEY=VALUE".into()),
+        Some(_) => Ok(text.trim().to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::cli::{Cli, Command};
+    use clap::Parser;
+    use std::time::Duration;
+
+    fn parsed(line: &str) -> Result<super::CleanArgs, String> {
+        let words = ["plimsoll", "clean"]
+            .into_iter()
+            .chain(line.split_whitespace());
+        match Cli::try_parse_from(words)
+            .map_err(|e| e.to_string())?
+            .command
+        {
+            Command::Clean(args) => Ok(*args),
+            _ => Err("another command".into()),
+        }
+    }
+
+    #[test]
+    fn nothing_is_applied_unless_it_is_said() {
+        let args = parsed("").unwrap();
+        assert!(!args.apply && !args.yes && !args.all_gpu_containers && !args.watch);
+        assert!(args.containers.is_empty() && args.idle.is_none());
+        assert_eq!(args.grace, Duration::from_secs(60));
+    }
+
+    #[test]
+    fn a_flag_without_what_it_belongs_to_is_refused() {
+        for line in [
+            "--yes",
+            "--interval 10s",
+            "--max-per-minute 3",
+            "--watch --interval 10ms",
+            "--watch --max-per-minute 0",
+            "--label =x",
+            "--label=",
+            "--image=",
+            "--idle 0",
+            "--settle-timeout 0",
+        ] {
+            assert!(parsed(line).is_err(), "{line}");
+        }
+        let args =
+            parsed("a b --label k --label k=v --image vllm/* --idle 30m --timeout 2m --apply -y");
+        let args = args.unwrap();
+        assert_eq!(args.containers, ["a", "b"]);
+        assert_eq!(args.label, ["k", "k=v"]);
+        assert_eq!(args.idle, Some(Duration::from_secs(1800)));
+        assert_eq!(args.settle_timeout, Duration::from_secs(120));
+    }
+}

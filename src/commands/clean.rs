@@ -1,0 +1,257 @@
+//! `plimsoll clean`: finds what holds GPU memory and should not, and with --apply gets it back.
+
+mod service;
+
+use super::load::{choice, end_by_signals, tokio};
+use crate::clean::activity::Memory;
+use crate::clean::apply::{ApplyOptions, apply};
+use crate::clean::document::Document;
+use crate::clean::facts::Survey;
+use crate::clean::render::{self, Plan};
+use crate::clean::scope;
+use crate::clean::survey::{SurveyOptions, Surveyor};
+use crate::clean::verdict::{Ask, Verdict, judge, unmatched};
+use crate::cli::{BackendArg, CleanArgs};
+use crate::collect::{Stop, unless_stopped};
+use crate::console::Console;
+use crate::container::Runtime;
+use crate::container::find::near_names;
+use crate::error::{ExitCode, Failure};
+use crate::progress::{Progress, Stage};
+
+/// What is said when it is to stop while something is being done.
+const STOPPING: &str = "stopping: what was begun is brought to its end (once more leaves at once)";
+
+pub fn run(console: &Console, args: &CleanArgs) -> anyhow::Result<ExitCode> {
+    let ask = ask(args);
+    refuse(args, console.can_ask())?;
+    let stop = Stop::new();
+    tokio()?.block_on(async {
+        end_by_signals(&stop, console, args.apply.then_some(STOPPING))?;
+        match args.watch {
+            true => service::run(console, args, &ask, &stop).await,
+            false => once(console, args, &ask, &stop).await,
+        }
+    })
+}
+
+fn ask(args: &CleanArgs) -> Ask {
+    Ask {
+        names: args.containers.clone(),
+        labels: args.label.clone(),
+        images: args.image.clone(),
+        all_gpu: args.all_gpu_containers,
+        idle: args.idle,
+    }
+}
+
+/// Whether containers are chosen that nobody named.
+fn chosen(args: &CleanArgs) -> bool {
+    args.all_gpu_containers || !args.label.is_empty() || !args.image.is_empty()
+}
+
+/// What can be refused before anything is looked at.
+fn refuse(args: &CleanArgs, can_ask: bool) -> Result<(), Failure> {
+    if let BackendArg::Replay(_) = args.memory_backend {
+        return Err(replayed());
+    }
+    if args.idle.is_some() && args.containers.is_empty() && !chosen(args) {
+        return Err(Failure::usage("--idle does not say which containers").hint(
+            "name them, or choose them: --label KEY=VALUE, --image PATTERN or --all-gpu-containers",
+        ));
+    }
+    if !args.apply || args.yes || !chosen(args) {
+        return Ok(());
+    }
+    if args.watch {
+        return Err(
+            Failure::usage("what a service will choose cannot be confirmed beforehand").hint(
+                "without --apply it only tells what it would do; if that is right, add --yes",
+            ),
+        );
+    }
+    if !can_ask {
+        return Err(Failure::usage("what is chosen and not named is stopped only when somebody confirms it, and there is no terminal to ask on")
+            .hint("without --apply the list is shown; if that is right, add --yes"));
+    }
+    Ok(())
+}
+
+/// Refuses a name that means no container, or more than one.
+fn check_names(survey: &Survey, ask: &Ask) -> Result<(), Failure> {
+    for name in &ask.names {
+        let alone = Ask {
+            names: vec![name.clone()],
+            ..Ask::default()
+        };
+        let Some(problem) = unmatched(survey, &alone).into_iter().next() else {
+            continue;
+        };
+        let names = survey.containers.iter().map(|c| c.name.as_str());
+        let near: Vec<String> = (near_names(name, names).iter())
+            .map(|n| format!("`{n}`"))
+            .collect();
+        let failure = Failure::usage(problem);
+        return Err(match near.is_empty() {
+            true => failure.hint("`docker ps --all` lists the containers"),
+            false => failure.hint(format!("did you mean {}?", near.join(" or "))),
+        });
+    }
+    Ok(())
+}
+
+/// Looks at the host, and completes what was found by what is remembered.
+struct Eyes {
+    runtime: Runtime,
+    surveyor: Surveyor,
+    /// Only where it matters since when a container does nothing.
+    memory: Option<Memory>,
+}
+
+impl Eyes {
+    async fn open(args: &CleanArgs) -> Result<Eyes, Failure> {
+        let memory = match &args.memory_backend {
+            BackendArg::Live(word) => choice(*word),
+            BackendArg::Replay(_) => return Err(replayed()),
+        };
+        let options = SurveyOptions {
+            memory,
+            activity: args.idle.is_some(),
+            ..SurveyOptions::default()
+        };
+        let runtime = Runtime::connect().await?;
+        Ok(Eyes {
+            surveyor: Surveyor::open(runtime.clone(), options).await,
+            runtime,
+            memory: args.idle.map(|_| Memory::default()),
+        })
+    }
+
+    async fn look(&mut self) -> Result<Survey, Failure> {
+        let mut look = self.surveyor.look().await?;
+        if let Some(memory) = &mut self.memory {
+            let now = jiff::Timestamp::now().as_nanosecond();
+            let now = i64::try_from(now).unwrap_or(i64::MAX);
+            tokio::task::block_in_place(|| memory.complete(now, &mut look));
+        }
+        Ok(look.survey)
+    }
+}
+
+fn replayed() -> Failure {
+    Failure::usage("`clean` looks at what is there now: it cannot play a recording back")
+}
+
+fn apply_options(args: &CleanArgs) -> ApplyOptions {
+    ApplyOptions {
+        grace: args.grace,
+        settle: args.settle_timeout,
+        ..ApplyOptions::default()
+    }
+}
+
+async fn once(
+    console: &Console,
+    args: &CleanArgs,
+    ask: &Ask,
+    stop: &Stop,
+) -> anyhow::Result<ExitCode> {
+    let news = console.sink();
+    news(Progress::Stage(Stage::Inspect));
+    let mut eyes = unless_stopped(stop, Eyes::open(args)).await?;
+    let survey = unless_stopped(stop, eyes.look()).await?;
+    check_names(&survey, ask)?;
+    let verdicts = scope::narrowed(&survey, ask, judge(&survey, ask));
+    console.finish();
+    if !args.apply {
+        show(console, args, ask, &survey, &verdicts)?;
+        return Ok(ExitCode::Done);
+    }
+    if !args.yes && scope::unnamed_choice(&survey, ask, &verdicts) {
+        confirm(console, ask, &survey, &verdicts, stop).await?;
+    } else if !args.json {
+        show(console, args, ask, &survey, &verdicts)?;
+    }
+    let options = apply_options(args);
+    let outcomes = apply(
+        &eyes.runtime,
+        &survey,
+        &verdicts,
+        &options,
+        stop.token(),
+        &news,
+    )
+    .await;
+    console.finish();
+    if args.json {
+        document(console, &Document::new(&survey, &verdicts, Some(&outcomes)))?;
+    } else if !outcomes.is_empty() {
+        let page = render::outcomes(&outcomes, console.verbose(), console.text_options());
+        console.data(format!("\n{page}").as_bytes())?;
+    }
+    let left = scope::left(&survey, ask, &verdicts, &outcomes);
+    if left > 0 && !stop.token().is_cancelled() {
+        let what = match left {
+            1 => "one that is stuck or was named could not be cleaned".to_owned(),
+            n => format!("{n} that are stuck or were named could not be cleaned"),
+        };
+        return Err(Failure::new(ExitCode::CleanIncomplete, what)
+            .hint("run it again: what was cut off is finished by the next run, and what is done stays done")
+            .into());
+    }
+    match stop.token().is_cancelled() {
+        true => Err(stop.failure().into()),
+        false => Ok(ExitCode::Done),
+    }
+}
+
+fn page(console: &Console, dry: bool, ask: &Ask, survey: &Survey, verdicts: &[Verdict]) -> String {
+    let plan = Plan {
+        survey,
+        ask,
+        verdicts,
+        dry,
+    };
+    render::plan(plan, console.verbose(), console.text_options())
+}
+
+/// What was found and what follows, to stdout.
+fn show(
+    console: &Console,
+    args: &CleanArgs,
+    ask: &Ask,
+    survey: &Survey,
+    verdicts: &[Verdict],
+) -> anyhow::Result<()> {
+    if args.json {
+        let document: Document = Document::new(survey, verdicts, None);
+        return self::document(console, &document);
+    }
+    let page = page(console, !args.apply, ask, survey, verdicts);
+    Ok(console.data(page.as_bytes())?)
+}
+
+fn document(console: &Console, document: &Document) -> anyhow::Result<()> {
+    let mut text = serde_json::to_vec_pretty(document)?;
+    text.push(b'\n');
+    Ok(console.data(&text)?)
+}
+
+/// Goes on only where somebody has seen the list and says yes.
+async fn confirm(
+    console: &Console,
+    ask: &Ask,
+    survey: &Survey,
+    verdicts: &[Verdict],
+    stop: &Stop,
+) -> Result<(), Failure> {
+    let page = page(console, false, ask, survey, verdicts);
+    let answer = unless_stopped(stop, async { Ok(console.ask(&page, "Do it?").await) });
+    match answer.await? {
+        true => Ok(()),
+        false => Err(Failure::new(
+            ExitCode::Interrupted,
+            "not confirmed: nothing was touched",
+        )),
+    }
+}

@@ -1,0 +1,202 @@
+//! `plimsoll clean --watch`: a look every interval, a JSON line for each decision that changed and
+//! for what came of each act.
+
+use super::{Eyes, apply_options, check_names};
+use crate::clean::apply::{Done, Outcome, apply};
+use crate::clean::document::{Evidence, evidence};
+use crate::clean::facts::Survey;
+use crate::clean::scope;
+use crate::clean::verdict::{Ask, judge};
+use crate::clean::watch::{Line, Watch, acts};
+use crate::cli::CleanArgs;
+use crate::collect::Stop;
+use crate::console::Console;
+use crate::error::{ExitCode, Failure};
+use crate::progress::Sink;
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+pub async fn run(
+    console: &Console,
+    args: &CleanArgs,
+    ask: &Ask,
+    stop: &Stop,
+) -> anyhow::Result<ExitCode> {
+    let every = args.interval.as_secs_f64();
+    console.note(&match args.apply {
+        true => format!("looking every {every} s; what is stuck is cleaned"),
+        false => format!("looking every {every} s; nothing is touched without --apply"),
+    });
+    let mut service = Service {
+        console,
+        args,
+        ask,
+        stop,
+        watch: Watch::new(args.apply, args.max_per_minute),
+        began: Instant::now(),
+        eyes: None,
+        away: false,
+        looked: false,
+        blind: BTreeSet::new(),
+    };
+    let mut ticks = interval(args.interval);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = stop.token().cancelled() => return Ok(ExitCode::Done),
+            _ = ticks.tick() => {}
+        }
+        if !service.turn().await? || stop.token().is_cancelled() {
+            return Ok(ExitCode::Done);
+        }
+    }
+}
+
+struct Service<'a> {
+    console: &'a Console,
+    args: &'a CleanArgs,
+    ask: &'a Ask,
+    stop: &'a Stop,
+    watch: Watch,
+    began: Instant,
+    /// What it looks with, once the daemon was reached.
+    eyes: Option<Eyes>,
+    /// Whether it was told that the daemon is away.
+    away: bool,
+    /// Whether it has looked before.
+    looked: bool,
+    /// What it was told cannot be looked at.
+    blind: BTreeSet<String>,
+}
+
+/// A line of no verdict.
+#[derive(Serialize)]
+struct Daemon<'a> {
+    at: String,
+    event: &'static str,
+    why: Option<&'a str>,
+}
+
+/// A line of a decision.
+#[derive(Serialize)]
+struct Decided<'a> {
+    at: &'a str,
+    #[serde(flatten)]
+    line: &'a Line,
+    /// As in the document of `clean --json`; null where that is not known.
+    gpu_bytes: Option<u64>,
+    /// Only with `--json`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    evidence: Option<Evidence<'a>>,
+}
+
+/// A line of what came of an act.
+#[derive(Serialize)]
+struct Ended<'a> {
+    at: String,
+    event: &'static str,
+    #[serde(flatten)]
+    outcome: &'a Outcome,
+}
+
+impl Service<'_> {
+    /// One look and what follows. False when nobody reads it any more.
+    async fn turn(&mut self) -> anyhow::Result<bool> {
+        let found = tokio::select! {
+            // A look that is given up leaves nothing behind.
+            () = self.stop.token().cancelled() => return Ok(true),
+            found = self.look() => found,
+        };
+        let survey = match found {
+            Ok(survey) => survey,
+            Err(failure) => return self.is_away(&failure),
+        };
+        if !self.looked {
+            // Later a container that is named may come and go.
+            check_names(&survey, self.ask)?;
+            self.looked = true;
+        }
+        if std::mem::take(&mut self.away) {
+            self.watch.back();
+            if !self.daemon("back", None)? {
+                return Ok(false);
+            }
+        }
+        for sentence in &survey.blind {
+            if self.blind.insert(sentence.clone()) {
+                self.console.note(sentence);
+            }
+        }
+        let verdicts = scope::narrowed(&survey, self.ask, judge(&survey, self.ask));
+        let lines = self.watch.decide(self.began.elapsed(), &verdicts);
+        for line in &lines {
+            if !self.tell(&survey, line)? {
+                return Ok(false);
+            }
+        }
+        let todo = acts(&lines);
+        let Some(eyes) = self.eyes.as_ref().filter(|_| !todo.is_empty()) else {
+            return Ok(true);
+        };
+        let (options, cancel) = (apply_options(self.args), self.stop.token());
+        // stdout has it all.
+        let news: Sink = Arc::new(|_| ());
+        let outcomes = apply(&eyes.runtime, &survey, &todo, &options, cancel, &news).await;
+        for outcome in &outcomes {
+            if matches!(outcome.done, Done::Cleaned | Done::AlreadyGone) {
+                self.watch.cleaned(&outcome.verdict.of);
+            }
+            let line = Ended {
+                at: now(),
+                event: "outcome",
+                outcome,
+            };
+            if !self.line(&line)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    async fn look(&mut self) -> Result<Survey, Failure> {
+        let eyes = match &mut self.eyes {
+            Some(eyes) => eyes,
+            none => none.insert(Eyes::open(self.args).await?),
+        };
+        eyes.look().await
+    }
+
+    fn is_away(&mut self, failure: &Failure) -> anyhow::Result<bool> {
+        match std::mem::replace(&mut self.away, true) {
+            true => Ok(true),
+            false => self.daemon("away", Some(&failure.message)),
+        }
+    }
+
+    fn daemon(&self, event: &'static str, why: Option<&str>) -> anyhow::Result<bool> {
+        let at = now();
+        self.line(&Daemon { at, event, why })
+    }
+
+    fn tell(&self, survey: &Survey, line: &Line) -> anyhow::Result<bool> {
+        let found = evidence(survey, &line.verdict.of);
+        self.line(&Decided {
+            at: &survey.at,
+            line,
+            gpu_bytes: found.and_then(Evidence::gpu_bytes),
+            evidence: found.filter(|_| self.args.json),
+        })
+    }
+
+    fn line(&self, line: &impl Serialize) -> anyhow::Result<bool> {
+        let mut text = serde_json::to_vec(line)?;
+        text.push(b'\n');
+        Ok(self.console.stream(&text)?)
+    }
+}
+
+fn now() -> String {
+    jiff::Timestamp::now().to_string()
+}

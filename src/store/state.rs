@@ -1,0 +1,120 @@
+//! What runs remember for each other: small files in the user's state folder, changed by one at a
+//! time.
+
+use super::lock::own_folder;
+use super::{FileLock, LockRefusal, write_atomically};
+use crate::error::Failure;
+use rustix::fs::{Mode, OFlags};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// A longer file is none of ours, bytes.
+const LONGEST: u64 = 64 << 20;
+/// Whoever changes a file is done in less.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Between two attempts.
+const AGAIN: Duration = Duration::from_millis(10);
+
+/// A file that nobody else reads or writes while this lives.
+#[derive(Debug)]
+pub struct SharedFile {
+    path: PathBuf,
+    _lock: FileLock,
+}
+
+impl SharedFile {
+    /// Opens a file of this name in the state folder; `None` where there is no such folder that
+    /// could be written to, or somebody else has it for too long.
+    pub fn open(name: &str) -> Option<SharedFile> {
+        SharedFile::open_in(&folder()?, name)
+    }
+
+    fn open_in(folder: &Path, name: &str) -> Option<SharedFile> {
+        own_folder(folder).ok()?;
+        let until = Instant::now() + PATIENCE;
+        let lock = loop {
+            // Beside it: the file itself is replaced when it is written.
+            let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let path = folder.join(format!("{name}.lock"));
+            let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).ok()?;
+            match FileLock::take(File::from(file)) {
+                Ok(lock) => break lock,
+                Err(LockRefusal::Cannot(_)) => return None,
+                Err(LockRefusal::Held(_)) if Instant::now() >= until => return None,
+                Err(LockRefusal::Held(_)) => std::thread::sleep(AGAIN),
+            }
+        };
+        Some(SharedFile {
+            path: folder.join(name),
+            _lock: lock,
+        })
+    }
+
+    /// What is in it; `None` where there is nothing that could be read.
+    pub fn read(&self) -> Option<Vec<u8>> {
+        let found = std::fs::symlink_metadata(&self.path).ok()?;
+        let ours = found.is_file() && found.len() <= LONGEST;
+        ours.then(|| std::fs::read(&self.path).ok()).flatten()
+    }
+
+    /// Writes it, whole or not at all.
+    pub fn write(&self, bytes: &[u8]) -> Result<(), Failure> {
+        write_atomically(&self.path, bytes)
+    }
+}
+
+/// `$XDG_STATE_HOME/plimsoll`, or in `~/.local/state`.
+pub(super) fn folder() -> Option<PathBuf> {
+    let absolute = |name: &str| {
+        let path = PathBuf::from(std::env::var_os(name)?);
+        path.is_absolute().then_some(path)
+    };
+    let base =
+        absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?;
+    Some(base.join("plimsoll"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_one_writes_the_next_reads() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("new/plimsoll");
+        let open = || SharedFile::open_in(&folder, "x.json").unwrap();
+        assert_eq!(open().read(), None);
+        open().write(b"one").unwrap();
+        assert_eq!(open().read().as_deref(), Some(&b"one"[..]));
+    }
+
+    #[test]
+    fn two_that_add_one_each_add_two() {
+        let dir = tempfile::tempdir().unwrap();
+        let add = || {
+            let file = SharedFile::open_in(dir.path(), "n").unwrap();
+            let n = file.read().map_or(0, |bytes| bytes.len());
+            file.write(&vec![b'x'; n + 1]).unwrap();
+        };
+        std::thread::scope(|s| {
+            for _ in 0..4 {
+                s.spawn(|| (0..5).for_each(|_| add()));
+            }
+        });
+        let all = SharedFile::open_in(dir.path(), "n").unwrap().read();
+        assert_eq!(all.map(|bytes| bytes.len()), Some(20));
+    }
+
+    #[test]
+    fn a_folder_that_others_can_write_to_is_none() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let open = std::fs::Permissions::from_mode(0o777);
+        std::fs::set_permissions(dir.path(), open).unwrap();
+        assert!(SharedFile::open_in(dir.path(), "x").is_none());
+        let file = dir.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        assert!(SharedFile::open_in(&file, "x").is_none());
+    }
+}
