@@ -244,6 +244,28 @@ fn what_is_named_is_stopped_and_only_what_is_ours_removed() {
 }
 
 #[test]
+fn what_is_not_known_to_be_idle_stays_and_what_was_seen_is_remembered() {
+    needs!(Docker);
+    let busy = TestContainer::idle("clean-idle");
+    let before = state(&busy);
+    let home = tempfile::tempdir().expect("tempdir");
+    let mut command = plimsoll(&["clean", &busy.name, "--idle", "1h", "--apply", "--json"]);
+    command.env("XDG_STATE_HOME", home.path());
+    // Whoever asks for what is idle has got it: nothing is left undone.
+    let ended = Live::start(command).end().expect(0);
+    let kept = document(&ended);
+    let kept = entry(&kept, &busy);
+    assert_eq!(
+        (&kept["act"], &kept["rule"]),
+        (&"keep".into(), &"not_idle".into())
+    );
+    assert_eq!(state(&busy), before);
+    let remembered = home.path().join("plimsoll/activity.json");
+    let remembered = std::fs::read_to_string(remembered).expect("what was seen");
+    assert!(remembered.contains(&busy.id), "{remembered}");
+}
+
+#[test]
 fn what_is_chosen_by_a_label_is_shown_and_confirmed_on_the_terminal() {
     needs!(Docker);
     if common::e2e::program("script").is_none() {

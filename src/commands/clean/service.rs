@@ -6,7 +6,7 @@ use crate::clean::apply::{Done, Outcome, apply};
 use crate::clean::document::{Evidence, evidence};
 use crate::clean::facts::Survey;
 use crate::clean::scope;
-use crate::clean::verdict::{Ask, judge};
+use crate::clean::verdict::{Ask, Verdict, judge};
 use crate::clean::watch::{Line, Watch, acts};
 use crate::cli::CleanArgs;
 use crate::collect::Stop;
@@ -98,7 +98,27 @@ struct Ended<'a> {
     at: String,
     event: &'static str,
     #[serde(flatten)]
-    outcome: &'a Outcome,
+    verdict: &'a Verdict,
+    done: Done,
+    steps: &'a [String],
+    freed_bytes: Option<u64>,
+    problem: Option<&'a str>,
+    holders: &'a [String],
+}
+
+impl<'a> Ended<'a> {
+    fn new(outcome: &'a Outcome) -> Ended<'a> {
+        Ended {
+            at: now(),
+            event: "outcome",
+            verdict: &outcome.verdict,
+            done: outcome.done,
+            steps: &outcome.steps,
+            freed_bytes: outcome.freed_bytes,
+            problem: outcome.problem.as_deref(),
+            holders: &outcome.holders,
+        }
+    }
 }
 
 impl Service<'_> {
@@ -148,12 +168,7 @@ impl Service<'_> {
             if matches!(outcome.done, Done::Cleaned | Done::AlreadyGone) {
                 self.watch.cleaned(&outcome.verdict.of);
             }
-            let line = Ended {
-                at: now(),
-                event: "outcome",
-                outcome,
-            };
-            if !self.line(&line)? {
+            if !self.line(&Ended::new(outcome))? {
                 return Ok(false);
             }
         }
