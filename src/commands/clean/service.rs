@@ -3,7 +3,7 @@
 
 use super::{Eyes, apply_options, check_names};
 use crate::clean::apply::{Done, Outcome, apply};
-use crate::clean::document::{Evidence, evidence};
+use crate::clean::document::{Evidence, evidence, simulated};
 use crate::clean::facts::Survey;
 use crate::clean::scope;
 use crate::clean::verdict::{Ask, Verdict, judge};
@@ -87,6 +87,8 @@ struct Decided<'a> {
     line: &'a Line,
     /// As in the document of `clean --json`; null where that is not known.
     gpu_bytes: Option<u64>,
+    /// Whether any device is a simulated one.
+    simulated: bool,
     /// Only with `--json`.
     #[serde(skip_serializing_if = "Option::is_none")]
     evidence: Option<Evidence<'a>>,
@@ -201,6 +203,7 @@ impl Service<'_> {
             at: &survey.at,
             line,
             gpu_bytes: found.and_then(Evidence::gpu_bytes),
+            simulated: simulated(survey),
             evidence: found.filter(|_| self.args.json),
         })
     }
