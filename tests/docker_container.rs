@@ -6,7 +6,7 @@ mod common;
 use common::skip::skip;
 use common::{TestContainer, docker, runtime, this_test, unique};
 use plimsoll::capture::{ExecEnd, Stream};
-use plimsoll::container::exec::{Bound, ExecRequest, ExecResult};
+use plimsoll::container::exec::{Bound, ExecRequest, ExecResult, Input};
 use plimsoll::container::launch::{GpuRequest, LaunchSpec};
 use plimsoll::container::{RUN_LABEL, Runtime};
 use plimsoll::error::ExitCode;
@@ -222,7 +222,7 @@ async fn output_comes_in_lines_with_its_exit_code() {
         &runtime,
         &c.id,
         ExecRequest {
-            stdin: Some(vec![b'x'; 300_000]),
+            stdin: Some(Input::Bytes(vec![b'x'; 300_000])),
             ..request("wc -c")
         },
     )

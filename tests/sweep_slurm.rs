@@ -177,8 +177,10 @@ async fn hostile_names_arrive_as_they_are() {
     let (sink, _) = news();
     let stop = CancellationToken::new();
     let submitted = slurm.submit(&job, Some(b"x"), &sink).await.unwrap();
-    let waiting = slurm.wait(&submitted, &mut || (), &sink, &stop);
-    let waited = cluster.within(waiting).await.unwrap();
+    let waited = cluster
+        .within(slurm.wait(&submitted, &mut || (), &sink, &stop))
+        .await
+        .unwrap();
     assert_eq!(states(waited), [Some("completed".to_owned())]);
 
     // A variable of the shell changes no array.
@@ -271,8 +273,10 @@ async fn who_leaves_leaves_the_job_running() {
     );
     cluster.ask("scancel", &[&submitted.id]);
     let stop = CancellationToken::new();
-    let waiting = slurm.wait(&submitted, &mut || (), &sink, &stop);
-    let waited = cluster.within(waiting).await.unwrap();
+    let waited = cluster
+        .within(slurm.wait(&submitted, &mut || (), &sink, &stop))
+        .await
+        .unwrap();
     assert_eq!(states(waited), vec![Some("cancelled".to_owned()); 2]);
 }
 

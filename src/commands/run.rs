@@ -148,6 +148,8 @@ async fn launch_and_profile(
         cooldown: collect::COOLDOWN,
         shared: collect::Shared::default(),
         workdir: None,
+        kept: None,
+        followed: false,
         made_of: None,
     };
     let profiled = async {

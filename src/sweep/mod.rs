@@ -7,6 +7,7 @@ pub mod earlier;
 mod engine;
 pub mod folder;
 pub mod journal;
+mod kept;
 mod lane;
 mod leftovers;
 mod measure;

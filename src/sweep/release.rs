@@ -14,7 +14,8 @@ const STOP_GRACE: Duration = Duration::from_secs(30);
 
 /// Ends what is ours of it and waits until its memory is given back. Problems are told and give the
 /// sentence that the next start on the same devices would fail by.
-pub async fn end(context: &Context<'_>, running: Running, news: &Sink) -> Option<Unsettled> {
+pub async fn end(context: &Context<'_>, mut running: Running, news: &Sink) -> Option<Unsettled> {
+    running.end_kept_bench().await;
     let Running {
         found,
         own,
