@@ -359,7 +359,8 @@ fn holder(survey: &Survey, pid: u32, container: Option<&str>, bytes: Option<u64>
     if field("State:").as_deref() == Some("D") {
         words.push("waits in the kernel (state D)".into());
     }
-    words.extend(bytes.map(|b| Bytes(b).to_string()));
+    let at_the_look = || Some(looked_at?.gpu_bytes.values().sum()).filter(|b| *b > 0);
+    words.extend(bytes.or_else(at_the_look).map(|b| Bytes(b).to_string()));
     let command = match looked_at.filter(|p| !p.command.is_empty()) {
         Some(look) => look.command.clone(),
         None => command(pid).unwrap_or_default(),

@@ -420,9 +420,17 @@ impl<'a> Act<'a> {
             Ok(Err(e)) if is_not_found(&e) => Ok(Torn::Gone {
                 by_us: self.stopped || self.asked_removal,
             }),
+            // Somebody else removes it, or it was started again.
+            Ok(Err(e)) if answer(&e).is_some_and(|(code, _)| code == 409) => {
+                Err(trouble(match answer(&e) {
+                    Some((_, message)) if message.contains("already in progress") => {
+                        "its removal is in progress already".into()
+                    }
+                    _ => words("cannot remove it", e),
+                }))
+            }
             Ok(Err(e)) => {
-                // Refused or under way already: then somebody else removes it.
-                self.asked_removal |= answer(&e).is_none_or(|(code, _)| code != 409);
+                self.asked_removal = true;
                 Err(trouble(words("cannot remove it", e)))
             }
             Err(_) => {
