@@ -928,31 +928,14 @@ async fn our_own_containers_are_launched_and_removed_and_nobody_elses() {
             .collect()
     })
     .await;
-    runtime
-        .stop(&guard.id, Duration::from_secs(5))
-        .await
-        .expect("stop");
-    assert_eq!(
-        runtime
-            .state(&guard.id)
-            .await
-            .expect("state")
-            .expect("there")
-            .exit_code,
-        Some(0)
-    );
-    runtime.remove(&guard.id).await.expect("remove");
+    let grace = Duration::from_secs(5);
+    runtime.end_ours(&guard.id, grace).await.expect("end");
     assert!(runtime.inspect(&guard.id).await.expect("inspect").is_none());
-    runtime
-        .remove(&guard.id)
-        .await
-        .expect("removing twice is no error");
+    let twice = runtime.end_ours(&guard.id, grace).await;
+    twice.expect("ending twice is no error");
 
     let foreign = TestContainer::idle("foreign");
-    assert!(
-        runtime.remove(&foreign.id).await.is_err()
-            && runtime.stop(&foreign.id, Duration::ZERO).await.is_err()
-    );
+    assert!(runtime.end_ours(&foreign.id, Duration::ZERO).await.is_err());
     assert!(runtime.find(&foreign.id).await.is_ok());
 
     let no_image = LaunchSpec {

@@ -1,5 +1,8 @@
 //! Finds containers and processes that hold GPU memory and should not, says why, and gets the
 //! memory back: looked at ([`facts`]), judged ([`verdict`]), acted on, verified.
 
+pub mod apply;
 pub mod facts;
+pub mod memory;
 pub mod verdict;
+mod verify;

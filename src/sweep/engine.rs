@@ -5,10 +5,10 @@ use super::context::{Context, SWEEP_LABEL};
 use super::journal::EngineStart;
 use super::release;
 use super::request::{serves_what_is_asked, serving};
-use super::settle::Gate;
 use super::trouble::Trouble;
 use super::workdirs::Workdirs;
 use crate::capture::{ExecEnd, Mode, Phase, Request};
+use crate::clean::memory::Gate;
 use crate::clock::Clock;
 use crate::collect::{
     self, Health, Instruments, KeptBench, Launch, Plan, ServerLog, Setup, Shared, Startup,

@@ -20,7 +20,6 @@ pub mod remote;
 mod request;
 mod run;
 mod schedule;
-mod settle;
 pub mod slurm;
 mod trouble;
 mod workdirs;
