@@ -563,6 +563,10 @@ pub struct ExecOutcome {
     pub killed: u32,
     /// Processes of it that were still there after that.
     pub survivors: u32,
+    /// Whether it ran in a process that had run such commands before, and had imported what they
+    /// need.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub kept: bool,
 }
 
 /// One Docker event of the container.

@@ -6,7 +6,7 @@ mod common;
 use common::skip::skip;
 use common::{TestContainer, docker, runtime, this_test, unique};
 use plimsoll::capture::{ExecEnd, Stream};
-use plimsoll::container::exec::{Bound, ExecRequest, ExecResult};
+use plimsoll::container::exec::{Bound, ExecRequest, ExecResult, Input};
 use plimsoll::container::launch::{GpuRequest, LaunchSpec};
 use plimsoll::container::{RUN_LABEL, Runtime};
 use plimsoll::error::ExitCode;
@@ -222,7 +222,7 @@ async fn output_comes_in_lines_with_its_exit_code() {
         &runtime,
         &c.id,
         ExecRequest {
-            stdin: Some(vec![b'x'; 300_000]),
+            stdin: Some(Input::Bytes(vec![b'x'; 300_000])),
             ..request("wc -c")
         },
     )
@@ -928,31 +928,14 @@ async fn our_own_containers_are_launched_and_removed_and_nobody_elses() {
             .collect()
     })
     .await;
-    runtime
-        .stop(&guard.id, Duration::from_secs(5))
-        .await
-        .expect("stop");
-    assert_eq!(
-        runtime
-            .state(&guard.id)
-            .await
-            .expect("state")
-            .expect("there")
-            .exit_code,
-        Some(0)
-    );
-    runtime.remove(&guard.id).await.expect("remove");
+    let grace = Duration::from_secs(5);
+    runtime.end_ours(&guard.id, grace).await.expect("end");
     assert!(runtime.inspect(&guard.id).await.expect("inspect").is_none());
-    runtime
-        .remove(&guard.id)
-        .await
-        .expect("removing twice is no error");
+    let twice = runtime.end_ours(&guard.id, grace).await;
+    twice.expect("ending twice is no error");
 
     let foreign = TestContainer::idle("foreign");
-    assert!(
-        runtime.remove(&foreign.id).await.is_err()
-            && runtime.stop(&foreign.id, Duration::ZERO).await.is_err()
-    );
+    assert!(runtime.end_ours(&foreign.id, Duration::ZERO).await.is_err());
     assert!(runtime.find(&foreign.id).await.is_ok());
 
     let no_image = LaunchSpec {

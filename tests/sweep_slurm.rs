@@ -116,7 +116,7 @@ async fn with_a_node_nothing_is_lost() {
     });
     cluster.lose(&node);
     std::fs::write(dir.join("go-on"), "").unwrap();
-    let (waited, looks) = waiting.await.unwrap();
+    let (waited, looks) = cluster.within(waiting).await.unwrap();
 
     assert_eq!(states(waited), vec![Some("completed".to_owned()); 4]);
     assert!(looks > 1);
@@ -177,8 +177,8 @@ async fn hostile_names_arrive_as_they_are() {
     let (sink, _) = news();
     let stop = CancellationToken::new();
     let submitted = slurm.submit(&job, Some(b"x"), &sink).await.unwrap();
-    let waited = slurm
-        .wait(&submitted, &mut || (), &sink, &stop)
+    let waited = cluster
+        .within(slurm.wait(&submitted, &mut || (), &sink, &stop))
         .await
         .unwrap();
     assert_eq!(states(waited), [Some("completed".to_owned())]);
@@ -251,10 +251,8 @@ async fn who_leaves_leaves_the_job_running() {
             }
         }
     };
-    let waited = slurm
-        .wait(&submitted, &mut look, &sink, &stop)
-        .await
-        .unwrap();
+    let waiting = slurm.wait(&submitted, &mut look, &sink, &stop);
+    let waited = cluster.within(waiting).await.unwrap();
     assert_eq!(waited, Waited::Left);
     let queue = |id: &str| {
         cluster.ask(
@@ -275,8 +273,8 @@ async fn who_leaves_leaves_the_job_running() {
     );
     cluster.ask("scancel", &[&submitted.id]);
     let stop = CancellationToken::new();
-    let waited = slurm
-        .wait(&submitted, &mut || (), &sink, &stop)
+    let waited = cluster
+        .within(slurm.wait(&submitted, &mut || (), &sink, &stop))
         .await
         .unwrap();
     assert_eq!(states(waited), vec![Some("cancelled".to_owned()); 2]);
@@ -336,10 +334,8 @@ async fn a_controller_that_is_away_is_waited_for() {
             std::os::unix::fs::symlink(cluster.conf(), &link).unwrap();
         }
     };
-    let waited = slurm
-        .wait(&submitted, &mut look, &sink, &stop)
-        .await
-        .unwrap();
+    let waiting = slurm.wait(&submitted, &mut look, &sink, &stop);
+    let waited = cluster.within(waiting).await.unwrap();
     assert_eq!(states(waited), [Some("completed".to_owned())]);
     let told = told.lock().unwrap().clone();
     let silent = told
@@ -470,7 +466,7 @@ async fn real_shards_lose_no_cell_with_their_node() {
             .unwrap()
     });
     lose_the_second_shards_node(&cluster, &dir);
-    let states = states(waiting.await.unwrap());
+    let states = states(cluster.within(waiting).await.unwrap());
     let logs = || (1..=4).map(|s| lines(&dir.join(format!("shard-{s}.log"))).join("\n"));
     assert_eq!(
         states,

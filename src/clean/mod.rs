@@ -2,9 +2,12 @@
 //! memory back: looked at ([`facts`]), judged ([`verdict`]), acted on, verified.
 
 pub mod activity;
+pub mod apply;
 pub mod document;
 pub mod facts;
+pub mod memory;
 pub mod render;
 pub mod scope;
 pub mod verdict;
+mod verify;
 pub mod watch;

@@ -55,6 +55,9 @@ pub struct SweepRunArgs {
     /// One process for each cell, instead of one engine for all cells that differ in their load only
     #[arg(long)]
     pub fresh: bool,
+    /// A process for each run of the engine's bench client, instead of one for all cells of a group
+    #[arg(long)]
+    pub fresh_client: bool,
     // Nothing stands for the latest, which a parser of paths would refuse.
     /// Go on with an earlier run: the latest of this sweep, or the one in DIR
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true, default_missing_value = "", value_parser = OsStringValueParser::new().map(PathBuf::from))]

@@ -16,6 +16,7 @@ impl SweepRunArgs {
             config: _,
             dry_run: _,
             fresh,
+            fresh_client,
             resume: _,
             retry_failed,
             retry_oom,
@@ -58,6 +59,7 @@ impl SweepRunArgs {
         } = self;
         let mut words = Words(Vec::new());
         words.switch("fresh", *fresh);
+        words.switch("fresh-client", *fresh_client);
         words.switch("retry-failed", *retry_failed);
         words.switch("retry-oom", *retry_oom);
         words.all("only", only);
@@ -160,6 +162,7 @@ mod tests {
                 "--only",
                 "3f",
                 "--only=-x y",
+                "--fresh-client",
                 "--retries",
                 "0",
                 "--bench",

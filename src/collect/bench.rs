@@ -140,11 +140,11 @@ impl Bench<'_> {
             }
         };
         let started_at_ns = recorder.clock.now();
-        let exec = self
-            .runtime
-            .exec(&plan.found.facts.id, request, self.stop.token(), sink);
-        // The client beside a serving engine is measured apart; an in-process bench is the engine.
-        let mut client_known = in_process;
+        // The client beside a serving engine is measured apart; an in-process bench is the engine. One
+        // that is kept is known already, and stays.
+        let kept = plan.kept_for(&planned.argv).is_some();
+        let exec = plan.exec(self.runtime, request, self.stop.token(), sink);
+        let mut client_known = in_process || kept;
         let result = {
             tokio::pin!(exec);
             loop {
@@ -158,7 +158,9 @@ impl Bench<'_> {
                 }
             }
         };
-        self.sampler.set_bench_client(None);
+        if !kept {
+            self.sampler.set_bench_client(None);
+        }
         let ended_at_ns = recorder.clock.now();
 
         let mut outcome = ExecOutcome {
@@ -172,6 +174,7 @@ impl Bench<'_> {
             result_error: None,
             killed: result.killed,
             survivors: result.survivors,
+            kept,
         };
         if outcome.end == ExecEnd::Exited(0) {
             match self

@@ -2,7 +2,7 @@
 
 use super::recorder::Recorder;
 use super::stop::Stop;
-use super::{Collected, Plan, Seen, ending, explained};
+use super::{Collected, Plan, Seen, ask, ending, explained};
 use crate::capture::{
     AtNs, BackendFacts, CAPTURE_VERSION, Capture, ContainerEvent, ContainerState, DeviceFacts,
     LogFacts, Mode, Request, RunEnd, SamplingFacts, Workload,
@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// From the end of a container until it is known who ended it.
@@ -34,6 +35,8 @@ pub struct Loaded {
     pub(super) events: JoinHandle<Vec<ContainerEvent>>,
     pub(super) devices: Vec<DeviceFacts>,
     pub(super) seen: Seen,
+    /// When the load was over.
+    pub(super) over_at: Instant,
     /// When the observation ended, and the container's state then.
     pub(super) ended: Option<(AtNs, Option<ContainerState>)>,
     pub(super) failure: Option<Failure>,
@@ -66,26 +69,55 @@ impl Loaded {
         self.stop.reason().is_none()
     }
 
+    /// Goes on sampling for a while after the load, so that the fall is seen and the last lines are
+    /// in, and ends the observation. Not for a container that is gone, nor for somebody who wants
+    /// out.
+    pub async fn cool_down(&mut self) {
+        if self.ended.is_some() || !self.went_well() {
+            return;
+        }
+        let door = self.seen.door.as_ref();
+        let last_word = async {
+            match door.filter(|_| self.plan.mode != Mode::Idle) {
+                // The last word counts: what the engine holds now, after the load.
+                Some(door) => ask(&self.runtime, &self.plan, &self.recorder, door).await,
+                None => Vec::new(),
+            }
+        };
+        // However long the engine takes to answer: what comes later is another run's.
+        let end = async {
+            tokio::time::sleep_until(self.over_at + self.plan.cooldown).await;
+            let now = self.recorder.clock.now();
+            if self.went_well() {
+                self.recorder.close_at(now);
+            }
+            now
+        };
+        let (last, now) = tokio::join!(last_word, end);
+        let good = last.into_iter().filter(|p| p.status == Some(200));
+        self.seen.probes.extend(good);
+        if self.went_well() {
+            self.close(now).await;
+        }
+    }
+
     /// Ends the observation. After a good end what happens from now on belongs to another run; after
     /// a bad one the last lines tell why.
-    pub(super) async fn close(&mut self) {
+    async fn close(&mut self, now: AtNs) {
         let state = self.runtime.state(&self.plan.found.facts.id).await;
-        let now = self.recorder.clock.now();
         let over = Sampling::Over(SamplingFacts::default(), BackendFacts::default());
         let (sampling, backend) = std::mem::replace(&mut self.sampler, over).stop();
         self.sampler = Sampling::Over(sampling, backend);
-        if self.went_well() {
-            self.recorder.close_at(now);
-        }
         self.background.cancel();
         self.ended = Some((now, state.ok().flatten()));
     }
 
     /// Waits for what is still to come, and writes the capture down.
     pub async fn finish(mut self) -> Collected {
+        self.cool_down().await;
         if self.ended.is_none() {
             self.aftermath().await;
-            self.close().await;
+            self.close(self.recorder.clock.now()).await;
         }
         let Loaded {
             runtime,
@@ -123,10 +155,11 @@ impl Loaded {
                     .or_else(|| plan.shared.server_end()),
             },
         );
-        let gauges = match seen.gauges {
+        let mut gauges = match seen.gauges {
             Some(task) => task.await.unwrap_or_default(),
             None => Vec::new(),
         };
+        gauges.retain(|g| stop.reason().is_some() || g.at_ns <= ended_at_ns);
         let (sampling, backend) = sampler.stop();
         let mut host = crate::host::facts();
         host.docker_version = Some(runtime.version().server.clone());

@@ -9,6 +9,7 @@ mod endpoints;
 mod finish;
 mod follow;
 mod graph_probe;
+mod kept;
 mod launching;
 mod model_files;
 mod recognise;
@@ -22,6 +23,7 @@ pub use endpoints::Door;
 pub use finish::Loaded;
 pub use follow::Deadline;
 pub use graph_probe::{ProbeJob, Probed, probe_graphs};
+pub use kept::KeptBench;
 pub use launching::{Launch, engine_of_image, gpu_request, gpu_words, launch_spec, told_port};
 pub use recognise::{engine_named, meet};
 pub use setup::{BenchSetup, answers, describe, inspect};
@@ -114,6 +116,11 @@ pub struct Plan {
     /// A folder in the container that is there for this run alone, and that its owner removes;
     /// `None`: the run makes one and removes it.
     pub workdir: Option<String>,
+    /// The bench's program, where it is kept running in the container for many runs.
+    pub kept: Option<KeptBench>,
+    /// Another run on the same engine begins as soon as the load is over: this one cools down while
+    /// that samples its baseline, which takes as long at least.
+    pub followed: bool,
     /// What the container was just made of, where plimsoll made it: what its image's programs say
     /// of their flags is remembered by this. Anybody else's container may have been changed since.
     pub made_of: Option<String>,
@@ -277,6 +284,10 @@ pub async fn load(
         sampler: sampler.handle(),
         background: background.clone(),
     };
+    if let Some(kept) = &plan.kept {
+        // It is there before the load, and is not the engine.
+        sampler.handle().set_bench_client(kept.pid());
+    }
     let mut seen = Seen {
         shared_start: (plan.shared.startup.as_ref()).map(|startup| startup.recall(&recorder)),
         ..Seen::default()
@@ -289,16 +300,7 @@ pub async fn load(
         stop.because(RunEnd::Failed(explained(failure)));
     }
     recorder.mark(Phase::Cooldown, None);
-    // Not for a container that is gone, nor for somebody who wants out.
-    if stop.reason().is_none() {
-        tokio::time::sleep(plan.cooldown).await;
-        if let (Some(door), true) = (&seen.door, plan.mode != Mode::Idle) {
-            // The last word counts: what the engine holds now, after the load.
-            let last = run.ask(door).await;
-            seen.probes
-                .extend(last.into_iter().filter(|p| p.status == Some(200)));
-        }
-    }
+    let over_at = tokio::time::Instant::now();
     let mut loaded = Loaded {
         runtime: runtime.clone(),
         plan: plan.clone(),
@@ -310,11 +312,12 @@ pub async fn load(
         events,
         devices,
         seen,
+        over_at,
         ended: None,
         failure,
     };
-    if loaded.went_well() {
-        loaded.close().await;
+    if !plan.followed {
+        loaded.cool_down().await;
     }
     loaded
 }
@@ -351,6 +354,10 @@ impl Run<'_> {
             Some(setup) => setup,
             None => inspect(self.runtime, plan, &recorder.clock, stop).await?,
         };
+        if plan.mode != Mode::Started {
+            recorder.mark(Phase::Baseline, None);
+        }
+        let baseline = tokio::time::Instant::now() + plan.baseline;
         seen.probes = match setup.probes.is_empty() && plan.mode != Mode::Idle {
             // Of an engine that served another run before: what it says now.
             true => self.ask(&setup.door).await,
@@ -363,11 +370,8 @@ impl Run<'_> {
             None => ModelFiles::read(self.runtime, &plan.found.facts, setup.model.as_deref()).await,
         };
 
-        if plan.mode != Mode::Started {
-            recorder.mark(Phase::Baseline, None);
-        }
         recorder.news(Progress::Stage(Stage::Baseline));
-        pause(plan.baseline, stop).await;
+        pause_until(baseline, stop).await;
         if plan.mode != Mode::Idle {
             let gauges = endpoints::watch_gauges(
                 self.runtime.clone(),
@@ -407,10 +411,7 @@ impl Run<'_> {
     }
 
     async fn ask(&self, door: &Door) -> Vec<Probe> {
-        let Recorder {
-            clock, redactor, ..
-        } = &**self.recorder;
-        endpoints::ask(self.runtime, self.plan.engine, door, clock, redactor).await
+        ask(self.runtime, self.plan, self.recorder, door).await
     }
 
     /// Waits until the engine answers. A container that ends meanwhile stops the run.
@@ -435,6 +436,14 @@ impl Run<'_> {
     }
 }
 
+/// What the engine says of itself now.
+async fn ask(runtime: &Runtime, plan: &Plan, recorder: &Recorder, door: &Door) -> Vec<Probe> {
+    let Recorder {
+        clock, redactor, ..
+    } = recorder;
+    endpoints::ask(runtime, plan.engine, door, clock, redactor).await
+}
+
 /// The port on which the container's engine listens, as its command says.
 fn door_port(plan: &Plan) -> u16 {
     let settings = plan.engine.settings(&plan.found.facts);
@@ -443,8 +452,13 @@ fn door_port(plan: &Plan) -> u16 {
 
 /// Waits, unless the run stops.
 async fn pause(time: Duration, stop: &Stop) {
+    pause_until(tokio::time::Instant::now() + time, stop).await;
+}
+
+/// Waits for a moment, unless the run stops.
+async fn pause_until(moment: tokio::time::Instant, stop: &Stop) {
     tokio::select! {
-        () = tokio::time::sleep(time) => {}
+        () = tokio::time::sleep_until(moment) => {}
         () = stop.token().cancelled() => {}
     }
 }

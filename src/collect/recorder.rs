@@ -118,7 +118,7 @@ impl Recorder {
         self.write(&mut self.lock(), |w| w.request(row));
     }
 
-    /// Takes no line any more that was written after `at_ns`.
+    /// Takes no line and no sample any more that is of a time after `at_ns`.
     pub(super) fn close_at(&self, at_ns: AtNs) {
         self.lock().closed_at = Some(at_ns);
     }
@@ -135,7 +135,11 @@ impl Recorder {
 
     /// Takes a sample.
     pub(super) fn sample(&self, sample: &MemorySample) {
-        self.write(&mut self.lock(), |w| w.sample(sample));
+        let mut state = self.lock();
+        if state.closed_at.is_some_and(|end| sample.at_ns > end) {
+            return;
+        }
+        self.write(&mut state, |w| w.sample(sample));
     }
 
     /// Writes the samples that come through `samples` until it ends.

@@ -271,7 +271,7 @@ async fn ask_help(
             text.push('\n');
         }
     };
-    let result = runtime.exec(&facts.id, request, stop.token(), sink).await?;
+    let result = plan.exec(runtime, request, stop.token(), sink).await?;
     execs.push(ExecOutcome {
         role: ExecRole::Help,
         argv: argv.clone(),

@@ -125,6 +125,8 @@ pub(super) async fn ablate(
             cooldown: collect::COOLDOWN,
             shared: collect::Shared::default(),
             workdir: None,
+            kept: None,
+            followed: false,
             made_of: None,
         })
     };

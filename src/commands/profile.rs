@@ -59,6 +59,8 @@ async fn profile(console: &Console, args: ProfileArgs, stop: &Stop) -> anyhow::R
         cooldown: collect::COOLDOWN,
         shared: collect::Shared::default(),
         workdir: None,
+        kept: None,
+        followed: false,
         made_of: None,
     };
     // Before the questions: an engine's bench takes a while to tell its flags.

@@ -148,6 +148,8 @@ async fn launch_and_profile(
         cooldown: collect::COOLDOWN,
         shared: collect::Shared::default(),
         workdir: None,
+        kept: None,
+        followed: false,
         made_of: None,
     };
     let profiled = async {
@@ -189,8 +191,11 @@ async fn clean_up(
         return Ok(());
     }
     (console.sink())(Progress::Stage(Stage::Cleanup));
-    runtime.stop(id, STOP_GRACE).await?;
-    runtime.remove(id).await
+    let ended = runtime.end_ours(id, STOP_GRACE).await;
+    ended.map_err(|failure| {
+        let message = format!("container `{name}` could not be removed: {failure}");
+        Failure { message, ..failure }
+    })
 }
 
 /// The preset with what the flags say in its place.

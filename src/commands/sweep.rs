@@ -65,6 +65,7 @@ fn options(args: &SweepRunArgs, sweep: &Sweep) -> Result<Options, Failure> {
         .map_err(|e: crate::units::ParseBytesError| Failure::usage(format!("--max-log: {e}")))?;
     Ok(Options {
         fresh: args.fresh,
+        fresh_client: args.fresh_client,
         memory: choice(*word),
         sample_interval: args.sample_interval,
         baseline: args.baseline,

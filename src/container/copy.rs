@@ -1,6 +1,6 @@
 //! Files in and out of a container.
 
-use super::exec::{ExecRequest, Output};
+use super::exec::{ExecRequest, Input, Output};
 use super::{Runtime, answer, checked_name, failed, is_not_found};
 use crate::capture::ExecEnd;
 use crate::error::Failure;
@@ -110,7 +110,7 @@ impl Runtime {
             argv: ["sh", "-c", program, "plimsoll", path]
                 .map(str::to_owned)
                 .to_vec(),
-            stdin: Some(content.to_vec()),
+            stdin: Some(Input::Bytes(content.to_vec())),
             ..Default::default()
         };
         let output = self.output(container, request, 4096, PATIENCE).await?;

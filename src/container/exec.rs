@@ -6,8 +6,10 @@
 
 pub use super::bound::Bound;
 use super::ending::Ending;
+pub use super::input::Input;
 use super::inspect::Found;
 use super::lines::ExecLines;
+use super::missing::{Head, is_missing_program};
 use super::processes::{HostView, Tracker};
 use super::{RUN_VARIABLE, Runtime, answer, failed, is_not_found};
 use crate::capture::{ExecEnd, Stream};
@@ -20,7 +22,6 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::io::AsyncWriteExt;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
@@ -38,7 +39,7 @@ const HELD_STREAM: Duration = Duration::from_secs(5);
 const STARTING: Duration = Duration::from_secs(10);
 
 /// A command to run inside a container.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub struct ExecRequest {
     /// Program and arguments; never a shell line made of parts.
     pub argv: Vec<String>,
@@ -53,7 +54,7 @@ pub struct ExecRequest {
     /// Working directory, when not the container's.
     pub working_dir: Option<String>,
     /// What the command reads from its standard input; without it there is none.
-    pub stdin: Option<Vec<u8>>,
+    pub stdin: Option<Input>,
     /// Is told the host pids of the command's live processes, soon after the start and about once
     /// a second. Stays empty where the host does not show the container.
     pub pids: Option<watch::Sender<Vec<u32>>>,
@@ -261,10 +262,8 @@ impl Runtime {
 
         let stdin = request.stdin.take();
         let feed = async {
-            if let (Some(mut input), Some(bytes)) = (input, stdin) {
-                // A command that does not read to the end is no error of ours.
-                let _ = input.write_all(&bytes).await;
-                let _ = input.shutdown().await;
+            if let (Some(into), Some(stdin)) = (input, stdin) {
+                stdin.feed(into).await;
             }
         };
         let root = self.host_pid(&exec_id);
@@ -541,60 +540,6 @@ async fn next_frame_or_end(output: &mut Option<Frames>) -> Option<LogOutput> {
         _ => {
             *output = None;
             None
-        }
-    }
-}
-
-/// The beginning of the output: where a runtime says that the program is missing.
-#[derive(Default)]
-struct Head(Vec<u8>);
-
-impl Head {
-    fn keep(&mut self, bytes: &[u8]) {
-        let room = 2048_usize.saturating_sub(self.0.len()).min(bytes.len());
-        self.0.extend_from_slice(&bytes[..room]);
-    }
-
-    fn missing_program(&self) -> Option<String> {
-        let text = String::from_utf8_lossy(&self.0);
-        text.lines()
-            .map(str::trim)
-            .find(|l| is_missing_program(l))
-            .map(str::to_owned)
-    }
-}
-
-/// Whether this is the runtime (or `timeout`) saying that it cannot run the program. A shell that
-/// misses a command says it in other words: that is the command's own business.
-fn is_missing_program(text: &str) -> bool {
-    text.contains("OCI runtime exec failed")
-        || text.contains("OCI runtime attempted to invoke a command that was not found")
-        || text.contains("executable file not found")
-        || (text.contains("timeout: ")
-            && (text.contains("failed to run command") || text.contains("can't execute")))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_missing_program_is_told_from_a_failing_one() {
-        for text in [
-            r#"OCI runtime exec failed: exec failed: unable to start container process: exec: "nope": executable file not found in $PATH: unknown"#,
-            "timeout: failed to run command \u{2018}vllm\u{2019}: No such file or directory",
-            "timeout: can't execute 'vllm': No such file or directory",
-        ] {
-            let mut head = Head::default();
-            head.keep(text.as_bytes());
-            assert_eq!(head.missing_program().as_deref(), Some(text));
-        }
-        for text in [
-            "sh: 1: nope: not found",
-            "Traceback: FileNotFoundError",
-            "request timeout: 3",
-        ] {
-            assert!(!is_missing_program(text), "{text}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! One GET to an engine's endpoint, by whatever route there is into the container.
 
-use super::exec::ExecRequest;
+use super::exec::{ExecRequest, Input};
 use super::{Runtime, locked};
 use crate::capture::{ContainerFacts, ExecEnd};
 use bytes::Bytes;
@@ -256,7 +256,7 @@ impl Runtime {
                             .replace(['\n', '\r'], "")
                     ));
                 }
-                request.stdin = Some(config.into_bytes());
+                request.stdin = Some(Input::Bytes(config.into_bytes()));
                 request.argv = own(&[
                     "curl",
                     "-sS",

@@ -53,7 +53,7 @@ impl Runtime {
     }
 }
 
-fn understand(c: ContainerInspectResponse) -> Found {
+pub(super) fn understand(c: ContainerInspectResponse) -> Found {
     let config = c.config.unwrap_or_default();
     let host = c.host_config.unwrap_or_default();
     let raw_env: Vec<(String, String)> = config

@@ -1,16 +1,13 @@
-//! Containers of our own: created, started, stopped and removed, never anybody else's.
+//! Containers of our own, created and started; and pulling their images. Their end: `teardown`.
 
 use super::inspect::Found;
-use super::{
-    CREATED_LABEL, OWNER_LABEL, RUN_LABEL, Runtime, answer, checked_name, failed, is_not_found,
-};
+use super::{CREATED_LABEL, OWNER_LABEL, RUN_LABEL, Runtime, answer, checked_name, failed};
 use crate::error::Failure;
 use bollard::models::{
     ContainerCreateBody, CreateImageInfo, DeviceMapping, DeviceRequest, HostConfig, PortBinding,
 };
 use bollard::query_parameters::{
-    CreateContainerOptionsBuilder, CreateImageOptionsBuilder, RemoveContainerOptionsBuilder,
-    StartContainerOptions, StopContainerOptionsBuilder,
+    CreateContainerOptionsBuilder, CreateImageOptionsBuilder, StartContainerOptions,
 };
 use futures::StreamExt;
 use std::collections::{BTreeMap, HashMap};
@@ -86,7 +83,7 @@ impl Runtime {
             .await
         {
             let failure = not_started(spec, e);
-            return Err(match self.remove(&id).await {
+            return Err(match self.end_ours(&id, Duration::ZERO).await {
                 Ok(()) => failure,
                 Err(_) => failure.hint(format!(
                     "the container could not be removed again: `docker rm -f {name}`"
@@ -98,62 +95,6 @@ impl Runtime {
                 "container `{name}` was removed just after its start"
             ))
         })
-    }
-
-    /// Stops a container of ours: SIGTERM, and SIGKILL after `grace`. A container that is gone or
-    /// stopped is stopped.
-    pub async fn stop(&self, id: &str, grace: Duration) -> Result<(), Failure> {
-        if !self.is_ours(id).await? {
-            return Ok(());
-        }
-        let seconds = i32::try_from(grace.as_secs()).unwrap_or(i32::MAX);
-        // The answer comes when it has stopped: wait for that, not for the client's two minutes.
-        let docker = self
-            .docker
-            .clone()
-            .with_timeout(grace + Duration::from_secs(60));
-        match docker
-            .stop_container(
-                id,
-                Some(StopContainerOptionsBuilder::default().t(seconds).build()),
-            )
-            .await
-        {
-            Err(e) if !is_not_found(&e) => Err(failed(format!("cannot stop container `{id}`"), e)),
-            _ => Ok(()),
-        }
-    }
-
-    /// Removes a container of ours, running or not, with its anonymous volumes.
-    pub async fn remove(&self, id: &str) -> Result<(), Failure> {
-        if !self.is_ours(id).await? {
-            return Ok(());
-        }
-        let options = RemoveContainerOptionsBuilder::default()
-            .force(true)
-            .v(true)
-            .build();
-        match self.docker.remove_container(id, Some(options)).await {
-            // 409: its removal is in progress already.
-            Err(e) if !is_not_found(&e) && answer(&e).is_none_or(|(code, _)| code != 409) => {
-                Err(failed(format!("cannot remove container `{id}`"), e))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// `Ok(false)`: there is no such container. `Err`: it is not ours.
-    async fn is_ours(&self, id: &str) -> Result<bool, Failure> {
-        let Some(found) = self.inspect(id).await? else {
-            return Ok(false);
-        };
-        match found.facts.labels.contains_key(RUN_LABEL) {
-            true => Ok(true),
-            false => Err(Failure::environment(format!(
-                "container `{}` was not created by plimsoll: it is left alone",
-                found.facts.name
-            ))),
-        }
     }
 
     /// Pulls an image; `progress` gets what the daemon says, a short line each time. Only to be

@@ -13,13 +13,17 @@ pub mod events;
 pub mod exec;
 pub mod find;
 pub mod http;
+mod input;
 pub mod inspect;
 pub mod launch;
 pub mod leftovers;
 pub mod lines;
 pub mod logs;
+mod missing;
 pub mod processes;
 pub mod sockets;
+pub mod stray;
+pub mod teardown;
 mod top;
 
 use crate::error::Failure;
@@ -39,6 +43,9 @@ pub const OWNER_LABEL: &str = "plimsoll.owner";
 
 /// Label of containers that plimsoll created: when, RFC 3339.
 pub const CREATED_LABEL: &str = "plimsoll.created";
+
+/// Label by which a user keeps a container from the cleaner, whatever its value.
+pub const PROTECT_LABEL: &str = "plimsoll.protect";
 
 /// What the daemon says of itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

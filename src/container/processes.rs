@@ -30,20 +30,20 @@ pub struct ProcessId {
 
 /// What `/proc/<pid>/stat` says of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stat {
-    id: ProcessId,
+pub(super) struct Stat {
+    pub(super) id: ProcessId,
     state: u8,
-    parent: u32,
+    pub(super) parent: u32,
     session: u32,
 }
 
 impl Stat {
-    fn read(pid: u32) -> Option<Stat> {
+    pub(super) fn read(pid: u32) -> Option<Stat> {
         parse_stat(pid, &fs::read(format!("/proc/{pid}/stat")).ok()?)
     }
 
     /// Not a zombie: those hold nothing and cannot be signalled away.
-    fn alive(&self) -> bool {
+    pub(super) fn alive(&self) -> bool {
         !matches!(self.state, b'Z' | b'X' | b'x')
     }
 }
@@ -158,6 +158,11 @@ impl HostView {
     /// Host pids of the container's processes.
     pub fn pids(&self) -> impl Iterator<Item = u32> {
         self.processes().into_iter().map(|p| p.id.pid)
+    }
+
+    /// The container's processes, each for ever distinct.
+    pub fn members(&self) -> impl Iterator<Item = ProcessId> {
+        self.processes().into_iter().map(|p| p.id)
     }
 
     /// All processes of the container, zombies left out.

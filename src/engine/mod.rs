@@ -170,6 +170,13 @@ pub trait Engine: Sync {
     /// [`Engine::bench_help_again`] where it was asked.
     fn bench(&self, job: &BenchJob<'_>, help: Option<&str>) -> Result<BenchPlan, PlanError>;
 
+    /// The program of a bench client that is a Python script and may run many times in one process:
+    /// it keeps nothing of one run for the next but what it has imported. `None`: each run has a
+    /// process of its own.
+    fn kept_program(&self, _kind: BenchKind) -> Option<&'static str> {
+        None
+    }
+
     /// What the bench's result file says.
     fn read_bench(&self, kind: BenchKind, result: &str) -> Result<BenchResult, ReadError>;
 

@@ -153,6 +153,12 @@ impl Series {
         let window = self.window(device, from, to);
         let places = 0..window.len();
         let sampled = window.get(places.clone().max_by_key(|i| window.used()[*i])?)?;
+        // What is seen after the fact was reached since the sample before: the higher of the two is
+        // nearer to it, and made of the same parts.
+        let around = |place: usize| {
+            let both = place.saturating_sub(1)..=place;
+            window.get(both.max_by_key(|i| window.used()[*i])?)
+        };
         let mut peak = Peak {
             bytes: sampled.used_bytes,
             nearest: sampled,
@@ -165,7 +171,7 @@ impl Series {
         {
             peak = Peak {
                 bytes: high,
-                nearest: window.get(probed)?,
+                nearest: around(probed)?,
                 source: PeakSource::Probe,
             };
         }
@@ -182,7 +188,7 @@ impl Series {
         {
             peak = Peak {
                 bytes: after,
-                nearest: window.get(reached)?,
+                nearest: around(reached)?,
                 source: PeakSource::KernelPeak,
             };
         }
@@ -212,6 +218,26 @@ fn is_possible(s: &MemorySample) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_peak_between_two_samples_is_made_of_the_parts_of_the_higher() {
+        let sample = |at_ns, used_bytes, client: Option<u64>, kernel| MemorySample {
+            at_ns,
+            used_bytes,
+            bench_client_bytes: client,
+            kernel_peak_bytes: Some(kernel),
+            ..MemorySample::default()
+        };
+        // The machine stood still between the last two; the client has ended meanwhile.
+        let series = Series::new([
+            sample(0, 100, None, 100),
+            sample(1, 500, Some(300), 500),
+            sample(2, 150, None, 600),
+        ]);
+        let peak = series.peak(0, 0, 3).unwrap();
+        assert_eq!((peak.bytes, peak.source), (600, PeakSource::KernelPeak));
+        assert_eq!(peak.nearest.bench_client_bytes, Some(300));
+    }
 
     fn sample(at_ns: AtNs, used: u64, high: Option<u64>, kernel: Option<u64>) -> MemorySample {
         MemorySample {

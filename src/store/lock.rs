@@ -46,23 +46,29 @@ impl ContainerLock {
     /// users of the host, nobody else can plant it, and nothing is left behind. Where it is not
     /// visible (a remote daemon) the lock holds among the runs of one user.
     pub fn take(container_id: &str, name: &str, cgroup: Option<&Path>) -> Result<Self, Failure> {
-        let cannot = |e: io::Error| {
-            Failure::environment(format!("cannot lock container `{name}`")).caused_by(e)
-        };
-        let file = match cgroup {
-            Some(directory) => File::open(directory).map_err(cannot)?,
-            None => own_file(&folder(), container_id).map_err(cannot)?,
-        };
-        match FileLock::take(file) {
-            Ok(lock) => Ok(ContainerLock { _lock: lock }),
+        match Self::attempt(container_id, cgroup) {
+            Ok(lock) => Ok(lock),
             Err(LockRefusal::Held(pid)) => {
                 let who = pid.map_or(String::new(), |pid| format!(" (pid {pid})"));
                 let message = format!("container `{name}` is being profiled by another plimsoll");
                 Err(Failure::environment(message + &who)
                     .hint("wait for it to end: two loads at once would spoil both figures"))
             }
-            Err(LockRefusal::Cannot(e)) => Err(cannot(e)),
+            Err(LockRefusal::Cannot(e)) => {
+                let message = format!("cannot lock container `{name}`");
+                Err(Failure::environment(message).caused_by(e))
+            }
         }
+    }
+
+    /// The same, for who can do something about a refusal.
+    pub fn attempt(container_id: &str, cgroup: Option<&Path>) -> Result<Self, LockRefusal> {
+        let file = match cgroup {
+            Some(directory) => File::open(directory),
+            None => own_file(&folder(), container_id),
+        };
+        let lock = FileLock::take(file.map_err(LockRefusal::Cannot)?)?;
+        Ok(ContainerLock { _lock: lock })
     }
 }
 

@@ -20,6 +20,8 @@ pub const SWEEP_LABEL: &str = "plimsoll.sweep";
 pub struct Options {
     /// One process for each cell.
     pub fresh: bool,
+    /// A process for each run of a bench's client.
+    pub fresh_client: bool,
     /// What reads the memory.
     pub memory: BackendChoice,
     /// Between samples.

@@ -5,12 +5,14 @@ use super::context::{Context, SWEEP_LABEL};
 use super::journal::EngineStart;
 use super::release;
 use super::request::{serves_what_is_asked, serving};
-use super::settle::Gate;
 use super::trouble::Trouble;
 use super::workdirs::Workdirs;
 use crate::capture::{ExecEnd, Mode, Phase, Request};
+use crate::clean::memory::Gate;
 use crate::clock::Clock;
-use crate::collect::{self, Health, Instruments, Launch, Plan, ServerLog, Setup, Shared, Startup};
+use crate::collect::{
+    self, Health, Instruments, KeptBench, Launch, Plan, ServerLog, Setup, Shared, Startup,
+};
 use crate::container::exec::ExecRequest;
 use crate::container::inspect::Found;
 use crate::engine::{Engine, LoadKind, ServeJob};
@@ -54,6 +56,8 @@ pub struct Running {
     pub setups: BTreeMap<LoadKind, Setup>,
     /// Folders in the container for the files of cells to come.
     pub workdirs: Workdirs,
+    /// The bench's program, kept running for the cells: not tried yet, or not to be had.
+    pub(super) kept: Option<Option<KeptBench>>,
     /// For what it is here.
     pub need: Need,
     pub(super) own: Own,
@@ -135,6 +139,7 @@ async fn in_container(
         shared: Shared::default(),
         setups: BTreeMap::new(),
         workdirs: Workdirs::of(context.folder),
+        kept: None,
         need,
         own: Own::Nothing,
         gate: None,
@@ -340,6 +345,7 @@ async fn launched(
         shared: Shared::default(),
         setups: BTreeMap::new(),
         workdirs: Workdirs::of(context.folder),
+        kept: None,
         need,
         own: Own::Container { name: spec.name },
         gate,
@@ -492,6 +498,8 @@ pub fn plan(
         cooldown: Duration::from_millis(100),
         shared: running.shared.clone(),
         workdir: None,
+        kept: None,
+        followed: false,
         made_of: match &running.own {
             Own::Container { .. } => {
                 let facts = &running.found.facts;

@@ -96,7 +96,11 @@ impl Lane<'_> {
     ) -> Result<(), Failure> {
         let mut ooms = known.clone();
         let mut before: Option<BoxFuture<'_, Result<(), Failure>>> = None;
-        for cell in &self.group.cells {
+        let cells = &self.group.cells;
+        for (cell, next) in cells
+            .iter()
+            .zip(cells.iter().skip(1).map(Some).chain([None]))
+        {
             if self.context.stop.reason().is_some() {
                 break;
             }
@@ -106,6 +110,8 @@ impl Lane<'_> {
                 number,
                 run_id: String::new(),
                 began: Instant::now(),
+                followed: !self.context.options.fresh
+                    && next.is_some_and(|next| self.need(next) == self.need(cell)),
             };
             if let Some(trouble) = hopeless.of(self.need(cell)) {
                 let row = match trouble.cause {

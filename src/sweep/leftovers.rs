@@ -35,16 +35,16 @@ pub async fn end(context: &Context<'_>, plan: &Plan, history: &History) -> Resul
                 "container `{}` is of this sweep, and whether its owner lives is not known: it is left alone",
                 facts.name
             )),
-            Owner::Dead => {
-                let stopped = runtime.stop(&facts.id, GRACE).await;
-                match stopped.and(runtime.remove(&facts.id).await) {
-                    Ok(()) => watcher.note(&format!(
-                        "container `{}`, which an earlier process of this sweep left, is removed",
-                        facts.name
-                    )),
-                    Err(failure) => watcher.warning(&failure.to_string()),
-                }
-            }
+            Owner::Dead => match runtime.end_ours(&facts.id, GRACE).await {
+                Ok(()) => watcher.note(&format!(
+                    "container `{}`, which an earlier process of this sweep left, is removed",
+                    facts.name
+                )),
+                Err(failure) => watcher.warning(&format!(
+                    "container `{}` could not be removed: {failure}",
+                    facts.name
+                )),
+            },
         }
     }
     in_containers(context, plan, history).await;

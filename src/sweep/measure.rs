@@ -28,6 +28,8 @@ pub struct Attempt<'a> {
     pub run_id: String,
     /// When it began.
     pub began: Instant,
+    /// Whether a cell on the same engine comes after it.
+    pub followed: bool,
 }
 
 impl Attempt<'_> {
@@ -148,12 +150,14 @@ pub async fn measure(
         repeats: attempt.cell.load.repeats,
         baseline: options.baseline,
         cooldown: options.baseline.min(COOLDOWN),
+        followed: attempt.followed,
         ..plan(running, &attempt.run_id, asked, None, context)
     };
     let prepared = async {
         if kind.of_engine().is_some() {
             let id = &plan.found.facts.id;
             plan.workdir = Some(running.workdirs.next(context.runtime, id).await?);
+            plan.kept = running.kept_bench(context, kind, &attempt.run_id).await?;
         }
         let setup = match running.setups.get(&kind) {
             Some(known) => known.again(&plan),

@@ -2,8 +2,8 @@
 
 use super::context::Context;
 use super::engine::{Own, Running};
-use super::settle::Gate;
 use super::trouble::Trouble;
+use crate::clean::memory::Gate;
 use crate::error::{ExitCode, Failure};
 use crate::matrix::{Cause, RowPhase};
 use crate::progress::{Progress, Sink, Stage};
@@ -14,7 +14,8 @@ const STOP_GRACE: Duration = Duration::from_secs(30);
 
 /// Ends what is ours of it and waits until its memory is given back. Problems are told and give the
 /// sentence that the next start on the same devices would fail by.
-pub async fn end(context: &Context<'_>, running: Running, news: &Sink) -> Option<Unsettled> {
+pub async fn end(context: &Context<'_>, mut running: Running, news: &Sink) -> Option<Unsettled> {
+    running.end_kept_bench().await;
     let Running {
         found,
         own,
@@ -38,9 +39,7 @@ pub async fn end(context: &Context<'_>, running: Running, news: &Sink) -> Option
         Own::Nothing => own_engine = false,
         Own::Container { name } => {
             let id = &found.facts.id;
-            let stopped = context.runtime.stop(id, STOP_GRACE).await;
-            let removed = context.runtime.remove(id).await;
-            match stopped.and(removed) {
+            match context.runtime.end_ours(id, STOP_GRACE).await {
                 Ok(()) => context.stop.settled(&name),
                 Err(failure) => context.watcher.warning(&format!(
                     "container `{name}` could not be removed: {failure}"

@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+/// Some seconds, and those that a lost node is waited for; a machine may stand still as well.
+const LONGEST_JOB: Duration = Duration::from_secs(240);
+
 /// A Slurm of the test's own; ended when dropped, also by a panic.
 pub struct Cluster {
     pub scratch: tempfile::TempDir,
@@ -55,6 +58,19 @@ impl Cluster {
         Slurm {
             environment,
             pause: Duration::from_millis(200),
+        }
+    }
+
+    /// What comes of `waiting`; a job that does not end is told with what Slurm says of it.
+    pub async fn within<T>(&self, waiting: impl Future<Output = T>) -> T {
+        match tokio::time::timeout(LONGEST_JOB, waiting).await {
+            Ok(done) => done,
+            Err(_) => panic!(
+                "a job has not ended in {LONGEST_JOB:?}\n{}\n{}\n{}",
+                self.ask("sinfo", &["--Node", "--long"]),
+                self.ask("scontrol", &["show", "jobs"]),
+                std::fs::read_to_string(self.dir().join("slurmctld.log")).unwrap_or_default()
+            ),
         }
     }
 

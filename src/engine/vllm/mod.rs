@@ -124,6 +124,11 @@ impl Engine for Vllm {
         Box::<VllmLogParser>::default()
     }
 
+    fn kept_program(&self, kind: BenchKind) -> Option<&'static str> {
+        // The other benches load an engine, of which one run must leave nothing to the next.
+        (kind == BenchKind::Serve).then_some("vllm")
+    }
+
     fn bench_help(&self, kind: BenchKind) -> Option<Vec<String>> {
         Some(help::question(kind, "--help=all"))
     }

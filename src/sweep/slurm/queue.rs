@@ -99,6 +99,9 @@ impl Slurm {
                     for line in changes(&known, &tasks) {
                         news(Progress::Note(line));
                     }
+                    for line in held(&job.id, &known, &tasks) {
+                        news(Progress::Warning(line));
+                    }
                     let over = tasks.values().all(Place::is_over);
                     known.extend(tasks);
                     if over {
@@ -177,6 +180,21 @@ fn changes(before: &BTreeMap<u32, Place>, now: &BTreeMap<u32, Place>) -> Vec<Str
     moved.into_iter().map(line).collect()
 }
 
+/// Tasks that Slurm starts no more by itself, since the look before: a launch that failed, or an
+/// administrator. Who waits for them would wait for ever.
+fn held(id: &str, before: &BTreeMap<u32, Place>, now: &BTreeMap<u32, Place>) -> Vec<String> {
+    let is_held = |place: &Place| {
+        let reason = place.reason.as_deref().unwrap_or_default();
+        reason.to_lowercase().contains("held")
+    };
+    now.iter()
+        .filter(|(shard, place)| is_held(place) && !before.get(shard).is_some_and(is_held))
+        .map(|(shard, _)| {
+            format!("shard {shard} is held by Slurm: `scontrol release {id}_{shard}` lets it go on")
+        })
+        .collect()
+}
+
 /// `1-3, 7`: numbers in order as people write them.
 fn ranges(numbers: &[u32]) -> String {
     let runs = numbers.chunk_by(|a, b| a + 1 == *b);
@@ -250,6 +268,20 @@ mod tests {
             changes(&running, &requeued),
             ["shard 1: back in the queue, pending"]
         );
+    }
+
+    #[test]
+    fn who_must_let_a_held_task_go_is_told_once() {
+        let waiting = listed(&["12_1|PENDING|Resources", "12_2|RUNNING|None"]);
+        let now = listed(&[
+            "12_1|PENDING|JobHeldAdmin",
+            "12_2|PENDING|launch failed requeued held",
+        ]);
+        assert!(held("12", &BTreeMap::new(), &waiting).is_empty());
+        let told = held("12", &waiting, &now);
+        assert_eq!(told.len(), 2);
+        assert!(told[1].contains("`scontrol release 12_2`"), "{told:?}");
+        assert!(held("12", &now, &now).is_empty());
     }
 
     #[test]

@@ -1,0 +1,245 @@
+//! Acting on verdicts: each is looked at again, carried out, and proven by what is gone afterwards.
+//!
+//! Everything here may be done twice, and by two cleaners at once: what is gone counts as done. An
+//! act that was cut off leaves nothing that the next run does not finish.
+
+mod container;
+mod marked;
+mod process;
+
+use super::facts::{ContainerLook, ProcessLook, Survey};
+use super::verdict::{Act, Of, Rule, Verdict};
+use super::verify;
+use crate::capture::ContainerFacts;
+use crate::container::Runtime;
+use crate::container::leftovers::{Owner, owner_of};
+use crate::container::teardown::{May, Patience};
+use crate::container::{PROTECT_LABEL, processes::ProcessId};
+use crate::progress::{Progress, Sink, Stage};
+use crate::store::{ContainerLock, LockRefusal};
+use crate::telemetry::{Target, cgroup_directory};
+use futures::StreamExt;
+use serde::Serialize;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// How long each part of an act may take, and how many go on at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ApplyOptions {
+    /// From asking a container to stop until it is killed.
+    pub grace: Duration,
+    /// From SIGKILL until it is given up; for a single process also from SIGTERM to SIGKILL.
+    pub kill_wait: Duration,
+    /// How long memory and cgroup may take to be given back.
+    pub settle: Duration,
+    /// From trouble with the daemon to the one further attempt.
+    pub retry_after: Duration,
+    /// Acts at a time.
+    pub side_by_side: usize,
+}
+
+impl Default for ApplyOptions {
+    fn default() -> Self {
+        ApplyOptions {
+            grace: Duration::from_secs(60),
+            kill_wait: Duration::from_secs(10),
+            settle: Duration::from_secs(60),
+            retry_after: Duration::from_secs(30),
+            side_by_side: 8,
+        }
+    }
+}
+
+impl ApplyOptions {
+    fn patience(&self) -> Patience {
+        Patience {
+            grace: self.grace,
+            kill_wait: self.kill_wait,
+            retry_after: self.retry_after,
+        }
+    }
+}
+
+/// What became of a verdict.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Outcome {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// How it came out.
+    pub done: Done,
+    /// What was done, in order: `stopped in 2.1 s`, `killed after 60 s`, `removed`.
+    pub steps: Vec<String>,
+    /// GPU memory that is free again, bytes. `None`: how much it was is not known, or it was not
+    /// verified.
+    pub freed_bytes: Option<u64>,
+    /// Why it was kept, or what is not as it should be: a sentence.
+    pub problem: Option<String>,
+    /// Who is still there or still holds its memory: container, user, pid, bytes, command line.
+    pub holders: Vec<String>,
+}
+
+/// How an act came out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Done {
+    /// Ended here, and what it held is given back.
+    Cleaned,
+    /// It had ended before anything was done here, and what it held is given back.
+    AlreadyGone,
+    /// Left alone: it is not as it was judged any more, or somebody works on it.
+    Kept,
+    /// Not ended, or what it held is not given back.
+    NotDone,
+}
+
+impl Outcome {
+    fn new(verdict: &Verdict, done: Done) -> Outcome {
+        Outcome {
+            verdict: verdict.clone(),
+            done,
+            steps: Vec::new(),
+            freed_bytes: None,
+            problem: None,
+            holders: Vec::new(),
+        }
+    }
+
+    fn kept(verdict: &Verdict, why: impl Into<String>) -> Outcome {
+        Outcome {
+            problem: Some(why.into()),
+            ..Outcome::new(verdict, Done::Kept)
+        }
+    }
+
+    fn not_done(verdict: &Verdict, why: impl Into<String>) -> Outcome {
+        Outcome {
+            problem: Some(why.into()),
+            ..Outcome::new(verdict, Done::NotDone)
+        }
+    }
+}
+
+/// What all acts share.
+struct Work<'a> {
+    runtime: &'a Runtime,
+    survey: &'a Survey,
+    options: &'a ApplyOptions,
+    cancel: &'a CancellationToken,
+}
+
+/// Carries out the verdicts that ask for something to be done, and waits until the memory is given
+/// back. One outcome for each of these, in their order. After `cancel` nothing new is begun; what
+/// was begun is brought to its end, and its memory is not waited for.
+pub async fn apply(
+    runtime: &Runtime,
+    survey: &Survey,
+    verdicts: &[Verdict],
+    options: &ApplyOptions,
+    cancel: &CancellationToken,
+    news: &Sink,
+) -> Vec<Outcome> {
+    let todo: Vec<&Verdict> = verdicts
+        .iter()
+        .filter(|v| !matches!(v.act, Act::Keep | Act::Report))
+        .collect();
+    if todo.is_empty() {
+        return Vec::new();
+    }
+    news(Progress::Stage(Stage::Cleanup));
+    let work = Work {
+        runtime,
+        survey,
+        options,
+        cancel,
+    };
+    let of = todo.len() as u64;
+    let acts = todo.into_iter().enumerate().map(|(place, verdict)| {
+        let work = &work;
+        async move { (place, work.one(verdict).await) }
+    });
+    let mut running = futures::stream::iter(acts).buffer_unordered(options.side_by_side.max(1));
+    let mut outcomes = Vec::new();
+    while let Some(outcome) = running.next().await {
+        outcomes.push(outcome);
+        let done = outcomes.len() as u64;
+        news(Progress::Step { done, of });
+    }
+    outcomes.sort_by_key(|(place, _)| *place);
+    let mut outcomes: Vec<Outcome> = outcomes.into_iter().map(|(_, o)| o).collect();
+    verify::memory(survey, &mut outcomes, options.settle, cancel).await;
+    outcomes
+}
+
+impl Work<'_> {
+    async fn one(&self, verdict: &Verdict) -> Outcome {
+        if self.cancel.is_cancelled() {
+            return Outcome::not_done(verdict, "not begun: interrupted");
+        }
+        match (verdict.act, &verdict.of) {
+            (Act::Stop | Act::Remove, Of::Container(id)) => self.container(verdict, id).await,
+            (Act::EndMarked, Of::Container(id)) => self.marked(verdict, id).await,
+            (Act::EndProcess, Of::Process(pid, started)) => {
+                self.process(verdict, *pid, *started).await
+            }
+            _ => Outcome::not_done(verdict, "nobody knows how to do that to it"),
+        }
+    }
+
+    fn look(&self, id: &str) -> Option<&ContainerLook> {
+        self.survey.containers.iter().find(|c| c.id == id)
+    }
+}
+
+/// Whether the user chose the container: then it need not be ours.
+fn chosen(rule: Rule) -> bool {
+    matches!(rule, Rule::Named | Rule::Selected | Rule::Idle)
+}
+
+/// A process of the survey, as nobody can mistake it.
+pub(super) fn identity(look: &ProcessLook) -> Option<ProcessId> {
+    let started = look.started?;
+    Some(ProcessId {
+        pid: look.pid,
+        started,
+    })
+}
+
+/// What keeps any container from any act, whatever it was when it was judged.
+fn spared(facts: &ContainerFacts) -> Option<String> {
+    if facts.labels.contains_key(PROTECT_LABEL) {
+        return Some(format!("it has the label `{PROTECT_LABEL}`"));
+    }
+    (owner_of(facts) == Owner::Alive).then(|| "the plimsoll that created it lives".into())
+}
+
+/// The lock of a container while it is acted on: taken when it is first met running.
+#[derive(Default)]
+struct Locked {
+    lock: Option<(u32, ContainerLock)>,
+}
+
+impl Locked {
+    /// Takes it, or says who has it. One that does not run is locked by nobody: nobody can work on
+    /// it, and its removal is Docker's to keep apart.
+    fn take(&mut self, facts: &ContainerFacts) -> May {
+        let Some(pid) = facts.state.pid else {
+            return May::Act;
+        };
+        if self.lock.as_ref().is_some_and(|(of, _)| *of == pid) {
+            return May::Act;
+        }
+        let cgroup = cgroup_directory(&Target::of(facts));
+        match ContainerLock::attempt(&facts.id, cgroup.as_deref()) {
+            Ok(lock) => {
+                self.lock = Some((pid, lock));
+                May::Act
+            }
+            Err(LockRefusal::Held(holder)) => {
+                let who = holder.map_or(String::new(), |pid| format!(" (pid {pid})"));
+                May::Wait(format!("another plimsoll works on it{who}"))
+            }
+            // Between the look and the lock it ended.
+            Err(LockRefusal::Cannot(e)) => May::Wait(format!("it cannot be locked: {e}")),
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! Memory given back: after an end the devices must be at the level that is expected of them:
+//! where they were before the engine started, or that of a look before the end without what was
+//! ended.
+
+use crate::capture::{DeviceKind, MemorySample, ProcessMemory};
+use crate::clock::Clock;
+use crate::error::Failure;
+use crate::telemetry::{self, BackendChoice, MemoryBackend, Target, Wanted};
+use crate::units::Bytes;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// A device counts as given back within this of its level, bytes: drivers and kernels keep a
+/// little.
+pub const TOLERANCE: u64 = 256 << 20;
+/// So many readings in a row must say so.
+const READINGS: u32 = 3;
+/// Between two readings.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// What is expected of a device.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Level {
+    /// In use, bytes.
+    pub used_bytes: u64,
+    /// Of that listed with processes that go on, bytes: what these take more meanwhile is theirs.
+    /// `None`: the driver did not tell.
+    pub others_bytes: Option<u64>,
+}
+
+/// Whether a process belongs to what was ended.
+pub type Mine = Box<dyn Fn(&ProcessMemory) -> bool + Send>;
+
+/// Watches devices.
+pub struct Gate {
+    backend: Box<dyn MemoryBackend>,
+    clock: Clock,
+    /// By the device's index; `None`: anything will do.
+    levels: Vec<Option<Level>>,
+    /// Devices that were to be watched and are not there any more.
+    lost: Vec<String>,
+    whose: Whose,
+}
+
+enum Whose {
+    /// The devices of this container, looked at before its engine starts.
+    Container(String),
+    /// Those of the host, looked at before an end.
+    Ended(Mine),
+}
+
+/// Memory that was not given back.
+#[derive(Debug)]
+pub struct Held {
+    /// What and by whom; a sentence.
+    pub words: String,
+    /// Where.
+    pub devices: Vec<HeldDevice>,
+}
+
+/// A device above its level.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HeldDevice {
+    /// UUID or PCI address.
+    pub id: String,
+    /// How far above, bytes; `None`: it could not be read.
+    pub more_bytes: Option<u64>,
+    /// Who is on it, as far as the driver lists.
+    pub processes: Vec<ProcessMemory>,
+}
+
+impl Gate {
+    /// Reads what is in use now on the devices of a container, before an engine starts on them.
+    pub fn before(
+        choice: BackendChoice,
+        target: &Target,
+        container: &str,
+    ) -> Result<Gate, Failure> {
+        let backend = telemetry::open(choice, target)?;
+        let whose = Whose::Container(container.to_owned());
+        let mut gate = Gate::new(backend, whose);
+        let level = |s: &MemorySample| Level {
+            used_bytes: used(s),
+            others_bytes: None,
+        };
+        gate.levels = gate.read(false).iter().map(|s| Some(level(s))).collect();
+        Ok(gate)
+    }
+
+    /// Watches GPUs of the host, by UUID or PCI address. What processes that are not `mine` take
+    /// more than at the look counts as theirs.
+    pub fn after(levels: &BTreeMap<String, Level>, mine: Mine) -> Result<Gate, Failure> {
+        let mut gate = Gate::new(telemetry::open_host()?, Whose::Ended(mine));
+        let devices = gate.backend.devices();
+        gate.levels = devices.iter().map(|d| levels.get(&d.id).copied()).collect();
+        let there = |id: &String| devices.iter().any(|d| d.id == *id);
+        gate.lost = levels.keys().filter(|id| !there(id)).cloned().collect();
+        Ok(gate)
+    }
+
+    fn new(backend: Box<dyn MemoryBackend>, whose: Whose) -> Gate {
+        Gate {
+            backend,
+            clock: Clock::start(),
+            levels: Vec::new(),
+            lost: Vec::new(),
+            whose,
+        }
+    }
+
+    fn read(&mut self, detail: bool) -> Vec<MemorySample> {
+        let mut samples = Vec::new();
+        let wanted = Wanted {
+            detail,
+            ..Wanted::default()
+        };
+        // What could be read is there; a device that could not is looked at again.
+        let _ = self.backend.sample(&self.clock, wanted, &mut samples);
+        samples
+    }
+
+    /// How far a device is above its level, bytes.
+    fn more(&self, sample: &MemorySample) -> Option<u64> {
+        let level = self.levels.get(sample.device as usize).copied().flatten()?;
+        let grown = match &self.whose {
+            Whose::Container(_) => 0,
+            Whose::Ended(mine) => grown(&level, sample, mine),
+        };
+        Some(used(sample).saturating_sub(level.used_bytes.saturating_add(grown)))
+    }
+
+    /// Whether a reading shows every device at its level.
+    fn back(&self, samples: &[MemorySample]) -> bool {
+        let good = samples
+            .iter()
+            .all(|s| self.more(s).is_none_or(|more| more <= TOLERANCE));
+        match self.whose {
+            // What is gone holds nothing.
+            Whose::Container(_) => good,
+            // What was not read proves nothing.
+            Whose::Ended(_) => good && self.lost.is_empty() && self.unread(samples).is_empty(),
+        }
+    }
+
+    /// The watched devices that a reading lacks, by index.
+    fn unread(&self, samples: &[MemorySample]) -> Vec<usize> {
+        let read = |i: usize| samples.iter().any(|s| s.device as usize == i);
+        let watched = self.levels.iter().enumerate().filter(|(_, l)| l.is_some());
+        watched.map(|(i, _)| i).filter(|i| !read(*i)).collect()
+    }
+
+    /// Waits until every device is back at its level; at the deadline names who holds what is
+    /// missing. A container that is gone holds nothing. Cut short by `cancel`, it says nothing.
+    pub async fn wait(
+        &mut self,
+        deadline: Duration,
+        cancel: &CancellationToken,
+    ) -> Result<(), Held> {
+        let until = Instant::now() + deadline;
+        let detail = matches!(self.whose, Whose::Ended(_));
+        let mut good = 0;
+        loop {
+            let samples = self.read(detail);
+            good = if self.back(&samples) { good + 1 } else { 0 };
+            let nothing = samples.is_empty() && !detail;
+            if good >= READINGS || nothing || cancel.is_cancelled() {
+                return Ok(());
+            }
+            if Instant::now() >= until && good == 0 {
+                return Err(self.held(deadline));
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    fn held(&mut self, deadline: Duration) -> Held {
+        let samples = self.read(true);
+        let devices = self.backend.devices();
+        let id_of = |i: usize| devices.get(i).map_or_else(String::new, |d| d.id.clone());
+        let mut parts = Vec::new();
+        let mut held = Vec::new();
+        for s in &samples {
+            let Some(more) = self.more(s).filter(|more| *more > TOLERANCE) else {
+                continue;
+            };
+            let device = devices.iter().find(|d| d.index == s.device);
+            let place = match (device, &self.whose) {
+                (Some(d), _) if d.kind == DeviceKind::Gpu => format!("on {}", d.id),
+                (_, Whose::Container(name)) => format!("in container `{name}`"),
+                _ => "on a device".to_owned(),
+            };
+            parts.push(format!("{} {place}{}", Bytes(more), holders(s)));
+            held.push(HeldDevice {
+                id: id_of(s.device as usize),
+                more_bytes: Some(more),
+                processes: s.processes.clone().unwrap_or_default(),
+            });
+        }
+        let since = match self.whose {
+            Whose::Container(_) => "before the engine started",
+            Whose::Ended(_) => "what others held before",
+        };
+        let mut words = match parts.is_empty() {
+            true => String::new(),
+            false => format!(
+                "{} more than {since}, {} s after its end",
+                parts.join(", "),
+                deadline.as_secs()
+            ),
+        };
+        if let Whose::Ended(_) = self.whose {
+            let unread = self.unread(&samples).into_iter().map(id_of);
+            for id in unread.chain(self.lost.iter().cloned()) {
+                if !words.is_empty() {
+                    words.push_str("; ");
+                }
+                words.push_str(&format!("{id} cannot be read any more"));
+                held.push(HeldDevice {
+                    id,
+                    more_bytes: None,
+                    processes: Vec::new(),
+                });
+            }
+        }
+        Held {
+            words,
+            devices: held,
+        }
+    }
+}
+
+/// What processes that go on take more than at the look, bytes.
+fn grown(level: &Level, sample: &MemorySample, mine: &Mine) -> u64 {
+    let (Some(before), Some(processes)) = (level.others_bytes, &sample.processes) else {
+        return 0;
+    };
+    let others = processes.iter().filter(|p| !mine(p));
+    let now: u64 = others.filter_map(|p| p.used_bytes).sum();
+    now.saturating_sub(before)
+}
+
+/// In use, bytes; of a host without page cache, which the kernel gives back when asked.
+fn used(sample: &MemorySample) -> u64 {
+    let cache = sample.host.and_then(|h| h.file_bytes).unwrap_or(0);
+    sample.used_bytes.saturating_sub(cache)
+}
+
+/// Who is on a device: the largest first.
+fn holders(sample: &MemorySample) -> String {
+    let mut processes: Vec<&ProcessMemory> = sample.processes.iter().flatten().collect();
+    processes.sort_by_key(|p| std::cmp::Reverse(p.used_bytes));
+    let words: Vec<String> = processes
+        .iter()
+        .take(3)
+        .map(|p| {
+            let name = p.name.as_deref().unwrap_or("a process");
+            let bytes = p
+                .used_bytes
+                .map_or("unknown".to_owned(), |b| Bytes(b).to_string());
+            let of = p.container_id.as_deref().map(|id| {
+                let id: String = id.chars().take(12).collect();
+                format!(" in container {id}")
+            });
+            format!("pid {} ({name}{}) {bytes}", p.pid, of.unwrap_or_default())
+        })
+        .collect();
+    match words.is_empty() {
+        true => String::new(),
+        false => format!(" (held by {})", words.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_holder_is_named_with_its_container() {
+        let process = |pid, bytes: Option<u64>, container: Option<&str>| ProcessMemory {
+            pid,
+            used_bytes: bytes,
+            name: Some("python3".into()),
+            container_id: container.map(str::to_owned),
+            ..ProcessMemory::default()
+        };
+        let sample = MemorySample {
+            processes: Some(vec![
+                process(7, Some(1 << 30), None),
+                process(8, Some(2 << 30), Some("0123456789abcdef")),
+            ]),
+            ..MemorySample::default()
+        };
+        assert_eq!(
+            holders(&sample),
+            " (held by pid 8 (python3 in container 0123456789ab) 2.00 GiB, pid 7 (python3) 1.00 GiB)"
+        );
+        assert_eq!(holders(&MemorySample::default()), "");
+    }
+}

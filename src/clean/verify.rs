@@ -1,0 +1,398 @@
+//! What is still there after an end: processes, and GPU memory; and whose it is.
+
+use super::apply::{Done, Outcome};
+use super::facts::{ContainerLook, ProcessLook, Survey};
+use super::memory::{Gate, Held, HeldDevice, Level, TOLERANCE};
+use super::verdict::{Act, Of};
+use crate::capture::{ContainerFacts, ProcessMemory};
+use crate::container::leftovers::Owner;
+use crate::container::processes::{HostView, ProcessId};
+use crate::redact::{Redactor, Secrets};
+use crate::units::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// So many holders are named.
+const MOST: usize = 8;
+
+/// So much of a command line is shown, characters.
+const COMMAND: usize = 120;
+
+/// The processes that an end is to leave none of.
+pub(super) struct Members {
+    ids: BTreeSet<ProcessId>,
+    view: Option<HostView>,
+}
+
+impl Members {
+    pub(super) fn of(ids: BTreeSet<ProcessId>) -> Members {
+        Members { ids, view: None }
+    }
+
+    /// Adds what runs in a container now, and its cgroup.
+    pub(super) fn see(&mut self, facts: &ContainerFacts) {
+        let view = (facts.state.pid).and_then(|pid| HostView::open(pid, &facts.id));
+        if let Some(view) = view {
+            self.ids.extend(view.members());
+            self.view = Some(view);
+        }
+    }
+
+    /// Those that are still there: the same processes, wherever they are by now, and whatever is in
+    /// the container's cgroup.
+    pub(super) fn left(&self) -> Vec<ProcessId> {
+        let mut left: BTreeSet<ProcessId> =
+            self.ids.iter().copied().filter(|id| id.lives()).collect();
+        left.extend(self.view.iter().flat_map(HostView::members));
+        left.into_iter().collect()
+    }
+
+    /// Waits until there are none, or time is up.
+    pub(super) async fn wait(&self, settle: Duration, cancel: &CancellationToken) {
+        let until = Instant::now() + settle;
+        while !self.left().is_empty() && Instant::now() < until && !cancel.is_cancelled() {
+            sleep(LOOK).await;
+        }
+    }
+
+    /// Those that are still there, for people.
+    pub(super) fn names(&self, survey: &Survey, of: Option<&ContainerLook>) -> Vec<String> {
+        let container = of.map(|c| c.id.as_str());
+        let left = self.left();
+        let named = left.iter().take(MOST);
+        named
+            .map(|id| holder(survey, id.pid, container, None))
+            .collect()
+    }
+}
+
+/// What an outcome's verdict was about, on the devices.
+struct Target {
+    /// Where the whole container was to end.
+    container: Option<String>,
+    ids: BTreeSet<ProcessId>,
+    /// Held at the look, by device, bytes; `None`: the driver did not tell.
+    gpu_bytes: Option<BTreeMap<String, u64>>,
+}
+
+impl Target {
+    fn of(survey: &Survey, outcome: &Outcome) -> Option<Target> {
+        let verdict = &outcome.verdict;
+        let container = |id: &str| survey.containers.iter().find(|c| c.id == id);
+        Some(match (&verdict.of, verdict.act) {
+            (Of::Container(id), Act::EndMarked) => {
+                let processes = container(id)?.processes.iter().flatten();
+                let dead = |p: &&ProcessLook| {
+                    let mark = p.mark.as_ref();
+                    mark.is_some_and(|m| m.owner == Owner::Dead)
+                };
+                let mut bytes: BTreeMap<String, u64> = BTreeMap::new();
+                let mut ids = BTreeSet::new();
+                for process in processes.filter(dead) {
+                    ids.extend(identity(process));
+                    for (device, held) in &process.gpu_bytes {
+                        *bytes.entry(device.clone()).or_default() += held;
+                    }
+                }
+                Target {
+                    container: None,
+                    ids,
+                    gpu_bytes: Some(bytes),
+                }
+            }
+            (Of::Container(id), _) => {
+                let look = container(id)?;
+                let processes = look.processes.iter().flatten();
+                Target {
+                    container: Some(id.clone()),
+                    ids: processes.filter_map(identity).collect(),
+                    gpu_bytes: look.gpu_bytes.clone(),
+                }
+            }
+            (Of::Process(pid, started), _) => {
+                let id = ProcessId {
+                    pid: *pid,
+                    started: (*started)?,
+                };
+                let look = survey.strays.iter().find(|p| identity(p) == Some(id))?;
+                Target {
+                    container: None,
+                    ids: BTreeSet::from([id]),
+                    gpu_bytes: Some(look.gpu_bytes.clone()),
+                }
+            }
+            (Of::Device(_), _) => return None,
+        })
+    }
+
+    fn holds(&self, process: &ProcessMemory) -> bool {
+        let inside = self.container.is_some() && process.container_id == self.container;
+        let same = |id: &&ProcessId| id.pid == process.pid;
+        inside || self.ids.iter().find(same).is_some_and(|id| id.lives())
+    }
+
+    fn touches(&self, device: &str) -> bool {
+        let held = self.gpu_bytes.as_ref().and_then(|b| b.get(device));
+        held.is_some_and(|bytes| *bytes > 0)
+    }
+}
+
+fn identity(look: &ProcessLook) -> Option<ProcessId> {
+    super::apply::identity(look)
+}
+
+/// Waits until the memory of what has ended is given back, and changes the outcomes where it is not.
+pub(super) async fn memory(
+    survey: &Survey,
+    outcomes: &mut [Outcome],
+    settle: Duration,
+    cancel: &CancellationToken,
+) {
+    let mut ended: Vec<(&mut Outcome, Target)> = outcomes
+        .iter_mut()
+        .filter(|o| matches!(o.done, Done::Cleaned | Done::AlreadyGone))
+        .filter_map(|o| Target::of(survey, o).map(|target| (o, target)))
+        .collect();
+    if survey.devices.is_empty() {
+        return;
+    }
+    for (outcome, target) in &mut ended {
+        if target.gpu_bytes.is_none() {
+            let words = "how much GPU memory it held is not known, so whether it came back is not";
+            outcome.steps.push(words.into());
+        }
+    }
+    let (levels, unread) = levels(survey, ended.iter().map(|(_, t)| t));
+    for (outcome, _) in ended
+        .iter_mut()
+        .filter(|(_, t)| unread.iter().any(|id| t.touches(id)))
+    {
+        let words = "whether its GPU memory came back is not known: the device could not be read";
+        outcome.steps.push(words.into());
+    }
+    let held = match levels.is_empty() {
+        true => Ok(()),
+        false => wait(&levels, &ended, settle, cancel).await,
+    };
+    if cancel.is_cancelled() {
+        let words = "whether its GPU memory came back was not waited for";
+        for (outcome, _) in ended
+            .iter_mut()
+            .filter(|(_, t)| levels.keys().any(|id| t.touches(id)))
+        {
+            outcome.steps.push(words.into());
+        }
+        return;
+    }
+    if let Err(held) = held {
+        for device in &held.devices {
+            blame(survey, &mut ended, device, settle);
+        }
+    }
+    for (outcome, target) in ended {
+        let read = !unread.iter().any(|id| target.touches(id));
+        if outcome.done == Done::Cleaned && read {
+            let bytes = target.gpu_bytes.as_ref();
+            outcome.freed_bytes = bytes.map(|b| b.values().sum());
+        }
+    }
+}
+
+async fn wait(
+    levels: &BTreeMap<String, Level>,
+    ended: &[(&mut Outcome, Target)],
+    settle: Duration,
+    cancel: &CancellationToken,
+) -> Result<(), Held> {
+    let mine: Vec<Target> = ended
+        .iter()
+        .map(|(_, t)| Target {
+            container: t.container.clone(),
+            ids: t.ids.clone(),
+            gpu_bytes: None,
+        })
+        .collect();
+    let mine = Box::new(move |p: &ProcessMemory| mine.iter().any(|t| t.holds(p)));
+    match Gate::after(levels, mine) {
+        Ok(mut gate) => gate.wait(settle, cancel).await,
+        Err(failure) => Err(Held {
+            words: failure.message,
+            devices: levels
+                .keys()
+                .map(|id| HeldDevice {
+                    id: id.clone(),
+                    more_bytes: None,
+                    processes: Vec::new(),
+                })
+                .collect(),
+        }),
+    }
+}
+
+/// What is expected of each device that something held memory on, and those of which nothing can be
+/// expected because they could not be read.
+fn levels<'a>(
+    survey: &Survey,
+    ended: impl Iterator<Item = &'a Target> + Clone,
+) -> (BTreeMap<String, Level>, BTreeSet<String>) {
+    let mut levels = BTreeMap::new();
+    let mut unread = BTreeSet::new();
+    for device in &survey.devices {
+        let touching = ended.clone().filter(|t| t.touches(&device.id));
+        let bytes_of = |t: &Target| t.gpu_bytes.as_ref()?.get(&device.id).copied();
+        let held: u64 = touching.filter_map(bytes_of).sum();
+        if held == 0 {
+            continue;
+        }
+        let Some(used) = device.used_bytes else {
+            unread.insert(device.id.clone());
+            continue;
+        };
+        let on_it = |bytes: &BTreeMap<String, u64>| bytes.get(&device.id).copied().unwrap_or(0);
+        let in_containers: Option<u64> = survey
+            .containers
+            .iter()
+            .map(|c| c.gpu_bytes.as_ref().map(on_it))
+            .sum();
+        let strays: u64 = survey.strays.iter().map(|p| on_it(&p.gpu_bytes)).sum();
+        let level = Level {
+            used_bytes: used.saturating_sub(held),
+            others_bytes: in_containers.map(|all| (all + strays).saturating_sub(held)),
+        };
+        levels.insert(device.id.clone(), level);
+    }
+    (levels, unread)
+}
+
+/// Tells whoever touched a device that it is not at its level: only those whose own processes are
+/// still on it, where that explains it.
+fn blame(
+    survey: &Survey,
+    ended: &mut [(&mut Outcome, Target)],
+    device: &HeldDevice,
+    settle: Duration,
+) {
+    let own = |target: &Target| -> Vec<ProcessMemory> {
+        let on_it = device.processes.iter().filter(|p| target.holds(p));
+        on_it.cloned().collect()
+    };
+    let explained: u64 = ended
+        .iter()
+        .flat_map(|(_, t)| own(t))
+        .filter_map(|p| p.used_bytes)
+        .sum();
+    let all_explained = device
+        .more_bytes
+        .is_some_and(|more| more.saturating_sub(explained) <= TOLERANCE);
+    let problem = match device.more_bytes {
+        None => format!("{} cannot be read any more", device.id),
+        Some(more) => format!(
+            "{} more than expected in use on {}, {} s after its end",
+            Bytes(more),
+            device.id,
+            settle.as_secs()
+        ),
+    };
+    for (outcome, target) in ended.iter_mut().filter(|(_, t)| t.touches(&device.id)) {
+        let own = own(target);
+        if own.is_empty() && all_explained {
+            continue;
+        }
+        outcome.done = Done::NotDone;
+        outcome.problem = Some(match outcome.problem.take() {
+            Some(before) => format!("{before}; {problem}"),
+            None => problem.clone(),
+        });
+        // Where it is not its own, anybody on the device may be the holder.
+        let mut named = if own.is_empty() {
+            device.processes.clone()
+        } else {
+            own
+        };
+        named.sort_by_key(|p| std::cmp::Reverse(p.used_bytes));
+        let words = named
+            .iter()
+            .take(MOST)
+            .map(|p| holder(survey, p.pid, p.container_id.as_deref(), p.used_bytes));
+        outcome.holders.extend(words);
+        if named.is_empty() && device.more_bytes.is_some() {
+            let words = format!("no process is listed with memory on {}", device.id);
+            outcome.holders.push(words);
+        }
+    }
+}
+
+/// Who a process is: container, user, pid, bytes, command line.
+fn holder(survey: &Survey, pid: u32, container: Option<&str>, bytes: Option<u64>) -> String {
+    let inside = survey
+        .containers
+        .iter()
+        .flat_map(|c| c.processes.iter().flatten());
+    let looked_at = inside
+        .chain(&survey.strays)
+        .find(|p| p.pid == pid && identity(p).is_some_and(ProcessId::lives));
+    let container = container.or(looked_at.and_then(|p| p.container.as_deref()));
+    let mut words = Vec::new();
+    if let Some(id) = container {
+        let name = survey.containers.iter().find(|c| c.id == id);
+        let short = || crate::container::find::short(id).to_owned();
+        words.push(format!(
+            "container `{}`",
+            name.map_or_else(short, |c| c.name.clone())
+        ));
+    }
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let field = |name: &str| {
+        let line = status.lines().find_map(|l| l.strip_prefix(name))?;
+        line.split_ascii_whitespace().next().map(str::to_owned)
+    };
+    let uid = field("Uid:").and_then(|uid| uid.parse().ok());
+    if let Some(uid) = uid.or(looked_at.and_then(|p| p.uid)) {
+        words.push(user(uid));
+    }
+    words.push(format!("pid {pid}"));
+    if field("State:").as_deref() == Some("D") {
+        words.push("waits in the kernel (state D)".into());
+    }
+    let at_the_look = || Some(looked_at?.gpu_bytes.values().sum()).filter(|b| *b > 0);
+    words.extend(bytes.or_else(at_the_look).map(|b| Bytes(b).to_string()));
+    let command = match looked_at.filter(|p| !p.command.is_empty()) {
+        Some(look) => look.command.clone(),
+        None => command(pid).unwrap_or_default(),
+    };
+    let short: String = command.chars().take(COMMAND).collect();
+    match short.is_empty() {
+        true => words.join(", "),
+        false => format!("{}: `{short}`", words.join(", ")),
+    }
+}
+
+fn user(uid: u32) -> String {
+    let table = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let name = table.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split(':').collect();
+        (fields.get(2)?.parse() == Ok(uid)).then(|| fields[0].to_owned())
+    });
+    name.map_or(format!("user {uid}"), |name| format!("user {name}"))
+}
+
+/// A process' command line without secrets, or its name.
+fn command(pid: u32) -> Option<String> {
+    let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let argv: Vec<String> = bytes
+        .split(|b| *b == 0)
+        .filter(|part| !part.is_empty())
+        .map(|part| String::from_utf8_lossy(part).into_owned())
+        .collect();
+    if argv.is_empty() {
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+        return Some(name.trim_end().to_owned());
+    }
+    let redactor: Redactor = Secrets::gather([], &argv).redactor();
+    Some(redactor.argv(&argv).join(" "))
+}

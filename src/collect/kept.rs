@@ -1,0 +1,259 @@
+//! A bench's program that is kept running in the container: what it imports, which takes longer
+//! than most loads, it imports once for many runs.
+
+use super::Plan;
+use crate::capture::{ExecEnd, Stream};
+use crate::container::Runtime;
+use crate::container::exec::{ExecRequest, ExecResult, Input};
+use crate::error::{ExitCode, Failure};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::{Mutex, mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// What runs in the container.
+const SCRIPT: &str = include_str!("../../scripts/probes/kept_bench.py");
+const SCRIPT_NAME: &str = "kept_bench.py";
+/// Python starts in a tenth of this.
+const STARTING: Duration = Duration::from_secs(30);
+/// From the end of its orders until it is ended.
+const LEAVING: Duration = Duration::from_secs(2);
+/// A run without a deadline of its own ends after so long.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+
+/// One order, as the script reads it.
+#[derive(Serialize)]
+struct Order<'a> {
+    argv: &'a [String],
+    env: &'a BTreeMap<String, String>,
+}
+
+/// A program that runs again and again in one process. Clones share it; one at a time has it.
+#[derive(Clone)]
+pub struct KeptBench {
+    program: &'static str,
+    pids: watch::Receiver<Vec<u32>>,
+    process: Arc<Mutex<Process>>,
+}
+
+struct Process {
+    mark: String,
+    orders: Option<mpsc::Sender<Vec<u8>>>,
+    said: mpsc::UnboundedReceiver<(Stream, String)>,
+    cancel: CancellationToken,
+    task: Option<JoinHandle<Result<ExecResult, Failure>>>,
+}
+
+impl KeptBench {
+    /// Starts it in `folder` of the container. `Err`: why it cannot be kept there, a sentence; then
+    /// each run has a process of its own.
+    /// Its run's mark keeps it apart from every other in the container.
+    pub async fn start(
+        runtime: &Runtime,
+        container: &str,
+        folder: &str,
+        program: &'static str,
+        run_id: &str,
+    ) -> Result<KeptBench, String> {
+        let path = format!("{folder}/{SCRIPT_NAME}");
+        let written = runtime.write_file(container, &path, SCRIPT.as_bytes(), false);
+        written.await.map_err(|f| f.to_string())?;
+        let mark = format!("plimsoll-kept-{run_id}");
+        let (orders, orders_in) = mpsc::channel(1);
+        let (say, said) = mpsc::unbounded_channel();
+        let (pids_in, pids) = watch::channel(Vec::new());
+        let cancel = CancellationToken::new();
+        let request = ExecRequest {
+            argv: vec!["python3".into(), path, program.into(), mark.clone()],
+            env: BTreeMap::from([("PYTHONUNBUFFERED".to_owned(), "1".to_owned())]),
+            run_id: run_id.to_owned(),
+            stdin: Some(Input::Orders(orders_in)),
+            pids: Some(pids_in),
+            ..ExecRequest::default()
+        };
+        let task = tokio::spawn({
+            let (runtime, container, cancel) =
+                (runtime.clone(), container.to_owned(), cancel.clone());
+            async move {
+                let sink = |stream, text| {
+                    // Nobody listens once the process was given up.
+                    let _ = say.send((stream, text));
+                };
+                runtime.exec(&container, request, &cancel, sink).await
+            }
+        });
+        let mut process = Process {
+            mark,
+            orders: Some(orders),
+            said,
+            cancel,
+            task: Some(task),
+        };
+        let mut last_words = None;
+        let patience = CancellationToken::new();
+        let sink = |_, text: String| {
+            last_words = Some(text)
+                .filter(|t| !t.trim().is_empty())
+                .or(last_words.take());
+        };
+        let ready = process.until_marked(&patience, STARTING, sink).await;
+        match ready {
+            Ended::Marked(_) => Ok(KeptBench {
+                program,
+                pids,
+                process: Arc::new(Mutex::new(process)),
+            }),
+            Ended::Over(result) => Err(match (last_words, result) {
+                (Some(words), _) => words.trim().to_owned(),
+                (None, Ok(result)) => format!("{:?}", result.end),
+                (None, Err(failure)) => failure.to_string(),
+            }),
+        }
+    }
+
+    /// Its host pid, where the host shows the container.
+    pub fn pid(&self) -> Option<u32> {
+        self.pids.borrow().first().copied()
+    }
+
+    /// Runs the program once more, with the words, the environment and the deadline of `request`.
+    /// At the deadline and on cancellation the process ends with the run; a run in a process that
+    /// is over has no end ([`ExecEnd::Unknown`]).
+    pub async fn run(
+        &self,
+        request: &ExecRequest,
+        cancel: &CancellationToken,
+        sink: impl FnMut(Stream, String) + Send,
+    ) -> Result<ExecResult, Failure> {
+        let mut process = self.process.lock().await;
+        let began = Instant::now();
+        let order = Order {
+            argv: &request.argv,
+            env: &request.env,
+        };
+        let mut line = serde_json::to_vec(&order).map_err(|e| {
+            Failure::new(ExitCode::Internal, "an order cannot be written").caused_by(e)
+        })?;
+        line.push(b'\n');
+        if let Some(orders) = &process.orders {
+            // That it is gone shows in what it says.
+            let _ = orders.send(line).await;
+        }
+        let deadline = request.deadline.unwrap_or(LONGEST);
+        match process.until_marked(cancel, deadline, sink).await {
+            Ended::Over(result) => result,
+            Ended::Marked(word) => {
+                let code = word.parse().ok();
+                Ok(ExecResult {
+                    end: code.map_or(ExecEnd::Unknown, ExecEnd::Exited),
+                    exit_code: code,
+                    took: began.elapsed(),
+                    ..ExecResult::default()
+                })
+            }
+        }
+    }
+
+    /// Lets it end by itself, and ends it if it does not.
+    pub async fn end(self) {
+        let mut process = self.process.lock().await;
+        process.orders = None;
+        let nobody = CancellationToken::new();
+        // How it ended is of no interest any more.
+        let _ = process.until_marked(&nobody, LEAVING, |_, _| ()).await;
+    }
+}
+
+/// How waiting for the script's mark ended.
+enum Ended {
+    /// It came, with this word.
+    Marked(String),
+    /// The process is over.
+    Over(Result<ExecResult, Failure>),
+}
+
+impl Process {
+    /// Hands on what it says until its mark has come on both streams.
+    async fn until_marked(
+        &mut self,
+        cancel: &CancellationToken,
+        deadline: Duration,
+        mut sink: impl FnMut(Stream, String),
+    ) -> Ended {
+        let mut marks = 0;
+        let mut stopped = None;
+        let overdue = tokio::time::sleep(deadline);
+        tokio::pin!(overdue);
+        loop {
+            let said = tokio::select! {
+                said = self.said.recv() => said,
+                () = cancel.cancelled(), if stopped.is_none() => {
+                    stopped = Some(ExecEnd::Cancelled);
+                    self.cancel.cancel();
+                    continue;
+                }
+                () = &mut overdue, if stopped.is_none() => {
+                    stopped = Some(ExecEnd::Deadline);
+                    self.cancel.cancel();
+                    continue;
+                }
+            };
+            let Some((stream, text)) = said else {
+                return Ended::Over(self.over(stopped).await);
+            };
+            let Some(word) = text.strip_prefix(&self.mark) else {
+                sink(stream, text);
+                continue;
+            };
+            marks += 1;
+            if marks == 2 && stopped.is_none() {
+                return Ended::Marked(word.trim().to_owned());
+            }
+        }
+    }
+
+    /// How the process ended, and what had to be done for it.
+    async fn over(&mut self, stopped: Option<ExecEnd>) -> Result<ExecResult, Failure> {
+        self.orders = None;
+        let ended = match self.task.take() {
+            Some(task) => task.await,
+            None => return Ok(ExecResult::default()),
+        };
+        let ended = ended.unwrap_or_else(|e| {
+            Err(Failure::environment("the bench's process was lost").caused_by(e))
+        })?;
+        Ok(ExecResult {
+            end: stopped.unwrap_or(ended.end),
+            ..ended
+        })
+    }
+}
+
+impl Plan {
+    /// Runs a command in the plan's container: in the process that is kept for its program, where
+    /// there is one. See [`Runtime::exec`].
+    pub(super) async fn exec(
+        &self,
+        runtime: &Runtime,
+        request: ExecRequest,
+        cancel: &CancellationToken,
+        sink: impl FnMut(Stream, String) + Send,
+    ) -> Result<ExecResult, Failure> {
+        match self.kept_for(&request.argv) {
+            Some(kept) => kept.run(&request, cancel, sink).await,
+            None => {
+                let container = &self.found.facts.id;
+                runtime.exec(container, request, cancel, sink).await
+            }
+        }
+    }
+
+    /// The process that is kept for a command.
+    pub(super) fn kept_for(&self, argv: &[String]) -> Option<&KeptBench> {
+        let program = argv.first()?;
+        self.kept.as_ref().filter(|kept| kept.program == program)
+    }
+}

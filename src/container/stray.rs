@@ -1,0 +1,122 @@
+//! One process that outlived its container: ended through a descriptor that cannot come to mean
+//! another one.
+
+use super::processes::{ProcessId, Stat, container_cgroup, parse_cgroup};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::fs;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// A process as it was judged.
+#[derive(Debug, Clone, Copy)]
+pub struct Stray<'a> {
+    /// Which.
+    pub id: ProcessId,
+    /// Its name (`comm`): what runs another program by now was not judged.
+    pub name: &'a str,
+    /// Id of the container whose cgroup it is in.
+    pub container: &'a str,
+}
+
+/// How its end came out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StrayEnd {
+    /// It has ended.
+    Ended {
+        /// Whether it took SIGKILL.
+        killed: bool,
+        /// From the first signal on.
+        after: Duration,
+    },
+    /// It was gone already, or its number is another process' by now: nothing was signalled.
+    Gone,
+    /// It is not what was judged any more: nothing was signalled.
+    Changed(String),
+    /// It is still there: a sentence.
+    Survived(String),
+}
+
+impl ProcessId {
+    /// Whether this very process is alive; a zombie is not.
+    pub fn lives(self) -> bool {
+        Stat::read(self.pid).is_some_and(|s| s.id == self && s.alive())
+    }
+}
+
+/// Ends a process that is still what was judged: SIGTERM, after `grace` SIGKILL, both through the
+/// same descriptor; gives up so long after that.
+pub async fn end(stray: Stray<'_>, grace: Duration) -> StrayEnd {
+    let pid = i32::try_from(stray.id.pid).ok().filter(|p| *p > 1);
+    let Some(pid) = pid.and_then(Pid::from_raw) else {
+        return StrayEnd::Changed("it is no process of this host".into());
+    };
+    let fd = match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(fd) => fd,
+        Err(rustix::io::Errno::SRCH) => return StrayEnd::Gone,
+        Err(e) => return StrayEnd::Survived(format!("it cannot be held: {e}")),
+    };
+    // The descriptor holds whoever has the number now; only then is it checked who that is.
+    if !stray.id.lives() {
+        return StrayEnd::Gone;
+    }
+    if let Some(why) = changed(&stray) {
+        return StrayEnd::Changed(why);
+    }
+    let began = Instant::now();
+    for signal in [Signal::TERM, Signal::KILL] {
+        match pidfd_send_signal(&fd, signal) {
+            Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+            Err(e) => return StrayEnd::Survived(format!("it cannot be signalled: {e}")),
+        }
+        let until = Instant::now() + grace;
+        while stray.id.lives() && Instant::now() < until {
+            sleep(LOOK).await;
+        }
+        if !stray.id.lives() {
+            return StrayEnd::Ended {
+                killed: signal == Signal::KILL,
+                after: began.elapsed(),
+            };
+        }
+    }
+    StrayEnd::Survived(format!(
+        "it is still there {} s after SIGKILL",
+        grace.as_secs()
+    ))
+}
+
+/// Why it is not what was judged any more.
+fn changed(stray: &Stray<'_>) -> Option<String> {
+    let pid = stray.id.pid;
+    if above_us(pid) {
+        return Some("plimsoll runs below it".into());
+    }
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let name = name.trim_end_matches('\n');
+    if name != stray.name {
+        return Some(format!("it is `{name}` by now"));
+    }
+    let cgroups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    // Hybrid hosts have the id in some of the lines only.
+    let in_it = parse_cgroup(&cgroups).any(|l| container_cgroup(l.path, stray.container).is_some());
+    (!in_it).then(|| "it is not in the container's cgroup any more".into())
+}
+
+/// Whether it is this process or one above it.
+fn above_us(pid: u32) -> bool {
+    let mut at = std::process::id();
+    // Deeper than any tree of processes; a loop cannot be, but a mistake of ours could.
+    for _ in 0..1000 {
+        if at == pid {
+            return true;
+        }
+        match Stat::read(at) {
+            Some(stat) if stat.parent > 1 => at = stat.parent,
+            _ => return false,
+        }
+    }
+    false
+}

@@ -1,0 +1,518 @@
+//! The end of a container: asked to stop, killed if it does not, removed if plimsoll created it.
+//!
+//! What counts is how the container is afterwards, not what the daemon answered: an answer may be
+//! cut off or come too late. Every step can be repeated, so an end that broke off anywhere is
+//! finished by the next.
+
+use super::inspect::understand;
+use super::{OWNER_LABEL, RUN_LABEL, Runtime, answer, checked_name, failed, is_not_found};
+use crate::capture::ContainerFacts;
+use crate::error::Failure;
+use bollard::errors::Error;
+use bollard::query_parameters::{
+    InspectContainerOptions, KillContainerOptionsBuilder, RemoveContainerOptionsBuilder,
+    StopContainerOptionsBuilder,
+};
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+/// For one look at a container: a busy daemon takes its time, a hanging one for ever.
+const LOOK_LIMIT: Duration = Duration::from_secs(20);
+
+/// For one removal: a large layer on a slow disk.
+const REMOVE_LIMIT: Duration = Duration::from_secs(30);
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// How long each part of an end may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// From asking to killing.
+    pub grace: Duration,
+    /// From killing to giving up.
+    pub kill_wait: Duration,
+    /// From trouble with the daemon to the one further attempt.
+    pub retry_after: Duration,
+}
+
+impl Patience {
+    /// With this grace, and the usual times for the rest.
+    pub fn of(grace: Duration) -> Patience {
+        Patience {
+            grace,
+            kill_wait: Duration::from_secs(10),
+            retry_after: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Whether a container, as it is now, may be ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum May {
+    /// It may.
+    Act,
+    /// Not now, for this reason; in a moment perhaps.
+    Wait(String),
+    /// No, for this reason.
+    Not(String),
+}
+
+/// Asked at every look, before each step: the container may have changed since it was judged.
+pub type Ask<'a> = &'a mut (dyn FnMut(&ContainerFacts) -> May + Send);
+
+/// A container as it was found.
+#[derive(Debug)]
+pub enum Seen {
+    /// There is none of that id.
+    Gone,
+    /// It is not to be touched, for this reason.
+    Left(String),
+    /// Here it is.
+    Here(Box<ContainerFacts>),
+}
+
+/// How an end came out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Torn {
+    /// There is no such container any more. `by_us`: because of what was done here.
+    Gone {
+        /// Whether it was ended or removed here.
+        by_us: bool,
+    },
+    /// It has ended and stays. `by_us`: it ran until it was stopped here.
+    Ended {
+        /// Whether it was stopped here.
+        by_us: bool,
+    },
+    /// It was left alone, for this reason.
+    Left(String),
+    /// It could not be ended: a sentence.
+    Failed(String),
+}
+
+/// An end, and how it came about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Teardown {
+    /// How it came out.
+    pub torn: Torn,
+    /// What was done, in order: `stopped in 2.1 s`, `killed after 60 s`, `removed`.
+    pub steps: Vec<String>,
+}
+
+impl Runtime {
+    /// Ends a container: SIGTERM, after the grace SIGKILL. `remove`: then removes it with its
+    /// anonymous volumes, if it carries plimsoll's labels. Where the daemon fails it is tried once
+    /// more, unless `cancel` says that there is no time for that.
+    pub async fn tear_down(
+        &self,
+        id: &str,
+        remove: bool,
+        patience: Patience,
+        may: Ask<'_>,
+        cancel: &CancellationToken,
+    ) -> Teardown {
+        let mut act = Act::new(self, id, patience, may, cancel);
+        act.remove = remove;
+        let mut torn = act.attempt().await;
+        if let Err(trouble) = &torn
+            && act.pause(trouble).await
+        {
+            torn = act.attempt().await;
+        }
+        Teardown {
+            torn: torn.unwrap_or_else(|trouble| Torn::Failed(trouble.words)),
+            steps: act.steps,
+        }
+    }
+
+    /// Looks at a container that is to be acted on, and once more where the daemon fails. `Err`: it
+    /// failed again.
+    pub async fn look_before(
+        &self,
+        id: &str,
+        patience: Patience,
+        may: Ask<'_>,
+        cancel: &CancellationToken,
+    ) -> Result<Seen, String> {
+        let mut act = Act::new(self, id, patience, may, cancel);
+        let mut seen = act.look().await;
+        if let Err(trouble) = &seen
+            && act.pause(trouble).await
+        {
+            seen = act.look().await;
+        }
+        seen.map_err(|trouble| trouble.words)
+    }
+
+    /// Ends and removes a container of ours. One that is gone is ended; one that plimsoll did not
+    /// create is an error, and left alone.
+    pub async fn end_ours(&self, id: &str, grace: Duration) -> Result<(), Failure> {
+        let mut may = |facts: &ContainerFacts| match is_ours(facts) {
+            true => May::Act,
+            false => May::Not(format!(
+                "container `{}` was not created by plimsoll: it is left alone",
+                facts.name
+            )),
+        };
+        let never = CancellationToken::new();
+        let patience = Patience::of(grace);
+        let done = self.tear_down(id, true, patience, &mut may, &never).await;
+        match done.torn {
+            Torn::Gone { .. } | Torn::Ended { .. } => Ok(()),
+            Torn::Left(why) | Torn::Failed(why) => Err(Failure::environment(why)),
+        }
+    }
+}
+
+/// Whether plimsoll created the container: it carries both of our labels.
+pub fn is_ours(facts: &ContainerFacts) -> bool {
+    let has = |label: &str| facts.labels.contains_key(label);
+    has(RUN_LABEL) && has(OWNER_LABEL)
+}
+
+/// Whether something runs in it, frozen or not.
+pub fn runs(facts: &ContainerFacts) -> bool {
+    // podman says `stopping` where Docker says `running`.
+    matches!(
+        facts.state.status.as_str(),
+        "running" | "paused" | "restarting" | "stopping"
+    )
+}
+
+/// Why an attempt came to nothing.
+struct Trouble {
+    words: String,
+    /// The container's status at the time; empty where it could not be looked at.
+    status: String,
+}
+
+struct Act<'a> {
+    runtime: &'a Runtime,
+    id: &'a str,
+    patience: Patience,
+    may: Ask<'a>,
+    cancel: &'a CancellationToken,
+    remove: bool,
+    steps: Vec<String>,
+    /// What Docker does when the container has ended: its restart policy.
+    policy: String,
+    stopped: bool,
+    asked_removal: bool,
+}
+
+impl<'a> Act<'a> {
+    fn new(
+        runtime: &'a Runtime,
+        id: &'a str,
+        patience: Patience,
+        may: Ask<'a>,
+        cancel: &'a CancellationToken,
+    ) -> Self {
+        Act {
+            runtime,
+            id,
+            patience,
+            may,
+            cancel,
+            remove: false,
+            steps: Vec::new(),
+            policy: String::new(),
+            stopped: false,
+            asked_removal: false,
+        }
+    }
+
+    /// The container as it is, whether it may be touched or not.
+    async fn facts(&mut self) -> Result<Option<ContainerFacts>, Trouble> {
+        let trouble = |words: String| Trouble {
+            words,
+            status: String::new(),
+        };
+        let id = checked_name(self.id).map_err(|f| trouble(f.message))?;
+        let docker = &self.runtime.docker;
+        let asked = docker.inspect_container(id, None::<InspectContainerOptions>);
+        match timeout(LOOK_LIMIT, asked).await {
+            Ok(Ok(found)) => {
+                let host = found.host_config.as_ref();
+                let policy = host.and_then(|h| h.restart_policy.as_ref()?.name);
+                self.policy = policy.map(|p| p.to_string()).unwrap_or_default();
+                Ok(Some(understand(found).facts))
+            }
+            Ok(Err(e)) if is_not_found(&e) => Ok(None),
+            Ok(Err(e)) => Err(trouble(words("cannot look at it", e))),
+            Err(_) => Err(trouble(format!(
+                "cannot look at it: the daemon did not answer in {} s",
+                LOOK_LIMIT.as_secs()
+            ))),
+        }
+    }
+
+    /// The container, once it may be touched or it is known that it may not.
+    async fn look(&mut self) -> Result<Seen, Trouble> {
+        let until = Instant::now() + self.patience.grace + self.patience.kill_wait;
+        loop {
+            let Some(facts) = self.facts().await? else {
+                return Ok(Seen::Gone);
+            };
+            match (self.may)(&facts) {
+                May::Act => return Ok(Seen::Here(Box::new(facts))),
+                May::Not(why) => return Ok(Seen::Left(why)),
+                May::Wait(why) if Instant::now() >= until || self.cancel.is_cancelled() => {
+                    return Ok(Seen::Left(why));
+                }
+                May::Wait(_) => sleep(LOOK).await,
+            }
+        }
+    }
+
+    async fn attempt(&mut self) -> Result<Torn, Trouble> {
+        let mut seen = self.look().await?;
+        if matches!(&seen, Seen::Here(facts) if runs(facts)) {
+            seen = self.stop(seen).await?;
+        }
+        let facts = match seen {
+            Seen::Gone => {
+                return Ok(Torn::Gone {
+                    by_us: self.stopped || self.asked_removal,
+                });
+            }
+            Seen::Left(why) => return Ok(Torn::Left(why)),
+            Seen::Here(facts) => facts,
+        };
+        match self.remove {
+            true => self.remove(&facts).await,
+            false => Ok(Torn::Ended {
+                by_us: self.stopped,
+            }),
+        }
+    }
+
+    /// Stops what runs, and gives how it is then.
+    async fn stop(&mut self, seen: Seen) -> Result<Seen, Trouble> {
+        let was_paused = matches!(&seen, Seen::Here(facts) if facts.state.status == "paused");
+        let began = Instant::now();
+        let mut complaint = self.ask_to_stop().await;
+        self.stopped = true;
+        let mut now = self.look().await?;
+        if was_paused && complaint.is_some() && is_paused(&now) {
+            // What is frozen takes no signal, and not every daemon thaws it for that.
+            self.unpause().await;
+            complaint = self.ask_to_stop().await;
+            now = self.look().await?;
+        }
+        if !still_runs(&now) {
+            self.told_stop(&now, began);
+            return Ok(now);
+        }
+        // It was perhaps never asked, and then it has a right to its grace.
+        if let Some(words) = complaint.filter(|_| began.elapsed() < self.patience.grace) {
+            let status = status(&now).to_owned();
+            return Err(Trouble { words, status });
+        }
+        let complaint = self.kill().await;
+        let until = Instant::now() + self.patience.kill_wait;
+        loop {
+            now = self.look().await?;
+            if !still_runs(&now) {
+                self.steps.push(format!("killed after {}", seconds(began)));
+                self.told_policy(&now);
+                return Ok(now);
+            }
+            if is_paused(&now) {
+                self.unpause().await;
+            }
+            if Instant::now() >= until {
+                let since = self.patience.kill_wait.as_secs();
+                let mut words = format!("it still runs {since} s after it was killed");
+                if let Some(complaint) = complaint {
+                    words = format!("{words}: {complaint}");
+                }
+                let status = status(&now).to_owned();
+                return Err(Trouble { words, status });
+            }
+            sleep(LOOK).await;
+        }
+    }
+
+    fn told_stop(&mut self, now: &Seen, began: Instant) {
+        // The daemon itself kills what does not obey.
+        let killed = matches!(now, Seen::Here(facts) if facts.state.exit_code == Some(137));
+        self.steps
+            .push(match killed && began.elapsed() >= self.patience.grace {
+                true => format!("killed after {}", seconds(began)),
+                false => format!("stopped in {}", seconds(began)),
+            });
+        self.told_policy(now);
+    }
+
+    fn told_policy(&mut self, now: &Seen) {
+        if self.remove || !matches!(now, Seen::Here(_)) {
+            return;
+        }
+        let policy = &self.policy;
+        match policy.as_str() {
+            "always" => self.steps.push(format!(
+                "its restart policy `{policy}` starts it again only with Docker itself"
+            )),
+            "unless-stopped" | "on-failure" => self.steps.push(format!(
+                "its restart policy `{policy}` does not start it again"
+            )),
+            _ => {}
+        }
+    }
+
+    /// `docker stop`; what went wrong with it. Nothing went wrong when time was up.
+    async fn ask_to_stop(&self) -> Option<String> {
+        let grace = self.patience.grace;
+        let options = StopContainerOptionsBuilder::default()
+            .t(i32::try_from(grace.as_secs()).unwrap_or(i32::MAX))
+            .build();
+        // The answer comes when it has stopped: wait for that, not for the client's two minutes.
+        let limit = grace + self.patience.kill_wait;
+        let docker = self.patient(limit);
+        match timeout(limit, docker.stop_container(self.id, Some(options))).await {
+            Ok(Err(e)) => complaint("cannot stop it", e),
+            _ => None,
+        }
+    }
+
+    async fn kill(&self) -> Option<String> {
+        let options = KillContainerOptionsBuilder::default()
+            .signal("SIGKILL")
+            .build();
+        let limit = self.patience.kill_wait;
+        let docker = self.patient(limit);
+        match timeout(limit, docker.kill_container(self.id, Some(options))).await {
+            Ok(Err(e)) => complaint("cannot kill it", e),
+            Ok(Ok(())) => None,
+            Err(_) => Some("the daemon did not answer".into()),
+        }
+    }
+
+    async fn unpause(&mut self) {
+        let asked = self.runtime.docker.unpause_container(self.id);
+        if matches!(timeout(self.patience.kill_wait, asked).await, Ok(Ok(()))) {
+            self.steps.push("unpaused".into());
+        }
+    }
+
+    async fn remove(&mut self, facts: &ContainerFacts) -> Result<Torn, Trouble> {
+        if !is_ours(facts) {
+            return Ok(Torn::Left(
+                "it does not carry plimsoll's labels: it is not removed".into(),
+            ));
+        }
+        let trouble = |words: String| Trouble {
+            words,
+            status: facts.state.status.clone(),
+        };
+        // Never by force: that would be a SIGKILL for what was started again just now.
+        let options = RemoveContainerOptionsBuilder::default().v(true).build();
+        let docker = self.patient(REMOVE_LIMIT);
+        let asked = docker.remove_container(self.id, Some(options));
+        match timeout(REMOVE_LIMIT, asked).await {
+            Ok(Ok(())) => {
+                self.steps.push("removed".into());
+                Ok(Torn::Gone { by_us: true })
+            }
+            Ok(Err(e)) if is_not_found(&e) => Ok(Torn::Gone {
+                by_us: self.stopped || self.asked_removal,
+            }),
+            // Somebody else removes it, or it was started again.
+            Ok(Err(e)) if answer(&e).is_some_and(|(code, _)| code == 409) => {
+                Err(trouble(match answer(&e) {
+                    Some((_, message)) if message.contains("already in progress") => {
+                        "its removal is in progress already".into()
+                    }
+                    _ => words("cannot remove it", e),
+                }))
+            }
+            Ok(Err(e)) => {
+                self.asked_removal = true;
+                Err(trouble(words("cannot remove it", e)))
+            }
+            Err(_) => {
+                self.asked_removal = true;
+                let limit = REMOVE_LIMIT.as_secs();
+                Err(trouble(format!("its removal takes longer than {limit} s")))
+            }
+        }
+    }
+
+    /// Waits before the further attempt, or until the container has changed by itself. `false`:
+    /// there is to be none.
+    async fn pause(&mut self, trouble: &Trouble) -> bool {
+        let began = Instant::now();
+        while began.elapsed() < self.patience.retry_after {
+            if self.cancel.is_cancelled() {
+                return false;
+            }
+            let left = self.patience.retry_after.saturating_sub(began.elapsed());
+            sleep(LOOK.min(left)).await;
+            let now = match self.facts().await {
+                Ok(Some(facts)) => facts.state.status,
+                Ok(None) => break,
+                Err(_) => continue,
+            };
+            // A removal under way is not over yet.
+            let changed = now != trouble.status && now != "removing";
+            if changed && !trouble.status.is_empty() {
+                break;
+            }
+        }
+        let waited = seconds(began);
+        self.steps
+            .push(format!("{}; looked again after {waited}", trouble.words));
+        true
+    }
+
+    /// The client, with its own limit out of the way.
+    fn patient(&self, limit: Duration) -> bollard::Docker {
+        let docker = self.runtime.docker.clone();
+        docker.with_timeout(limit + Duration::from_secs(5))
+    }
+}
+
+fn status(seen: &Seen) -> &str {
+    match seen {
+        Seen::Here(facts) => &facts.state.status,
+        Seen::Gone | Seen::Left(_) => "",
+    }
+}
+
+fn still_runs(seen: &Seen) -> bool {
+    matches!(seen, Seen::Here(facts) if runs(facts))
+}
+
+fn is_paused(seen: &Seen) -> bool {
+    status(seen) == "paused"
+}
+
+/// What went wrong, unless it was done already: 404 for what is gone, 304 and 409 for what does
+/// not run.
+fn complaint(what: &str, e: Error) -> Option<String> {
+    match answer(&e) {
+        Some((304 | 404, _)) => None,
+        Some((409, message)) if message.contains("is not running") => None,
+        _ => Some(words(what, e)),
+    }
+}
+
+/// A failure with its cause, as one sentence.
+fn words(what: &str, e: Error) -> String {
+    let failure = failed(what, e);
+    match &failure.source {
+        Some(cause) => format!("{}: {cause}", failure.message),
+        None => failure.message,
+    }
+}
+
+fn seconds(since: Instant) -> String {
+    let elapsed = since.elapsed().as_secs_f64();
+    match elapsed < 10.0 {
+        true => format!("{elapsed:.1} s"),
+        false => format!("{elapsed:.0} s"),
+    }
+}

@@ -1,0 +1,751 @@
+//! The cleaner's acts on real containers and processes: what goes, what stays, and what is left
+//! when the daemon fails in the middle. Skipped, and said so, where no daemon answers.
+#![allow(missing_docs, clippy::print_stdout)]
+
+#[macro_use]
+mod common;
+#[path = "common/faults.rs"]
+mod faults;
+
+use common::{TestContainer, docker, e2e, runtime};
+use faults::{Fault, FaultySocket, Rule as Wrong};
+use plimsoll::clean::apply::{ApplyOptions, Done, Outcome, apply};
+use plimsoll::clean::facts::{ContainerLook, Mark, ProcessLook, Record, Survey};
+use plimsoll::clean::verdict::{Act, Of, Rule, Verdict};
+use plimsoll::container::leftovers::Owner;
+use plimsoll::container::processes::ProcessId;
+use plimsoll::container::{OWNER_LABEL, PROTECT_LABEL, RUN_LABEL, Runtime, launch};
+use plimsoll::progress::Sink;
+use plimsoll::store::ContainerLock;
+use plimsoll::telemetry::{Target, cgroup_directory};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// Says that it is there, and ends when asked to.
+const OBEYS: &str = "trap 'exit 0' TERM; echo up; while true; do sleep 0.1; done";
+/// Does not end when asked to.
+const IGNORES: &str = "trap '' TERM; echo up; while true; do sleep 0.1; done";
+
+fn options() -> ApplyOptions {
+    ApplyOptions {
+        grace: Duration::from_secs(2),
+        kill_wait: Duration::from_secs(5),
+        settle: Duration::from_secs(10),
+        retry_after: Duration::from_secs(2),
+        side_by_side: 8,
+    }
+}
+
+/// Of this boot, and of no process.
+fn dead_owner() -> String {
+    let owner = launch::owner();
+    let boot = owner.split(':').next().expect("boot");
+    format!("{boot}:4194303:1")
+}
+
+/// A container with plimsoll's labels whose owner is dead.
+fn ours(what: &str, script: &str) -> TestContainer {
+    owned(what, script, &dead_owner(), &[])
+}
+
+fn owned(what: &str, script: &str, owner: &str, more: &[&str]) -> TestContainer {
+    let owner = format!("{OWNER_LABEL}={owner}");
+    let run = format!("{RUN_LABEL}=test-run");
+    let mut options = vec!["--label", &owner, "--label", &run];
+    options.extend(more);
+    up(TestContainer::run(what, &options, script))
+}
+
+/// Once its traps are set.
+fn up(container: TestContainer) -> TestContainer {
+    e2e::wait_for("the container's first word", || {
+        let log = docker(&["logs", &container.id]).ok()?;
+        log.contains("up").then_some(())
+    });
+    container
+}
+
+fn foreign(what: &str, options: &[&str]) -> TestContainer {
+    up(TestContainer::run(what, options, OBEYS))
+}
+
+fn status(id: &str) -> String {
+    let state = docker(&["inspect", "-f", "{{.State.Status}}", id]);
+    state.unwrap_or_else(|_| "gone".into())
+}
+
+fn started(id: &str) -> String {
+    docker(&["inspect", "-f", "{{.State.StartedAt}}", id]).expect("started")
+}
+
+/// What a look at these containers finds.
+fn survey(ours: &[&TestContainer], theirs: &[&TestContainer]) -> Survey {
+    let look = |c: &TestContainer, ours: bool| ContainerLook {
+        id: c.id.clone(),
+        name: c.name.clone(),
+        status: status(&c.id),
+        ours,
+        owner: if ours { Owner::Dead } else { Owner::Unknown },
+        processes: Some(
+            c.processes()
+                .into_iter()
+                .map(|(pid, command)| process(pid, &command))
+                .collect(),
+        ),
+        ..ContainerLook::default()
+    };
+    Survey {
+        at: jiff::Timestamp::now().to_string(),
+        containers: ours
+            .iter()
+            .map(|c| look(c, true))
+            .chain(theirs.iter().map(|c| look(c, false)))
+            .collect(),
+        ..Survey::default()
+    }
+}
+
+fn process(pid: u32, command: &str) -> ProcessLook {
+    let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    ProcessLook {
+        pid,
+        started: start_of(pid),
+        name: comm.trim_end().to_owned(),
+        command: command.to_owned(),
+        ..ProcessLook::default()
+    }
+}
+
+fn start_of(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let after = &stat[stat.rfind(')')? + 1..];
+    after.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+fn verdict(of: &TestContainer, act: Act, rule: Rule) -> Verdict {
+    Verdict {
+        of: Of::Container(of.id.clone()),
+        name: of.name.clone(),
+        act,
+        rule,
+        why: "the test says so".into(),
+        advice: None,
+    }
+}
+
+fn stop(of: &TestContainer) -> Verdict {
+    verdict(of, Act::Stop, Rule::OwnerDead)
+}
+
+fn no_news() -> Sink {
+    Arc::new(|_| {})
+}
+
+async fn act(runtime: &Runtime, survey: &Survey, verdicts: &[Verdict]) -> Vec<Outcome> {
+    let never = CancellationToken::new();
+    apply(runtime, survey, verdicts, &options(), &never, &no_news()).await
+}
+
+async fn act_on_one(runtime: &Runtime, survey: &Survey, verdict: &Verdict) -> Outcome {
+    let mut outcomes = act(runtime, survey, std::slice::from_ref(verdict)).await;
+    assert_eq!(outcomes.len(), 1);
+    let outcome = outcomes.remove(0);
+    assert_eq!(&outcome.verdict, verdict);
+    outcome
+}
+
+#[track_caller]
+fn says(outcome: &Outcome, step: &str) {
+    assert!(
+        outcome.steps.iter().any(|s| s.contains(step)),
+        "no step says `{step}`: {outcome:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_of_a_dead_owner_goes_however_it_behaves() {
+    let Some(runtime) = runtime().await else {
+        return;
+    };
+    let obeys = ours("obeys", OBEYS);
+    let ignores = ours("ignores", IGNORES);
+    let frozen = ours("sigstopped", OBEYS);
+    docker(&["kill", "--signal", "STOP", &frozen.id]).expect("SIGSTOP");
+    let paused = ours("paused", OBEYS);
+    docker(&["pause", &paused.id]).expect("pause");
+    let ended = ours("ended", "echo up");
+    e2e::wait_for("its end", || (status(&ended.id) == "exited").then_some(()));
+    let bystander = foreign("bystander", &[]);
+    let since = started(&bystander.id);
+
+    let all = [&obeys, &ignores, &frozen, &paused, &ended];
+    let survey = survey(&all, &[&bystander]);
+    let mut verdicts: Vec<Verdict> = all[..4].iter().map(|c| stop(c)).collect();
+    verdicts.push(verdict(&ended, Act::Remove, Rule::Ended));
+    verdicts.push(verdict(&bystander, Act::Keep, Rule::Foreign));
+    let outcomes = act(&runtime, &survey, &verdicts).await;
+
+    assert_eq!(outcomes.len(), 5, "what is kept is no act: {outcomes:?}");
+    for (outcome, container) in outcomes.iter().zip(all) {
+        assert_eq!(outcome.done, Done::Cleaned, "{outcome:?}");
+        assert_eq!(outcome.verdict.name, container.name, "in their order");
+        assert_eq!(status(&container.id), "gone");
+        assert_eq!(outcome.problem, None);
+        says(outcome, "removed");
+    }
+    says(&outcomes[0], "stopped in");
+    says(&outcomes[1], "killed after");
+    says(&outcomes[2], "killed after");
+    assert!(!outcomes[4].steps.iter().any(|s| s.contains("stopped")));
+    assert_eq!(status(&bystander.id), "running");
+    assert_eq!(started(&bystander.id), since);
+
+    // The same again, as a cleaner that came late would.
+    let again = act(&runtime, &survey, &verdicts).await;
+    assert!(
+        again.iter().all(|o| o.done == Done::AlreadyGone),
+        "{again:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_users_container_is_stopped_when_named_and_never_removed() {
+    let Some(runtime) = runtime().await else {
+        return;
+    };
+    let named = foreign("named", &["--restart", "always"]);
+    let plain = foreign("plain", &[]);
+    let survey = survey(&[], &[&named, &plain]);
+    let outcome = act_on_one(&runtime, &survey, &verdict(&named, Act::Stop, Rule::Named)).await;
+    assert_eq!(outcome.done, Done::Cleaned, "{outcome:?}");
+    assert_eq!(status(&named.id), "exited");
+    says(&outcome, "restart policy `always`");
+
+    // A verdict that went wrong somewhere: nobody chose it, and it is not ours.
+    for rule in [Rule::OwnerDead, Rule::Unhealthy, Rule::Ended, Rule::Foreign] {
+        for verb in [Act::Stop, Act::Remove] {
+            let outcome = act_on_one(&runtime, &survey, &verdict(&plain, verb, rule)).await;
+            assert_eq!(outcome.done, Done::Kept, "{outcome:?}");
+        }
+    }
+    let of_user = verdict(&plain, Act::EndMarked, Rule::Named);
+    assert_eq!(
+        act_on_one(&runtime, &survey, &of_user).await.done,
+        Done::Kept
+    );
+    assert_eq!(status(&plain.id), "running");
+    // Removing is for ours, also when the user named it.
+    let remove = verdict(&named, Act::Remove, Rule::Named);
+    act_on_one(&runtime, &survey, &remove).await;
+    assert_eq!(status(&named.id), "exited");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_has_changed_since_it_was_judged_is_kept() {
+    let Some(runtime) = runtime().await else {
+        return;
+    };
+    let again = ours("again", OBEYS);
+    let protected = owned(
+        "protected",
+        OBEYS,
+        &dead_owner(),
+        &["--label", &format!("{PROTECT_LABEL}=")],
+    );
+    let alive = owned("alive", OBEYS, &launch::owner(), &[]);
+    let ended = ours("ended", OBEYS);
+    docker(&["stop", &ended.id]).expect("stop");
+    let survey = survey(&[&again, &protected, &alive, &ended], &[]);
+    docker(&["restart", &again.id]).expect("restart");
+    docker(&["start", &ended.id]).expect("start");
+
+    let mut verdicts: Vec<Verdict> = [&again, &protected, &alive].map(stop).into();
+    verdicts.push(verdict(&ended, Act::Remove, Rule::Ended));
+    verdicts.push(verdict(&protected, Act::Stop, Rule::Named));
+    verdicts.push(verdict(&alive, Act::Stop, Rule::Named));
+    let outcomes = act(&runtime, &survey, &verdicts).await;
+    for outcome in &outcomes {
+        assert_eq!(outcome.done, Done::Kept, "{outcome:?}");
+        assert!(outcome.problem.is_some() && outcome.steps.is_empty());
+    }
+    for container in [&again, &protected, &alive, &ended] {
+        assert_eq!(status(&container.id), "running", "{}", container.name);
+    }
+    // Whoever names it means it, restarted or not.
+    let named = verdict(&again, Act::Stop, Rule::Named);
+    let outcome = act_on_one(&runtime, &survey, &named).await;
+    assert_eq!(outcome.done, Done::Cleaned, "{outcome:?}");
+    assert_eq!(status(&again.id), "gone");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_that_somebody_works_on_is_left_until_he_has_done() {
+    let Some(runtime) = runtime().await else {
+        return;
+    };
+    let container = ours("locked", OBEYS);
+    let survey = survey(&[&container], &[]);
+    let facts = runtime.find(&container.id).await.expect("found").facts;
+    let cgroup = cgroup_directory(&Target::of(&facts));
+    assert!(cgroup.is_some(), "else the lock is another one");
+    let lock = ContainerLock::take(&facts.id, &facts.name, cgroup.as_deref()).expect("lock");
+
+    let outcome = act_on_one(&runtime, &survey, &stop(&container)).await;
+    assert_eq!(outcome.done, Done::Kept, "{outcome:?}");
+    let pid = format!("pid {}", std::process::id());
+    assert!(outcome.problem.as_ref().expect("why").contains(&pid));
+    assert_eq!(status(&container.id), "running");
+
+    drop(lock);
+    let outcome = act_on_one(&runtime, &survey, &stop(&container)).await;
+    assert_eq!(outcome.done, Done::Cleaned, "{outcome:?}");
+    assert_eq!(status(&container.id), "gone");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_cleaners_at_once_do_no_harm() {
+    let Some(runtime) = runtime().await else {
+        return;
+    };
+    let containers = [ours("two", OBEYS), ours("two", IGNORES)];
+    let theirs = foreign("two-theirs", &[]);
+    let survey = survey(&[&containers[0], &containers[1]], &[&theirs]);
+    let verdicts = [stop(&containers[0]), stop(&containers[1])];
+    let (one, two) = tokio::join!(
+        act(&runtime, &survey, &verdicts),
+        act(&runtime, &survey, &verdicts)
+    );
+    for (a, b) in one.iter().zip(&two) {
+        let both = [a.done, b.done];
+        assert!(both.contains(&Done::Cleaned), "{a:?} {b:?}");
+        // Whoever came second found it gone, or did what was left to be done.
+        let well = |d: &Done| matches!(d, Done::Cleaned | Done::AlreadyGone);
+        assert!(both.iter().all(well), "{a:?} {b:?}");
+    }
+    for container in &containers {
+        assert_eq!(status(&container.id), "gone");
+    }
+    assert_eq!(status(&theirs.id), "running");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interrupt_begins_nothing_and_finishes_what_was_begun() {
+    let Some(runtime) = runtime().await else {
+        return;
+    };
+    let first = ours("first", IGNORES);
+    let second = ours("second", OBEYS);
+    let survey = survey(&[&first, &second], &[]);
+    let verdicts = [stop(&first), stop(&second)];
+    let cancel = CancellationToken::new();
+    let one_by_one = ApplyOptions {
+        side_by_side: 1,
+        ..options()
+    };
+    let news = no_news();
+    let acting = apply(&runtime, &survey, &verdicts, &one_by_one, &cancel, &news);
+    let interrupt = async {
+        // The first is being stopped once its lock is held.
+        let facts = runtime.find(&first.id).await.expect("found").facts;
+        let cgroup = cgroup_directory(&Target::of(&facts));
+        loop {
+            match ContainerLock::take(&facts.id, &facts.name, cgroup.as_deref()) {
+                Ok(lock) => drop(lock),
+                Err(_) => break,
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        cancel.cancel();
+    };
+    let (outcomes, ()) = tokio::join!(acting, interrupt);
+    assert_eq!(outcomes[0].done, Done::Cleaned, "{outcomes:?}");
+    assert_eq!(outcomes[1].done, Done::NotDone, "{outcomes:?}");
+    assert_eq!(
+        (status(&first.id).as_str(), status(&second.id).as_str()),
+        ("gone", "running")
+    );
+}
+
+/// A cgroup of the test's own that is named as a container's, and a process in it.
+struct Orphan {
+    child: Child,
+    cgroup: PathBuf,
+    container: String,
+}
+
+impl Orphan {
+    fn start(script: &str) -> Option<Orphan> {
+        let word = || format!("{:016x}", random());
+        let container = [word(), word(), word(), word()].concat();
+        let cgroup = ["/sys/fs/cgroup/pids", "/sys/fs/cgroup"]
+            .iter()
+            .map(|mount| PathBuf::from(mount).join("docker"))
+            .filter(|parent| parent.is_dir())
+            .map(|parent| parent.join(&container))
+            .find(|dir| std::fs::create_dir(dir).is_ok())?;
+        let mut child = Command::new("/bin/sh")
+            .args(["-c", &format!("read begin; {script}")])
+            .stdin(Stdio::piped())
+            .spawn()
+            .expect("child");
+        std::fs::write(cgroup.join("cgroup.procs"), child.id().to_string()).expect("moved");
+        // Only now: its children are to be in the cgroup too.
+        drop(child.stdin.take());
+        Some(Orphan {
+            child,
+            cgroup,
+            container,
+        })
+    }
+
+    fn look(&self) -> ProcessLook {
+        ProcessLook {
+            container: Some(self.container.clone()),
+            record: Some(Record {
+                container: self.container.clone(),
+                name: "plimsoll-gone".into(),
+                owner: Owner::Dead,
+                started: 1,
+            }),
+            ..process(self.child.id(), "sh")
+        }
+    }
+
+    fn lives(&self, look: &ProcessLook) -> bool {
+        let id = ProcessId {
+            pid: look.pid,
+            started: start_of(look.pid).unwrap_or_default(),
+        };
+        id.lives()
+    }
+}
+
+fn random() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    let state = std::collections::hash_map::RandomState::new();
+    state.build_hasher().finish()
+}
+
+impl Drop for Orphan {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        e2e::wait_for("its cgroup's end", || {
+            let gone = std::fs::remove_dir(&self.cgroup).is_ok() || !self.cgroup.exists();
+            gone.then_some(())
+        });
+    }
+}
+
+fn end(look: &ProcessLook) -> Verdict {
+    Verdict {
+        of: Of::Process(look.pid, look.started),
+        name: format!("pid {} ({})", look.pid, look.name),
+        act: Act::EndProcess,
+        rule: Rule::Orphan,
+        why: "the test says so".into(),
+        advice: None,
+    }
+}
+
+fn of_strays(strays: &[&ProcessLook]) -> Survey {
+    Survey {
+        at: jiff::Timestamp::now().to_string(),
+        strays: strays.iter().map(|p| (*p).clone()).collect(),
+        ..Survey::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_outlived_its_container_ends_and_only_it() {
+    needs!(Docker, Root);
+    let runtime = Runtime::connect().await.expect("daemon");
+    let started = || -> Option<[Orphan; 2]> {
+        Some([
+            Orphan::start("while true; do sleep 0.1; done")?,
+            Orphan::start("trap '' TERM; while true; do sleep 0.1; done")?,
+        ])
+    };
+    let Some(orphans) = started() else {
+        common::skip::skip(
+            &common::this_test(),
+            "no cgroup of Docker's can be written to here",
+        );
+        return;
+    };
+    let looks = orphans.each_ref().map(Orphan::look);
+    let survey = of_strays(&[&looks[0], &looks[1]]);
+
+    // Nothing is signalled that differs in anything from what was judged.
+    let differs: [(&str, ProcessLook); 6] = [
+        (
+            "its number is used again",
+            ProcessLook {
+                started: looks[0].started.map(|s| s - 1),
+                ..looks[0].clone()
+            },
+        ),
+        (
+            "nobody knows since when it runs",
+            ProcessLook {
+                started: None,
+                ..looks[0].clone()
+            },
+        ),
+        (
+            "it runs another program",
+            ProcessLook {
+                name: "python3".into(),
+                ..looks[0].clone()
+            },
+        ),
+        (
+            "it is in another cgroup",
+            ProcessLook {
+                container: looks[1].container.clone(),
+                record: looks[1].record.clone(),
+                ..looks[0].clone()
+            },
+        ),
+        (
+            "nothing was written down of its container",
+            ProcessLook {
+                record: None,
+                ..looks[0].clone()
+            },
+        ),
+        (
+            "it is above us",
+            ProcessLook {
+                ancestor: true,
+                ..looks[0].clone()
+            },
+        ),
+    ];
+    for (what, look) in &differs {
+        let outcome = act_on_one(&runtime, &of_strays(&[look]), &end(look)).await;
+        assert!(
+            matches!(outcome.done, Done::Kept | Done::AlreadyGone),
+            "{what}: {outcome:?}"
+        );
+        assert!(outcome.steps.is_empty(), "{what}: {outcome:?}");
+        assert!(orphans[0].lives(&looks[0]), "{what}");
+    }
+
+    let outcomes = act(&runtime, &survey, &[end(&looks[0]), end(&looks[1])]).await;
+    for (outcome, (orphan, look)) in outcomes.iter().zip(orphans.iter().zip(&looks)) {
+        assert_eq!(outcome.done, Done::Cleaned, "{outcome:?}");
+        assert!(!orphan.lives(look));
+    }
+    says(&outcomes[0], "ended in");
+    says(&outcomes[1], "killed after");
+    let again = act(&runtime, &survey, &[end(&looks[0])]).await;
+    assert_eq!(again[0].done, Done::AlreadyGone, "{again:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_in_a_container_that_docker_knows_is_no_orphan() {
+    let Some(runtime) = runtime().await else {
+        return;
+    };
+    let container = foreign("known", &[]);
+    let (pid, command) = container.processes().remove(0);
+    let look = ProcessLook {
+        container: Some(container.id.clone()),
+        record: Some(Record {
+            container: container.id.clone(),
+            name: container.name.clone(),
+            owner: Owner::Dead,
+            started: 1,
+        }),
+        ..process(pid, &command)
+    };
+    let outcome = act_on_one(&runtime, &of_strays(&[&look]), &end(&look)).await;
+    assert_eq!(outcome.done, Done::Kept, "{outcome:?}");
+    assert_eq!(status(&container.id), "running");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn in_a_users_container_only_a_dead_runs_processes_end() {
+    let Some(runtime) = runtime().await else {
+        return;
+    };
+    let container = foreign("marked", &[]);
+    for (run, seconds) in [("dead-run", "7001"), ("live-run", "7002")] {
+        let mark = format!("PLIMSOLL_RUN={run}");
+        let argv = ["exec", "-d", "-e", &mark, &container.id, "sh", "-c"];
+        let script = format!("trap '' TERM; sleep {seconds}; true");
+        docker(&[&argv[..], &[&script]].concat()).expect("exec");
+    }
+    docker(&["exec", "-d", &container.id, "sh", "-c", "sleep 7003; true"]).expect("exec");
+    for seconds in ["7001", "7002", "7003"] {
+        e2e::wait_for("the commands", || {
+            let found = container.processes_with(&format!("sleep {seconds}"));
+            found
+                .iter()
+                .any(|(_, a)| a.starts_with("sleep"))
+                .then_some(())
+        });
+    }
+    let mut survey = survey(&[], &[&container]);
+    for look in survey.containers[0].processes.iter_mut().flatten() {
+        let mark = |run: &str, owner| {
+            Some(Mark {
+                run_id: run.into(),
+                owner,
+            })
+        };
+        look.mark = match look.command.as_str() {
+            c if c.contains("7001") => mark("dead-run", Owner::Dead),
+            c if c.contains("7002") => mark("live-run", Owner::Unknown),
+            _ => None,
+        };
+    }
+    let marked = verdict(&container, Act::EndMarked, Rule::Leftover);
+    let outcome = act_on_one(&runtime, &survey, &marked).await;
+    assert_eq!(outcome.done, Done::Cleaned, "{outcome:?}");
+    says(&outcome, "ended");
+    assert_eq!(container.processes_with("7001"), []);
+    for seconds in ["7002", "7003"] {
+        assert!(!container.processes_with(seconds).is_empty(), "{seconds}");
+    }
+    assert_eq!(status(&container.id), "running");
+    let again = act_on_one(&runtime, &survey, &marked).await;
+    assert_eq!(again.done, Done::AlreadyGone, "{again:?}");
+}
+
+/// For as long as the socket is there.
+const ALWAYS: usize = 1000;
+const IN_PROGRESS: Fault = Fault::Answer(409, "removal of container x is already in progress");
+const BROKEN: Fault = Fault::Answer(500, "something went wrong");
+
+/// What goes wrong, and whether the first cleaner gets by in spite of it.
+fn faults() -> Vec<(&'static str, Wrong, bool)> {
+    let slow = Fault::Slow(Duration::from_secs(3));
+    let hangs = Fault::Slow(Duration::from_secs(600));
+    vec![
+        ("looks are slow", Wrong::inspect(slow, 2), true),
+        ("a look fails", Wrong::inspect(BROKEN, 1), true),
+        ("a look is cut", Wrong::inspect(Fault::CutAfter, 1), true),
+        ("looks fail", Wrong::inspect(BROKEN, ALWAYS), false),
+        ("stopping is slow", Wrong::stop(slow, 1), true),
+        ("the stop is never answered", Wrong::stop(hangs, 1), true),
+        ("a stop fails", Wrong::stop(BROKEN, 1), true),
+        ("stops fail", Wrong::stop(BROKEN, ALWAYS), false),
+        (
+            "a stop is cut before",
+            Wrong::stop(Fault::CutBefore, 1),
+            true,
+        ),
+        (
+            "a stop is cut during",
+            Wrong::stop(Fault::CutDuring, 1),
+            true,
+        ),
+        ("a stop is cut after", Wrong::stop(Fault::CutAfter, 1), true),
+        (
+            "stops are cut before",
+            Wrong::stop(Fault::CutBefore, ALWAYS),
+            false,
+        ),
+        ("removing is slow", Wrong::remove(slow, 1), true),
+        ("a removal fails", Wrong::remove(BROKEN, 1), true),
+        ("removals fail", Wrong::remove(BROKEN, ALWAYS), false),
+        (
+            "a removal is in progress",
+            Wrong::remove(IN_PROGRESS, 1),
+            true,
+        ),
+        (
+            "removals are in progress",
+            Wrong::remove(IN_PROGRESS, ALWAYS),
+            false,
+        ),
+        (
+            "a removal is cut before",
+            Wrong::remove(Fault::CutBefore, 1),
+            true,
+        ),
+        (
+            "a removal is cut during",
+            Wrong::remove(Fault::CutDuring, 1),
+            true,
+        ),
+        (
+            "a removal is cut after",
+            Wrong::remove(Fault::CutAfter, 1),
+            true,
+        ),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_that_fails_in_the_middle_leaves_nothing_that_a_second_run_does_not_finish() {
+    let Some(plain) = runtime().await else {
+        return;
+    };
+    let theirs = foreign("faults-theirs", &[]);
+    let since = started(&theirs.id);
+    let one = async |(what, wrong, gets_by): (&str, Wrong, bool)| {
+        let container = ours("faults", OBEYS);
+        let survey = survey(&[&container], &[&theirs]);
+        let verdicts = [stop(&container), verdict(&theirs, Act::Keep, Rule::Foreign)];
+        let met = wrong.times;
+        let socket = FaultySocket::start(&[wrong]);
+        let faulty = Runtime::connect_to(&socket.host()).await.expect("proxy");
+        let first = act(&faulty, &survey, &verdicts).await;
+        assert_eq!(
+            socket.left() == 0,
+            met < ALWAYS,
+            "{what}: the fault was met"
+        );
+        let expected = if gets_by {
+            Done::Cleaned
+        } else {
+            Done::NotDone
+        };
+        assert_eq!(first[0].done, expected, "{what}: {first:?}");
+        assert_eq!(first[0].problem.is_none(), gets_by, "{what}: {first:?}");
+        let second = act(&plain, &survey, &verdicts).await;
+        let expected = if gets_by {
+            Done::AlreadyGone
+        } else {
+            Done::Cleaned
+        };
+        assert_eq!(second[0].done, expected, "{what}: {second:?}");
+        assert_eq!(status(&container.id), "gone", "{what}");
+    };
+    // A few at a time: most of it is waiting.
+    use futures::StreamExt;
+    futures::stream::iter(faults())
+        .for_each_concurrent(6, one)
+        .await;
+    assert_eq!(status(&theirs.id), "running");
+    assert_eq!(started(&theirs.id), since);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_does_not_obey_goes_though_stopping_fails_half_way() {
+    let Some(runtime) = runtime().await else {
+        return;
+    };
+    // Cut while Docker waits for it, and then the kill is lost as well.
+    let container = ours("half-way", IGNORES);
+    let survey = survey(&[&container], &[]);
+    let socket = FaultySocket::start(&[
+        Wrong::stop(Fault::CutBefore, 1),
+        Wrong::stop(Fault::Slow(Duration::from_secs(600)), 1),
+        Wrong::remove(Fault::CutBefore, 1),
+    ]);
+    let faulty = Runtime::connect_to(&socket.host()).await.expect("proxy");
+    let first = act_on_one(&faulty, &survey, &stop(&container)).await;
+    // The one further attempt was needed for the stop, so the removal is left to the next run.
+    assert_eq!(first.done, Done::NotDone, "{first:?}");
+    assert_eq!(status(&container.id), "exited");
+    let second = act_on_one(&runtime, &survey, &stop(&container)).await;
+    assert_eq!(second.done, Done::Cleaned, "{second:?}");
+    assert_eq!(status(&container.id), "gone");
+}
