@@ -262,6 +262,11 @@ fn the_document_carries_the_facts_of_each_verdict() {
     );
     assert_eq!(entries[5]["evidence"]["process"]["pid"], 4711);
     assert_eq!(entries[5]["of"]["process"], serde_json::json!([4711, 9]));
+    assert_eq!(
+        entries[6]["gpu_bytes"],
+        3 * GIB,
+        "what nobody is listed with"
+    );
     assert_eq!(entries[6]["evidence"]["device"]["unlisted_bytes"], 3 * GIB);
 }
 
