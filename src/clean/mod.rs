@@ -2,4 +2,5 @@
 //! memory back: looked at ([`facts`]), judged ([`verdict`]), acted on, verified.
 
 pub mod facts;
+pub mod survey;
 pub mod verdict;

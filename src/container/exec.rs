@@ -9,7 +9,7 @@ use super::ending::Ending;
 use super::inspect::Found;
 use super::lines::ExecLines;
 use super::processes::{HostView, Tracker};
-use super::{RUN_VARIABLE, Runtime, answer, failed, is_not_found};
+use super::{OWNER_VARIABLE, RUN_VARIABLE, Runtime, answer, failed, is_not_found};
 use crate::capture::{ExecEnd, Stream};
 use crate::error::Failure;
 use bollard::container::LogOutput;
@@ -493,6 +493,7 @@ fn options(request: &ExecRequest, mark: &str) -> CreateExecOptions<String> {
         .collect();
     env.push(format!("{RUN_VARIABLE}={}", request.run_id));
     env.push(format!("{EXEC_VARIABLE}={mark}"));
+    env.push(format!("{OWNER_VARIABLE}={}", super::launch::owner()));
     CreateExecOptions {
         attach_stdin: Some(request.stdin.is_some()),
         attach_stdout: Some(true),

@@ -4,6 +4,7 @@
 use super::context::{Context, SWEEP_LABEL};
 use super::journal::History;
 use super::workdirs::place;
+use crate::collect;
 use crate::container::OWNER_LABEL;
 use crate::container::launch::owner;
 use crate::container::leftovers::{Owner, owner_of};
@@ -37,7 +38,7 @@ pub async fn end(context: &Context<'_>, plan: &Plan, history: &History) -> Resul
             )),
             Owner::Dead => {
                 let stopped = runtime.stop(&facts.id, GRACE).await;
-                match stopped.and(runtime.remove(&facts.id).await) {
+                match stopped.and(collect::remove(runtime, &facts.id).await) {
                     Ok(()) => watcher.note(&format!(
                         "container `{}`, which an earlier process of this sweep left, is removed",
                         facts.name

@@ -4,6 +4,7 @@ use super::context::Context;
 use super::engine::{Own, Running};
 use super::settle::Gate;
 use super::trouble::Trouble;
+use crate::collect;
 use crate::error::{ExitCode, Failure};
 use crate::matrix::{Cause, RowPhase};
 use crate::progress::{Progress, Sink, Stage};
@@ -39,7 +40,7 @@ pub async fn end(context: &Context<'_>, running: Running, news: &Sink) -> Option
         Own::Container { name } => {
             let id = &found.facts.id;
             let stopped = context.runtime.stop(id, STOP_GRACE).await;
-            let removed = context.runtime.remove(id).await;
+            let removed = collect::remove(context.runtime, id).await;
             match stopped.and(removed) {
                 Ok(()) => context.stop.settled(&name),
                 Err(failure) => context.watcher.warning(&format!(
