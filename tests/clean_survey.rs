@@ -7,6 +7,7 @@ mod common;
 mod stage;
 
 use common::e2e::{Engine, wait_for};
+use common::skip;
 use common::{TestContainer, docker, image};
 use plimsoll::clean::facts::{ContainerLook, Health, ProcessLook};
 use plimsoll::clean::survey::{Look, SurveyOptions, Surveyor};
@@ -195,19 +196,17 @@ fn what_runs_in_a_container_is_seen_with_its_marks_and_its_zombies() {
     staged(test_name!(), GPUS, |_| {
         // Its second process ends, and `sleep` never asks for it.
         let user = TestContainer::run("user", &[], "sleep 0 & exec sleep 300");
-        let exec = |run: &str, owner: &str, seconds: &str| {
+        let exec = |run: &str, owner: &str, script: &str| {
             let (run, owner) = (
                 format!("PLIMSOLL_RUN={run}"),
                 format!("PLIMSOLL_OWNER={owner}"),
             );
-            docker(&[
-                "exec", "-d", "-e", &run, "-e", &owner, &user.id, "sleep", seconds,
-            ])
-            .unwrap();
+            let marks = ["exec", "-d", "-e", &run, "-e", &owner];
+            docker(&[&marks[..], &[&user.id, "sh", "-c", script]].concat()).unwrap();
         };
-        exec("gone", &dead(), "301");
-        exec("here", &owner(), "302");
-        docker(&["exec", "-d", &user.id, "sleep", "303"]).unwrap();
+        exec("gone", &dead(), "exec sleep 301");
+        exec("here", &owner(), "exec sleep 302");
+        docker(&["exec", "-d", &user.id, "sh", "-c", "exec sleep 303"]).unwrap();
         let seen = wait_for("its processes", || {
             let seen = block_on(look(at_once()));
             let all = container(&seen, &user.id).processes.clone()?;
@@ -239,7 +238,7 @@ fn an_exec_of_ours_says_who_started_it() {
         block_on(async {
             let runtime = Runtime::connect().await.unwrap();
             let request = plimsoll::container::exec::ExecRequest {
-                argv: vec!["sleep".into(), "301".into()],
+                argv: ["sh", "-c", "exec sleep 301"].map(str::to_owned).into(),
                 run_id: "r9".into(),
                 ..Default::default()
             };
@@ -251,12 +250,17 @@ fn an_exec_of_ours_says_who_started_it() {
                     let found = named(container(&seen, &user.id), "sleep 301");
                     // Between fork and exec it is still somebody else.
                     if let Some(mark) = found.first().and_then(|p| p.mark.clone()) {
-                        cancel.cancel();
                         return mark;
                     }
                 }
             };
-            let (_, mark) = tokio::join!(running, watched);
+            tokio::pin!(running);
+            let mark = tokio::select! {
+                ended = &mut running => panic!("{ended:?}"),
+                mark = watched => mark,
+            };
+            cancel.cancel();
+            running.await.unwrap();
             assert_eq!((mark.run_id.as_str(), mark.owner), ("r9", Owner::Alive));
         });
     });
@@ -397,7 +401,7 @@ fn a_process_that_outlived_its_recorded_container_is_a_stray() {
     staged(test_name!(), GPUS, |_| {
         let (gone, strange) = ("c0ffee00".repeat(8), "decafbad".repeat(8));
         let (Some(group), Some(other)) = (Cgroup::of(&gone), Cgroup::of(&strange)) else {
-            return common::skip::skip(
+            return skip::skip(
                 "a stray of a recorded container",
                 "no cgroup can be made here",
             );

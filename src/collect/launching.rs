@@ -83,12 +83,16 @@ fn deadline(now: jiff::Timestamp, longest: Duration) -> (String, String) {
 /// Creates and starts a container, and writes down that it is ours, so that its processes are known
 /// when it is gone and they are not.
 pub async fn launch(runtime: &Runtime, spec: &LaunchSpec) -> Result<Found, Failure> {
-    let found = runtime.launch(spec).await?;
-    let facts = &found.facts;
     // What is kept is the user's own from now on.
     let noted = !runtime.is_remote() && !spec.labels.contains_key(KEEP_LABEL);
-    let first = facts.state.pid.filter(|_| noted);
-    if let (Some(started), Some(daemon)) = (first.and_then(start_time), runtime.daemon_id().await) {
+    // Before it starts: its first moments are to be seen.
+    let daemon = match noted {
+        true => runtime.daemon_id().await,
+        false => None,
+    };
+    let found = runtime.launch(spec).await?;
+    let facts = &found.facts;
+    if let (Some(daemon), Some(started)) = (daemon, facts.state.pid.and_then(start_time)) {
         let noted = started::note(&Started {
             container: facts.id.clone(),
             name: facts.name.clone(),
