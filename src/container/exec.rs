@@ -9,7 +9,7 @@ use super::ending::Ending;
 use super::inspect::Found;
 use super::lines::ExecLines;
 use super::processes::{HostView, Tracker};
-use super::{OWNER_VARIABLE, RUN_VARIABLE, Runtime, answer, failed, is_not_found};
+use super::{EXEC_VARIABLE, OWNER_VARIABLE, RUN_VARIABLE, Runtime, answer, failed, is_not_found};
 use crate::capture::{ExecEnd, Stream};
 use crate::error::Failure;
 use bollard::container::LogOutput;
@@ -24,9 +24,6 @@ use tokio::io::AsyncWriteExt;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
-
-/// Environment variable that carries one exec's own mark.
-pub(super) const EXEC_VARIABLE: &str = "PLIMSOLL_EXEC";
 
 /// Between two looks at the exec's processes.
 const LOOK: Duration = Duration::from_secs(1);

@@ -32,6 +32,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Environment variable that every exec carries: the run's id.
 pub const RUN_VARIABLE: &str = "PLIMSOLL_RUN";
 
+/// Environment variable that carries one exec's own mark.
+pub const EXEC_VARIABLE: &str = "PLIMSOLL_EXEC";
+
 /// Environment variable that every exec carries: who started it, as [`OWNER_LABEL`] has it.
 pub const OWNER_VARIABLE: &str = "PLIMSOLL_OWNER";
 

@@ -1,8 +1,7 @@
 //! One process as this host's `/proc` shows it, and its threads that nothing can interrupt.
 
-use super::exec::EXEC_VARIABLE;
 use super::processes::{ProcessId, Stat, all_pids, parse_cgroup, parse_stat};
-use super::{OWNER_VARIABLE, RUN_VARIABLE};
+use super::{EXEC_VARIABLE, OWNER_VARIABLE, RUN_VARIABLE};
 use crate::redact::Secrets;
 use std::fs;
 
