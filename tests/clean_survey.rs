@@ -11,8 +11,9 @@ use common::skip;
 use common::{TestContainer, docker, image};
 use plimsoll::clean::facts::{ContainerLook, Health, ProcessLook};
 use plimsoll::clean::survey::{Look, SurveyOptions, Surveyor};
+use plimsoll::collect;
 use plimsoll::container::Runtime;
-use plimsoll::container::launch::owner;
+use plimsoll::container::launch::{LaunchSpec, owner};
 use plimsoll::container::leftovers::{Owner, boot_id};
 use plimsoll::container::processes::start_time;
 use plimsoll::store::started::{self, Started};
@@ -457,6 +458,43 @@ fn a_process_that_outlived_its_recorded_container_is_a_stray() {
                 .iter()
                 .all(|g| empty(g).is_ok_and(|t| t.is_empty()))
                 .then_some(())
+        });
+    });
+}
+
+#[test]
+fn what_plimsoll_starts_is_written_down_until_it_is_removed() {
+    needs!(Docker);
+    staged(test_name!(), GPUS, |_| {
+        block_on(async {
+            let runtime = Runtime::connect().await.unwrap();
+            let spec = LaunchSpec {
+                name: common::unique("noted"),
+                image: image().unwrap(),
+                run_id: "r5".into(),
+                cmd: ["sh", "-c", "exec sleep 300"].map(str::to_owned).into(),
+                labels: [("plimsoll.test".to_owned(), "1".to_owned())].into(),
+                ..LaunchSpec::default()
+            };
+            let found = collect::launch(&runtime, &spec).await.unwrap();
+            let noted = started::all(&boot_id());
+            let seen = look(at_once()).await;
+            collect::remove(&runtime, &found.facts.id).await.unwrap();
+            assert_eq!(noted.len(), 1);
+            assert_eq!(noted[0].container, found.facts.id);
+            assert_eq!(noted[0].owner, owner());
+            assert_eq!(
+                Some(noted[0].started),
+                container(&seen, &found.facts.id)
+                    .processes
+                    .as_ref()
+                    .unwrap()[0]
+                    .started
+            );
+            let of = container(&seen, &found.facts.id);
+            assert_eq!((of.ours, of.owner), (true, Owner::Alive));
+            assert_eq!(seen.survey.strays, []);
+            assert_eq!(started::all(&boot_id()), []);
         });
     });
 }
