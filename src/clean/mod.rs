@@ -4,5 +4,6 @@
 pub mod apply;
 pub mod facts;
 pub mod memory;
+pub mod survey;
 pub mod verdict;
 mod verify;
