@@ -2,4 +2,6 @@
 //! memory back: looked at ([`facts`]), judged ([`verdict`]), acted on, verified.
 
 pub mod facts;
+pub mod history;
+pub mod never;
 pub mod verdict;
