@@ -169,8 +169,20 @@ pub enum Rule {
 }
 
 #[cfg(test)]
-#[path = "verdict/table_tests.rs"]
-mod table_tests;
+#[path = "verdict/cases_tests.rs"]
+mod cases_tests;
+
+#[cfg(test)]
+#[path = "verdict/container_tests.rs"]
+mod container_tests;
+
+#[cfg(test)]
+#[path = "verdict/other_tests.rs"]
+mod other_tests;
+
+#[cfg(test)]
+#[path = "verdict/generated_tests.rs"]
+mod generated_tests;
 
 #[cfg(test)]
 #[path = "verdict/property_tests.rs"]

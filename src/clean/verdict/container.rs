@@ -131,18 +131,24 @@ fn helpless(look: &ContainerLook) -> Option<Ruling> {
 
 /// The reasons to act, and if there is none, why it is kept.
 fn reasons(look: &ContainerLook, chosen: Option<Chosen<'_>>, idle: Option<Duration>) -> Ruling {
-    let wished = chosen.and_then(|chosen| wished(look, chosen, idle));
-    let (granted, refused) = match wished {
-        Some(ruling) if ruling.act.touches() => (Some(ruling), None),
-        other => (None, other),
-    };
+    let (granted, refused) = parted(chosen.and_then(|chosen| wished(look, chosen, idle)));
+    let (collected, uncollected) = parted(zombies(look));
     owner_dead(look)
         .or_else(|| gone_wrong(look))
         .or(granted)
-        .or_else(|| zombies(look))
+        .or(collected)
         .or_else(|| leftover(look))
+        .or(uncollected)
         .or(refused)
         .unwrap_or_else(|| nothing(look))
+}
+
+/// What acts apart from what only tells, so that nothing told hides an act.
+fn parted(ruling: Option<Ruling>) -> (Option<Ruling>, Option<Ruling>) {
+    match ruling {
+        Some(ruling) if ruling.act.touches() => (Some(ruling), None),
+        other => (None, other),
+    }
 }
 
 fn owner_dead(look: &ContainerLook) -> Option<Ruling> {
