@@ -200,8 +200,7 @@ mod tests {
         #[test]
         fn a_pattern_made_of_a_text_finds_it(parts in proptest::collection::vec("[a-c]{0,3}", 1..5), filling in "[a-c]{0,3}") {
             let pattern = parts.join("*");
-            prop_assume!(!pattern.is_empty());
-            prop_assert!(like(&pattern, &parts.join(&filling)));
+            prop_assert!(pattern.is_empty() || like(&pattern, &parts.join(&filling)));
         }
     }
 }

@@ -185,6 +185,14 @@ pub(super) fn container(number: usize) -> BoxedStrategy<ContainerLook> {
                 if ours {
                     labels.insert(RUN_LABEL.into(), "r1".into());
                 }
+                // Mostly because the server died that had started them.
+                let left = (processes.iter().flatten())
+                    .filter(|p| p.parent == Some(2))
+                    .count();
+                let health = match left {
+                    2.. => Health::Ill { for_s: 100 },
+                    _ => health,
+                };
                 ContainerLook {
                     id: id(number),
                     name: format!("llm-{number}"),

