@@ -97,6 +97,21 @@ fn ours_whose_server_died_and_whose_workers_live() {
         NothingWrong,
         "",
     );
+    // The engine itself, which holds the memory, and beside it a command of unknown age.
+    let command = |c: &mut ContainerLook| {
+        let both = c.processes.as_mut().unwrap();
+        both[0].gpu_bytes = on_gpu(GIB);
+        both[1].gpu_bytes = on_gpu(0);
+        both[1].started = None;
+    };
+    container(
+        "which is first is not known",
+        with(dead(60), command),
+        nothing,
+        Keep,
+        NothingWrong,
+        "",
+    );
     container(
         "not known when it started",
         with(dead(60), |c| worker(c).started = None),
