@@ -177,6 +177,10 @@ mod cases_tests;
 mod container_tests;
 
 #[cfg(test)]
+#[path = "verdict/asked_tests.rs"]
+mod asked_tests;
+
+#[cfg(test)]
 #[path = "verdict/other_tests.rs"]
 mod other_tests;
 

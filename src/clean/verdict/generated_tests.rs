@@ -218,20 +218,20 @@ pub(super) fn container(number: usize) -> BoxedStrategy<ContainerLook> {
 
 fn stray(number: usize) -> BoxedStrategy<ProcessLook> {
     // Mostly of a container that is gone, and recorded so.
-    let inside = || prop_oneof![6 => Just(LISTED), 1 => 0..LISTED + 2];
+    let inside = || prop_oneof![4 => Just(LISTED), 1 => 0..LISTED + 2];
     let record = (inside(), owner(), 0..8u64).prop_map(|(n, owner, started)| Record {
         container: id(n),
         name: format!("plimsoll-{n}"),
         owner,
         started,
     });
-    (
-        process(number),
-        weighted(0.95, inside()),
-        weighted(0.85, record),
-    )
-        .prop_map(|(process, inside, record)| ProcessLook {
-            container: inside.map(id),
+    let apart = weighted(0.15, weighted(0.8, inside()));
+    (process(number), apart, weighted(0.9, record))
+        .prop_map(|(process, apart, record)| ProcessLook {
+            container: match apart {
+                Some(elsewhere) => elsewhere.map(id),
+                None => record.as_ref().map(|r| r.container.clone()),
+            },
             record,
             ..process
         })
