@@ -3,7 +3,9 @@
 
 pub mod apply;
 pub mod facts;
+pub mod history;
 pub mod memory;
+pub mod never;
 pub mod survey;
 pub mod verdict;
 mod verify;
