@@ -19,6 +19,9 @@ pub struct Survey {
     pub strays: Vec<ProcessLook>,
     /// GPUs, or none on a host without.
     pub devices: Vec<DeviceLook>,
+    /// Whether `containers` may lack some, because Docker did not tell of every one. No process is
+    /// taken for one that outlived its container then.
+    pub incomplete: bool,
     /// What could not be looked at, a sentence each.
     pub blind: Vec<String>,
 }
@@ -52,7 +55,8 @@ pub struct ContainerLook {
     pub locked: bool,
     /// How the engine in it is.
     pub health: Health,
-    /// Its processes, where the host shows them.
+    /// Its processes, where the host shows them: `None` for one that runs where it does not, and
+    /// then nothing is done to it. Empty for one in which none runs.
     pub processes: Option<Vec<ProcessLook>>,
     /// What `Survey::devices` it holds memory on: by UUID or PCI address, bytes. `None` where the
     /// driver cannot tell.

@@ -1,8 +1,42 @@
 //! What is to be done about a container, a process or a device: keep, stop, end, or only tell.
 //! Pure: facts in, a verdict with its rule and a sentence out. When in doubt, keep.
 
+mod choice;
+mod container;
+mod device;
+mod process;
+mod words;
+
+use super::facts::Survey;
 use serde::Serialize;
 use std::time::Duration;
+
+/// Label that keeps a container, whatever is asked: any value but `false`.
+pub const PROTECT_LABEL: &str = "plimsoll.protect";
+
+/// Judges everything that a look found. Each container gets a verdict; a process in none and a GPU
+/// get one where there is something to tell. The order is the same for the same things: containers
+/// by name, processes by pid, GPUs by id.
+pub fn judge(survey: &Survey, ask: &Ask) -> Vec<Verdict> {
+    let chosen = choice::chosen(survey, ask);
+    let mut containers: Vec<Verdict> = (survey.containers.iter().zip(chosen))
+        .map(|(look, chosen)| container::judge(look, chosen, ask.idle))
+        .collect();
+    containers.sort_by(|a, b| (&a.name, &a.of).cmp(&(&b.name, &b.of)));
+    let mut others: Vec<Verdict> = (survey.strays.iter())
+        .filter_map(|look| process::judge(look, survey))
+        .chain(survey.devices.iter().filter_map(device::judge))
+        .collect();
+    others.sort_by(|a, b| a.of.cmp(&b.of));
+    containers.extend(others);
+    containers
+}
+
+/// The names that choose nothing, because no container or more than one has them: a sentence each.
+pub fn unmatched(survey: &Survey, ask: &Ask) -> Vec<String> {
+    let sentences = ask.names.iter().map(|name| choice::unmatched(survey, name));
+    sentences.flatten().collect()
+}
 
 /// What the user asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -36,6 +70,13 @@ pub enum Act {
     EndMarked,
     /// Nothing that plimsoll may or can do helps: tell it.
     Report,
+}
+
+impl Act {
+    /// Whether something is ended or removed.
+    pub fn touches(self) -> bool {
+        !matches!(self, Act::Keep | Act::Report)
+    }
 }
 
 /// What a verdict is of.
@@ -98,8 +139,11 @@ pub enum Rule {
     Idle,
     /// Chosen, and not idle for as long as asked, or that is not known.
     NotIdle,
-    /// Ours and ended.
+    /// It has ended, and holds nothing any more.
     Ended,
+    /// There is a reason to act, but its processes cannot be seen from here: nobody can tell
+    /// whether one of them is never to be touched.
+    Unseen,
     /// A process of ours that outlived its container.
     Orphan,
     /// What looks like an orphan is another process by now, or cannot be told from one.
@@ -123,3 +167,27 @@ pub enum Rule {
     /// Ours or chosen, and nothing is wrong with it.
     NothingWrong,
 }
+
+#[cfg(test)]
+#[path = "verdict/cases_tests.rs"]
+mod cases_tests;
+
+#[cfg(test)]
+#[path = "verdict/container_tests.rs"]
+mod container_tests;
+
+#[cfg(test)]
+#[path = "verdict/asked_tests.rs"]
+mod asked_tests;
+
+#[cfg(test)]
+#[path = "verdict/other_tests.rs"]
+mod other_tests;
+
+#[cfg(test)]
+#[path = "verdict/generated_tests.rs"]
+mod generated_tests;
+
+#[cfg(test)]
+#[path = "verdict/property_tests.rs"]
+mod property_tests;

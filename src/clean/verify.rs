@@ -38,7 +38,7 @@ impl Members {
     pub(super) fn see(&mut self, facts: &ContainerFacts) {
         let view = (facts.state.pid).and_then(|pid| HostView::open(pid, &facts.id));
         if let Some(view) = view {
-            self.ids.extend(view.members());
+            self.ids.extend(view.distinct());
             self.view = Some(view);
         }
     }
@@ -48,7 +48,7 @@ impl Members {
     pub(super) fn left(&self) -> Vec<ProcessId> {
         let mut left: BTreeSet<ProcessId> =
             self.ids.iter().copied().filter(|id| id.lives()).collect();
-        left.extend(self.view.iter().flat_map(HostView::members));
+        left.extend(self.view.iter().flat_map(HostView::distinct));
         left.into_iter().collect()
     }
 

@@ -2,12 +2,18 @@
 
 use super::engine_named;
 use crate::capture::ContainerFacts;
-use crate::container::launch::{GpuRequest, LaunchSpec};
+use crate::container::inspect::Found;
+use crate::container::launch::{GpuRequest, LaunchSpec, owner};
+use crate::container::leftovers::boot_id;
+use crate::container::processes::{is_empty, start_time};
+use crate::container::{DEADLINE_LABEL, KEEP_LABEL, Runtime};
 use crate::engine::{self, Engine, ServePlan};
 use crate::error::Failure;
 use crate::preset::Preset;
+use crate::store::started::{self, Started};
 use crate::units::Bytes;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Tokens that are passed on from this shell, so that gated models load.
 const TOKENS: [&str; 2] = ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"];
@@ -26,6 +32,8 @@ pub struct Launch<'a> {
     pub port: u16,
     /// What the engine is told.
     pub serve: &'a ServePlan,
+    /// It is not wanted for longer than this, where that is known.
+    pub longest: Option<Duration>,
 }
 
 /// The container to create. Tokens of this shell go along as environment.
@@ -43,7 +51,11 @@ pub fn launch_spec(launch: Launch<'_>) -> Result<LaunchSpec, Failure> {
         }
     }
     env.extend(preset.env.clone());
+    let deadline = launch
+        .longest
+        .map(|longest| deadline(jiff::Timestamp::now(), longest));
     Ok(LaunchSpec {
+        labels: deadline.into_iter().collect(),
         name: launch.name,
         image: launch.image.into(),
         run_id: launch.run_id.into(),
@@ -59,6 +71,55 @@ pub fn launch_spec(launch: Launch<'_>) -> Result<LaunchSpec, Failure> {
         init: true,
         ..Default::default()
     })
+}
+
+/// The label that says until when a container is wanted.
+fn deadline(now: jiff::Timestamp, longest: Duration) -> (String, String) {
+    let seconds = i64::try_from(longest.as_secs()).unwrap_or(i64::MAX);
+    let at = now.as_second().saturating_add(seconds);
+    (DEADLINE_LABEL.to_owned(), at.to_string())
+}
+
+/// Creates and starts a container, and writes down that it is ours, so that its processes are known
+/// when it is gone and they are not.
+pub async fn launch(runtime: &Runtime, spec: &LaunchSpec) -> Result<Found, Failure> {
+    // What is kept is the user's own from now on.
+    let noted = !runtime.is_remote() && !spec.labels.contains_key(KEEP_LABEL);
+    // Before it starts: its first moments are to be seen.
+    let daemon = match noted {
+        true => runtime.daemon_id().await,
+        false => None,
+    };
+    let found = runtime.launch(spec).await?;
+    let facts = &found.facts;
+    if let (Some(daemon), Some(started)) = (daemon, facts.state.pid.and_then(start_time)) {
+        let noted = started::note(&Started {
+            container: facts.id.clone(),
+            name: facts.name.clone(),
+            daemon,
+            owner: owner(),
+            started,
+            boot: boot_id(),
+        });
+        // It runs, and its labels say whose it is as long as it is there.
+        if let Err(failure) = noted {
+            log::warn!("{failure}");
+        }
+    }
+    Ok(found)
+}
+
+/// Ends and removes a container of ours. When nothing of it is left it is struck out of what was
+/// started.
+pub async fn end(runtime: &Runtime, id: &str, grace: Duration) -> Result<(), Failure> {
+    runtime.end_ours(id, grace).await?;
+    let gone = runtime.inspect(id).await.is_ok_and(|found| found.is_none());
+    let container = id.to_owned();
+    let empty = tokio::task::spawn_blocking(move || is_empty(&container)).await;
+    if gone && empty.unwrap_or(false) {
+        started::forget(id);
+    }
+    Ok(())
 }
 
 /// The port that the command asks for, when the extra arguments name another.
@@ -137,6 +198,17 @@ fn gpus(text: Option<&str>) -> Result<GpuRequest, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_deadline_is_written_in_seconds_since_the_epoch() {
+        let now = jiff::Timestamp::from_second(1000).unwrap();
+        let (label, text) = deadline(now, Duration::from_millis(60_900));
+        assert_eq!(
+            (label.as_str(), text.as_str()),
+            ("plimsoll.deadline", "1060")
+        );
+        assert_eq!(deadline(now, Duration::MAX).1, i64::MAX.to_string());
+    }
 
     #[test]
     fn gpus_are_asked_for_as_docker_does() {

@@ -24,7 +24,9 @@ pub use finish::Loaded;
 pub use follow::Deadline;
 pub use graph_probe::{ProbeJob, Probed, probe_graphs};
 pub use kept::KeptBench;
-pub use launching::{Launch, engine_of_image, gpu_request, gpu_words, launch_spec, told_port};
+pub use launching::{
+    Launch, end, engine_of_image, gpu_request, gpu_words, launch, launch_spec, told_port,
+};
 pub use recognise::{engine_named, meet};
 pub use setup::{BenchSetup, answers, describe, inspect};
 pub use shared::{ServerLog, Shared, Startup};

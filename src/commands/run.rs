@@ -9,7 +9,7 @@ use crate::collect::{
     unless_stopped,
 };
 use crate::console::Console;
-use crate::container::Runtime;
+use crate::container::{KEEP_LABEL, Runtime};
 use crate::engine::ServeJob;
 use crate::error::{ExitCode, Failure};
 use crate::preset::{self, Preset};
@@ -79,14 +79,19 @@ async fn launch_and_profile(
     });
     let port = collect::told_port(engine, &serve).unwrap_or(port);
     let name = args.name.clone();
-    let spec = collect::launch_spec(Launch {
+    let mut spec = collect::launch_spec(Launch {
         name: name.unwrap_or_else(|| format!("plimsoll-{run_id}")),
         image: &image,
         run_id: &run_id,
         preset: &merged(&args, &preset)?,
         port,
         serve: &serve,
+        // What is kept is wanted for as long as the user says.
+        longest: (!args.keep).then_some(load.timeout + STOP_GRACE),
     })?;
+    if args.keep {
+        spec.labels.insert(KEEP_LABEL.into(), "true".into());
+    }
     if load.dry_run {
         let secrets = Secrets::gather([], &spec.cmd);
         console.data(
@@ -120,7 +125,7 @@ async fn launch_and_profile(
     let clock = Clock::start();
     // Before it is there: who leaves meanwhile must know of it too.
     stop.started(&spec.name);
-    let found = match runtime.launch(&spec).await {
+    let found = match collect::launch(&runtime, &spec).await {
         Ok(found) => found,
         Err(failure) => {
             stop.settled(&spec.name);
@@ -191,7 +196,7 @@ async fn clean_up(
         return Ok(());
     }
     (console.sink())(Progress::Stage(Stage::Cleanup));
-    let ended = runtime.end_ours(id, STOP_GRACE).await;
+    let ended = collect::end(runtime, id, STOP_GRACE).await;
     ended.map_err(|failure| {
         let message = format!("container `{name}` could not be removed: {failure}");
         Failure { message, ..failure }

@@ -1,8 +1,8 @@
 //! The end of an exec's processes: asked first, killed then, counted always.
 
-use super::Runtime;
-use super::exec::{Code, EXEC_VARIABLE};
+use super::exec::Code;
 use super::processes::{ProcessId, Tracker};
+use super::{EXEC_VARIABLE, Runtime};
 use bollard::exec::{CreateExecOptions, StartExecResults};
 use futures::StreamExt;
 use rustix::process::Signal;

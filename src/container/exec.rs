@@ -11,7 +11,7 @@ use super::inspect::Found;
 use super::lines::ExecLines;
 use super::missing::{Head, is_missing_program};
 use super::processes::{HostView, Tracker};
-use super::{RUN_VARIABLE, Runtime, answer, failed, is_not_found};
+use super::{EXEC_VARIABLE, OWNER_VARIABLE, RUN_VARIABLE, Runtime, answer, failed, is_not_found};
 use crate::capture::{ExecEnd, Stream};
 use crate::error::Failure;
 use bollard::container::LogOutput;
@@ -25,9 +25,6 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
-
-/// Environment variable that carries one exec's own mark.
-pub(super) const EXEC_VARIABLE: &str = "PLIMSOLL_EXEC";
 
 /// Between two looks at the exec's processes.
 const LOOK: Duration = Duration::from_secs(1);
@@ -492,6 +489,7 @@ fn options(request: &ExecRequest, mark: &str) -> CreateExecOptions<String> {
         .collect();
     env.push(format!("{RUN_VARIABLE}={}", request.run_id));
     env.push(format!("{EXEC_VARIABLE}={mark}"));
+    env.push(format!("{OWNER_VARIABLE}={}", super::launch::owner()));
     CreateExecOptions {
         attach_stdin: Some(request.stdin.is_some()),
         attach_stdout: Some(true),

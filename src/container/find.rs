@@ -43,6 +43,11 @@ impl Runtime {
         self.list(false, &[]).await
     }
 
+    /// All containers, running or not, as far as the list tells.
+    pub async fn list_all(&self) -> Result<Vec<ContainerFacts>, Failure> {
+        self.list(true, &[]).await
+    }
+
     /// The containers that plimsoll created, running or not.
     pub async fn list_ours(&self) -> Result<Vec<ContainerFacts>, Failure> {
         self.list(true, &[RUN_LABEL]).await

@@ -6,7 +6,9 @@ use super::{Runtime, answer, checked_name, failed, is_not_found};
 use crate::capture::{ContainerFacts, ContainerState};
 use crate::error::Failure;
 use crate::redact::Secrets;
-use bollard::models::{ContainerInspectResponse, DeviceRequest, HostConfig, PortMap};
+use bollard::models::{
+    ContainerInspectResponse, DeviceRequest, Health, HealthStatusEnum, HostConfig, PortMap,
+};
 use bollard::query_parameters::InspectContainerOptions;
 use std::collections::BTreeMap;
 
@@ -18,6 +20,24 @@ pub struct Found {
     /// The secrets that were redacted: hand them to a [`Redactor`](crate::redact::Redactor) before
     /// anything of the container's output is written.
     pub secrets: Secrets,
+    /// What Docker's own check of it says; `None` where it has none.
+    pub check: Option<Check>,
+    /// The cgroup that it was created below, where one was named (Kubernetes, Slurm).
+    pub cgroup_parent: Option<String>,
+}
+
+/// What Docker's own health check of a container says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Check {
+    /// It just started.
+    Starting,
+    /// The last one succeeded.
+    Healthy,
+    /// They fail.
+    Unhealthy {
+        /// Since this moment at least, nanoseconds since the Unix epoch: Docker keeps the last few.
+        since_ns: Option<i64>,
+    },
 }
 
 impl Runtime {
@@ -38,6 +58,21 @@ impl Runtime {
     /// State of a container; `None` when it is gone.
     pub async fn state(&self, id: &str) -> Result<Option<ContainerState>, Failure> {
         Ok(self.inspect(id).await?.map(|f| f.facts.state))
+    }
+
+    /// The labels of an image; `None` when it is not here (any more).
+    pub async fn image_labels(
+        &self,
+        image: &str,
+    ) -> Result<Option<BTreeMap<String, String>>, Failure> {
+        match self.docker.inspect_image(image).await {
+            Ok(found) => {
+                let labels = found.config.and_then(|c| c.labels).unwrap_or_default();
+                Ok(Some(labels.into_iter().collect()))
+            }
+            Err(e) if is_not_found(&e) => Ok(None),
+            Err(e) => Err(failed(format!("cannot inspect image `{image}`"), e)),
+        }
     }
 
     /// Whether an image is here; its id.
@@ -105,7 +140,9 @@ pub(super) fn understand(c: ContainerInspectResponse) -> Found {
         .collect();
     mounts.sort();
 
-    let state = c.state.unwrap_or_default();
+    let mut state = c.state.unwrap_or_default();
+    let check = state.health.take().and_then(check);
+    let cgroup_parent = host.cgroup_parent.clone().filter(|p| !p.is_empty());
     let stamp = |text: Option<String>| {
         text.and_then(|t| parse_stamp(t.as_bytes()))
             .filter(|ns| *ns > 0)
@@ -166,7 +203,27 @@ pub(super) fn understand(c: ContainerInspectResponse) -> Found {
         tty: config.tty.unwrap_or_default(),
         created_ns: stamp(c.created),
     };
-    Found { facts, secrets }
+    Found {
+        facts,
+        secrets,
+        check,
+        cgroup_parent,
+    }
+}
+
+fn check(health: Health) -> Option<Check> {
+    match health.status? {
+        HealthStatusEnum::STARTING => Some(Check::Starting),
+        HealthStatusEnum::HEALTHY => Some(Check::Healthy),
+        HealthStatusEnum::UNHEALTHY => {
+            let log = health.log.unwrap_or_default();
+            let failing = log.iter().rev().take_while(|r| r.exit_code != Some(0));
+            let first = failing.last().and_then(|r| r.start.as_ref());
+            let since_ns = first.and_then(|start| parse_stamp(start.as_bytes()));
+            Some(Check::Unhealthy { since_ns })
+        }
+        HealthStatusEnum::EMPTY | HealthStatusEnum::NONE => None,
+    }
 }
 
 /// TCP ports that are published: container port → `host address:port`.
@@ -301,6 +358,31 @@ mod tests {
         assert_eq!(found.secrets.api_key(), Some("kkkkkk"));
         assert_eq!(found.secrets.get("HF_TOKEN"), Some("hf_secretsecret"));
         assert!(!format!("{found:?}").contains("kkkkkk"));
+    }
+
+    #[test]
+    fn what_dockers_own_check_says_is_kept() {
+        let state = |health: serde_json::Value| {
+            read(serde_json::json!({"State": {"Status": "running", "Health": health}})).check
+        };
+        assert_eq!(state(serde_json::json!({"Status": "none"})), None);
+        assert_eq!(
+            state(serde_json::json!({"Status": "starting", "FailingStreak": 1})),
+            Some(Check::Starting)
+        );
+        assert_eq!(
+            state(serde_json::json!({"Status": "healthy"})),
+            Some(Check::Healthy)
+        );
+        let failing = state(
+            serde_json::json!({"Status": "unhealthy", "FailingStreak": 2, "Log": [
+                {"Start": "1970-01-01T00:00:01Z", "End": "1970-01-01T00:00:02Z", "ExitCode": 0, "Output": ""},
+                {"Start": "1970-01-01T00:00:03Z", "End": "1970-01-01T00:00:04Z", "ExitCode": 1, "Output": ""},
+                {"Start": "1970-01-01T00:00:05Z", "End": "1970-01-01T00:00:06Z", "ExitCode": 1, "Output": ""},
+            ]}),
+        );
+        let since_ns = Some(3_000_000_000);
+        assert_eq!(failing, Some(Check::Unhealthy { since_ns }));
     }
 
     #[test]

@@ -223,14 +223,18 @@ fn gpus(request: &GpuRequest) -> Option<DeviceRequest> {
 }
 
 /// Who owns a container that we create: `<boot id>:<pid>:<start time>`, so that another plimsoll
-/// can tell whether its owner still lives.
+/// can tell whether its owner still lives. In a pid namespace of our own the number means nothing
+/// to others, and `:<namespace>` is added.
 pub fn owner() -> String {
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let pid = std::process::id();
     let started = super::processes::start_time(pid)
         .map(|t| t.to_string())
         .unwrap_or_default();
-    format!("{}:{pid}:{started}", boot.trim())
+    let boot = super::leftovers::boot_id();
+    match super::leftovers::own_namespace() {
+        Some(namespace) => format!("{boot}:{pid}:{started}:{namespace}"),
+        None => format!("{boot}:{pid}:{started}"),
+    }
 }
 
 fn not_created(spec: &LaunchSpec, e: bollard::errors::Error) -> Failure {

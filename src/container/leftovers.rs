@@ -4,7 +4,7 @@
 use super::processes::{HostView, Tracker, start_time};
 use super::{OWNER_LABEL, RUN_VARIABLE, Runtime};
 use crate::capture::ContainerFacts;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, test_kill_process};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -31,27 +31,75 @@ pub enum Owner {
 
 /// Who owns a container, by its label `<boot id>:<pid>:<start time>`.
 pub fn owner_of(facts: &ContainerFacts) -> Owner {
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    match facts.labels.get(OWNER_LABEL) {
-        Some(label) => owner_alive(label, boot.trim(), start_time),
-        None => Owner::Unknown,
-    }
+    let label = facts.labels.get(OWNER_LABEL);
+    label.map_or(Owner::Unknown, |label| owner_named(label))
 }
 
-fn owner_alive(label: &str, boot: &str, started: impl Fn(u32) -> Option<u64>) -> Owner {
+/// Whether the plimsoll of an owner's label, or of a mark's, lives.
+pub fn owner_named(label: &str) -> Owner {
+    let here = Here {
+        boot: boot_id(),
+        namespace: own_namespace(),
+    };
+    owner_alive(label, &here, start_time, is_hidden)
+}
+
+/// Id of this boot of the host; empty where it cannot be read.
+pub fn boot_id() -> String {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    boot.trim().to_owned()
+}
+
+/// Inode of the host's pid namespace: a constant of the kernel (`PROC_PID_INIT_INO`).
+const HOST_NAMESPACE: &str = "4026531836";
+
+/// Number of our pid namespace; `None`: the host's.
+pub(super) fn own_namespace() -> Option<String> {
+    let link = std::fs::read_link("/proc/self/ns/pid").ok()?;
+    let link = link.to_string_lossy();
+    let number = link.strip_prefix("pid:[")?.strip_suffix(']')?;
+    (number != HOST_NAMESPACE).then(|| number.to_owned())
+}
+
+/// Whether a process is there though `/proc` does not show it (mounted with `hidepid`).
+fn is_hidden(pid: u32) -> bool {
+    let shown = std::fs::exists(format!("/proc/{pid}")).unwrap_or(true);
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    !shown && pid.is_some_and(|pid| test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
+}
+
+/// Where an owner is looked for.
+struct Here {
+    boot: String,
+    namespace: Option<String>,
+}
+
+fn owner_alive(
+    label: &str,
+    here: &Here,
+    started: impl Fn(u32) -> Option<u64>,
+    hidden: impl Fn(u32) -> bool,
+) -> Owner {
     let parts: Vec<&str> = label.split(':').collect();
-    let [theirs, pid, start] = parts[..] else {
-        return Owner::Unknown;
+    let (theirs, pid, start, namespace) = match parts[..] {
+        [boot, pid, start] => (boot, pid, start, None),
+        [boot, pid, start, namespace] => (boot, pid, start, Some(namespace)),
+        _ => return Owner::Unknown,
     };
     let (Ok(pid), Ok(start)) = (pid.parse(), start.parse::<u64>()) else {
         return Owner::Unknown;
     };
-    if boot.is_empty() || theirs.is_empty() {
+    // In another pid namespace the number is another process, or none.
+    if here.boot.is_empty() || theirs.is_empty() || namespace != here.namespace.as_deref() {
         return Owner::Unknown;
     }
-    match theirs == boot && started(pid) == Some(start) {
-        true => Owner::Alive,
-        false => Owner::Dead,
+    if theirs != here.boot {
+        return Owner::Dead;
+    }
+    match started(pid) {
+        Some(since) if since == start => Owner::Alive,
+        None if hidden(pid) => Owner::Unknown,
+        _ => Owner::Dead,
     }
 }
 
@@ -120,10 +168,17 @@ impl Runtime {
 mod tests {
     use super::*;
 
+    fn here(boot: &str, namespace: Option<&str>) -> Here {
+        Here {
+            boot: boot.into(),
+            namespace: namespace.map(str::to_owned),
+        }
+    }
+
     #[test]
     fn an_owner_is_its_boot_its_pid_and_its_start() {
         let now = |pid: u32| (pid == 7).then_some(100);
-        let alive = |label: &str| owner_alive(label, "boot", now);
+        let alive = |label: &str| owner_alive(label, &here("boot", None), now, |_| false);
         assert_eq!(alive("boot:7:100"), Owner::Alive);
         // The number was used again, the process ended, the host was booted.
         for label in ["boot:7:99", "boot:8:100", "other:7:100"] {
@@ -141,6 +196,26 @@ mod tests {
         ] {
             assert_eq!(alive(label), Owner::Unknown, "{label}");
         }
-        assert_eq!(owner_alive("boot:7:99", "", now), Owner::Unknown);
+        let nowhere = owner_alive("boot:7:99", &here("", None), now, |_| false);
+        assert_eq!(nowhere, Owner::Unknown);
+    }
+
+    #[test]
+    fn an_owner_that_cannot_be_seen_from_here_is_not_dead() {
+        let nobody = |_: u32| None;
+        let look = |label: &str, here: &Here| owner_alive(label, here, nobody, |pid| pid == 9);
+        // Its number is one of another pid namespace, or `/proc` hides it.
+        assert_eq!(look("boot:7:100:402", &here("boot", None)), Owner::Unknown);
+        assert_eq!(look("boot:7:100", &here("boot", Some("5"))), Owner::Unknown);
+        assert_eq!(look("boot:9:100", &here("boot", None)), Owner::Unknown);
+        assert_eq!(look("boot:7:100:5", &here("boot", Some("5"))), Owner::Dead);
+    }
+
+    #[test]
+    fn this_process_lives() {
+        assert_eq!(
+            owner_named(&crate::container::launch::owner()),
+            Owner::Alive
+        );
     }
 }

@@ -189,6 +189,18 @@ impl Runtime {
         }
     }
 
+    /// Wall time of the log's last line, nanoseconds since the Unix epoch; `None` where there is no
+    /// line, or the log cannot be read in 5 s.
+    pub async fn log_last(&self, facts: &ContainerFacts) -> Option<i64> {
+        let id = checked_name(&facts.id).ok()?;
+        let mut newest = None;
+        self.last_line(id, self.assembler(facts), |wall_ns| {
+            newest = newest.max(Some(wall_ns));
+        })
+        .await;
+        newest
+    }
+
     fn assembler(&self, facts: &ContainerFacts) -> LogAssembler {
         LogAssembler::new(facts.tty, self.version().podman)
     }
@@ -229,6 +241,20 @@ impl Runtime {
 
     /// Whether the log's last line is younger than all that was seen.
     async fn has_unseen(&self, id: &str, seen: &Seen) -> bool {
+        let mut unseen = false;
+        let newer = |wall_ns| unseen |= wall_ns > seen.newest_ns;
+        self.last_line(id, LogAssembler::new(false, true), newer)
+            .await;
+        unseen
+    }
+
+    /// Tells when the log's last line was written.
+    async fn last_line(
+        &self,
+        id: &str,
+        mut assembler: LogAssembler,
+        mut told: impl FnMut(i64) + Send,
+    ) {
         let last = LogsOptionsBuilder::default()
             .stdout(true)
             .stderr(true)
@@ -236,19 +262,14 @@ impl Runtime {
             .tail("1")
             .build();
         let mut frames = self.docker.logs(id, Some(last));
-        let mut unseen = false;
-        let mut assembler = LogAssembler::new(false, true);
         let read = async {
             while let Some(Ok(frame)) = frames.next().await {
                 let (stream, bytes) = parts(&frame);
-                assembler.feed(stream, bytes, |entry| {
-                    unseen |= entry.wall_ns > seen.newest_ns
-                });
+                assembler.feed(stream, bytes, |entry| told(entry.wall_ns));
             }
-            assembler.finish(|entry| unseen |= entry.wall_ns > seen.newest_ns);
+            assembler.finish(|entry| told(entry.wall_ns));
         };
         let _ = timeout(Duration::from_secs(5), read).await;
-        unseen
     }
 }
 

@@ -20,6 +20,7 @@ pub mod leftovers;
 pub mod lines;
 pub mod logs;
 mod missing;
+pub mod process;
 pub mod processes;
 pub mod sockets;
 pub mod stray;
@@ -35,11 +36,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Environment variable that every exec carries: the run's id.
 pub const RUN_VARIABLE: &str = "PLIMSOLL_RUN";
 
+/// Environment variable that carries one exec's own mark.
+pub const EXEC_VARIABLE: &str = "PLIMSOLL_EXEC";
+
+/// Environment variable that every exec carries: who started it, as [`OWNER_LABEL`] has it.
+pub const OWNER_VARIABLE: &str = "PLIMSOLL_OWNER";
+
 /// Label of containers that plimsoll created: the run's id.
 pub const RUN_LABEL: &str = "plimsoll.run";
 
 /// Label of containers that plimsoll created: `<boot id>:<pid>:<start time>` of their owner.
 pub const OWNER_LABEL: &str = "plimsoll.owner";
+
+/// Label of containers that plimsoll created: when they are no longer wanted at the latest, seconds
+/// since the Unix epoch.
+pub const DEADLINE_LABEL: &str = "plimsoll.deadline";
+
+/// Label of containers that plimsoll created and whose user keeps them: from then on they are the
+/// user's own.
+pub const KEEP_LABEL: &str = "plimsoll.keep";
 
 /// Label of containers that plimsoll created: when, RFC 3339.
 pub const CREATED_LABEL: &str = "plimsoll.created";
@@ -105,6 +120,20 @@ impl Runtime {
             docker,
             shared: Arc::new(shared),
         }
+    }
+
+    /// Whether the daemon's machine is another one: then the processes here are not its containers'.
+    pub fn is_remote(&self) -> bool {
+        self.shared.remote_host.is_some()
+    }
+
+    /// The daemon's own id, which it keeps over restarts; `None` where it tells none.
+    pub async fn daemon_id(&self) -> Option<String> {
+        let asked = tokio::time::timeout(std::time::Duration::from_secs(5), self.docker.info());
+        let info = asked.await.ok()?.ok()?;
+        // Podman makes up another one for every answer.
+        info.id
+            .filter(|id| !id.is_empty() && !self.version().podman)
     }
 
     /// What the daemon said of itself.

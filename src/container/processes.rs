@@ -31,14 +31,16 @@ pub struct ProcessId {
 /// What `/proc/<pid>/stat` says of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stat {
-    pub(super) id: ProcessId,
-    state: u8,
-    pub(super) parent: u32,
+    pub id: ProcessId,
+    pub state: u8,
+    pub parent: u32,
     session: u32,
+    /// The kernel's `PF_` bits.
+    pub flags: u32,
 }
 
 impl Stat {
-    pub(super) fn read(pid: u32) -> Option<Stat> {
+    pub fn read(pid: u32) -> Option<Stat> {
         parse_stat(pid, &fs::read(format!("/proc/{pid}/stat")).ok()?)
     }
 
@@ -48,7 +50,7 @@ impl Stat {
     }
 }
 
-fn parse_stat(pid: u32, stat: &[u8]) -> Option<Stat> {
+pub(super) fn parse_stat(pid: u32, stat: &[u8]) -> Option<Stat> {
     // The name in parentheses may hold anything, also `) R 1`.
     let after = &stat[memchr::memrchr(b')', stat)? + 1..];
     let text = std::str::from_utf8(after).ok()?;
@@ -61,11 +63,12 @@ fn parse_stat(pid: u32, stat: &[u8]) -> Option<Stat> {
         state: *fields.first()?.as_bytes().first()?,
         parent: fields.get(1)?.parse().ok()?,
         session: fields.get(3)?.parse().ok()?,
+        flags: fields.get(6)?.parse().ok()?,
     })
 }
 
 /// When a process of this host started, clock ticks since boot.
-pub(super) fn start_time(pid: u32) -> Option<u64> {
+pub fn start_time(pid: u32) -> Option<u64> {
     // One that has ended and was not reaped yet owns nothing any more.
     Stat::read(pid).filter(Stat::alive).map(|s| s.id.started)
 }
@@ -161,24 +164,27 @@ impl HostView {
     }
 
     /// The container's processes, each for ever distinct.
-    pub fn members(&self) -> impl Iterator<Item = ProcessId> {
+    pub fn distinct(&self) -> impl Iterator<Item = ProcessId> {
         self.processes().into_iter().map(|p| p.id)
     }
 
     /// All processes of the container, zombies left out.
     fn processes(&self) -> Vec<Stat> {
-        let pids = match &self.dir {
+        let stats = self.members().into_iter().filter_map(Stat::read);
+        stats.filter(Stat::alive).collect()
+    }
+
+    /// Host pids of the container's processes as its cgroup lists them. Zombies are not certain to
+    /// be among them.
+    pub fn members(&self) -> Vec<u32> {
+        match &self.dir {
             Some(dir) => {
                 let mut pids = Vec::new();
                 collect_procs(dir, &mut pids, 0);
                 pids
             }
             None => all_pids().filter(|pid| self.holds(*pid)).collect(),
-        };
-        pids.into_iter()
-            .filter_map(Stat::read)
-            .filter(Stat::alive)
-            .collect()
+        }
     }
 
     /// Whether the process is in the container's cgroup or a child of it.
@@ -211,12 +217,21 @@ fn collect_procs(dir: &Path, pids: &mut Vec<u32>, depth: u32) {
     }
 }
 
-fn all_pids() -> impl Iterator<Item = u32> {
+/// Every process that this host's `/proc` shows.
+pub fn all_pids() -> impl Iterator<Item = u32> {
     fs::read_dir("/proc")
         .into_iter()
         .flatten()
         .flatten()
         .filter_map(|e| e.file_name().to_str()?.parse().ok())
+}
+
+/// Whether no process of this host is in a cgroup of the container.
+pub fn is_empty(container_id: &str) -> bool {
+    !all_pids().any(|pid| {
+        let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+        parse_cgroup(&text).any(|l| container_cgroup(l.path, container_id).is_some())
+    })
 }
 
 /// Follows the processes of one exec from before its start until the last of them is gone.
@@ -501,7 +516,8 @@ mod tests {
                 },
                 state: b'S',
                 parent: 7,
-                session: 41
+                session: 41,
+                flags: 4_194_560
             })
         );
         assert_eq!(parse_stat(1, b"1 (x"), None);

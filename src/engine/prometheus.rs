@@ -31,6 +31,30 @@ pub fn samples(text: &str) -> impl Iterator<Item = Sample<'_>> {
     text.lines().filter_map(sample)
 }
 
+/// Counters that grow with every request, by the ends of their names, the best first. Not those of
+/// the HTTP server in general: asking for the metrics counts there too.
+const REQUESTS: [&str; 4] = [
+    "request_success_total",
+    "num_requests_total",
+    "request_count",
+    "prompt_tokens_total",
+];
+
+/// A figure that changes when requests come, in whatever engine's metrics: to tell that none came.
+pub fn requests_total(text: &str) -> Option<u64> {
+    let sum = |counter: &str| {
+        let mine = samples(text).filter(|s| {
+            let before = s.name.strip_suffix(counter);
+            before.is_some_and(|b| (b.is_empty() || b.ends_with([':', '_'])) && b != "http_")
+        });
+        mine.fold(None, |sum: Option<f64>, s| {
+            Some(sum.unwrap_or(0.0) + s.value)
+        })
+    };
+    let total = REQUESTS.iter().find_map(|counter| sum(counter))?;
+    (total.is_finite() && total >= 0.0).then_some(total as u64)
+}
+
 fn sample(line: &str) -> Option<Sample<'_>> {
     let line = line.trim();
     if line.starts_with('#') {
@@ -123,8 +147,27 @@ mod tests {
     }
 
     #[test]
+    fn requests_are_counted_whatever_the_engine() {
+        for (text, total) in [
+            (
+                "vllm:request_success_total{reason=\"stop\"} 3\nvllm:request_success_total{reason=\"abort\"} 1\nvllm:prompt_tokens_total 9\n",
+                Some(4),
+            ),
+            ("sglang:num_requests_total 5\n", Some(5)),
+            ("tgi_request_count 6\ntgi_request_success 2\n", Some(6)),
+            ("llamacpp:prompt_tokens_total 7\n", Some(7)),
+            ("http_request_count 8\n", None),
+            ("x:request_success_total NaN\n", None),
+            ("", None),
+        ] {
+            assert_eq!(requests_total(text), total, "{text}");
+        }
+    }
+
+    #[test]
     fn a_real_reply() {
         let text = include_str!("../../tests/fixtures/vllm/metrics/metrics-after-bench.prom");
+        assert!(requests_total(text).is_some_and(|n| n > 0));
         let lines = text
             .lines()
             .filter(|l| !l.starts_with('#') && !l.is_empty())

@@ -33,6 +33,32 @@ impl FileLock {
     }
 }
 
+/// Whether another process holds the lock on a container. Nothing is kept, and what this process
+/// holds itself does not count.
+pub fn is_locked(container_id: &str, cgroup: Option<&Path>) -> bool {
+    let file = match cgroup {
+        Some(directory) => File::open(directory),
+        None => File::open(folder().join(format!("{container_id}.lock"))),
+    };
+    let Ok(file) = file else {
+        return false;
+    };
+    let told = file.metadata().ok().and_then(|place| {
+        let (major, minor) = (
+            rustix::fs::major(place.dev()),
+            rustix::fs::minor(place.dev()),
+        );
+        let wanted = format!("{major:02x}:{minor:02x}:{}", place.ino());
+        listed(|place| place == wanted)
+    });
+    match told {
+        Some(pid) => pid != std::process::id(),
+        // The kernel does not list who is in another pid namespace. Shared, so that two who look
+        // do not take each other for one who works.
+        None => matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)),
+    }
+}
+
 /// Held while a run works on a container.
 #[derive(Debug)]
 pub struct ContainerLock {
@@ -75,13 +101,16 @@ impl ContainerLock {
 /// Who holds the lock on a file, as the kernel tells.
 fn holder(file: &File) -> Option<u32> {
     let inode = format!(":{}", file.metadata().ok()?.ino());
+    listed(|place| place.ends_with(&inode))
+}
+
+/// The holder of the first lock whose place (`major:minor:inode`) is wanted.
+fn listed(wanted: impl Fn(&str) -> bool) -> Option<u32> {
     let locks = std::fs::read_to_string("/proc/locks").ok()?;
     locks
         .lines()
         .map(|line| line.split_ascii_whitespace().collect::<Vec<_>>())
-        .find(|fields| {
-            fields.get(1) == Some(&"FLOCK") && fields.get(5).is_some_and(|f| f.ends_with(&inode))
-        })?
+        .find(|fields| fields.get(1) == Some(&"FLOCK") && fields.get(5).is_some_and(|f| wanted(f)))?
         .get(4)?
         .parse()
         .ok()
@@ -101,6 +130,18 @@ fn folder() -> PathBuf {
 /// A file to lock in a folder that is this user's alone. It is never written to.
 fn own_file(folder: &Path, container_id: &str) -> io::Result<File> {
     use rustix::fs::{Mode, OFlags};
+    own_folder(folder)?;
+    let path = folder.join(format!("{container_id}.lock"));
+    let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(File::from(rustix::fs::open(
+        path,
+        flags,
+        Mode::RUSR | Mode::WUSR,
+    )?))
+}
+
+/// Makes a folder that is this user's alone, or makes sure that it is.
+pub(super) fn own_folder(folder: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
@@ -114,13 +155,7 @@ fn own_file(folder: &Path, container_id: &str) -> io::Result<File> {
         let message = format!("`{}` is not a folder of this user alone", folder.display());
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
     }
-    let path = folder.join(format!("{container_id}.lock"));
-    let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(File::from(rustix::fs::open(
-        path,
-        flags,
-        Mode::RUSR | Mode::WUSR,
-    )?))
+    Ok(())
 }
 
 #[cfg(test)]
@@ -137,6 +172,30 @@ mod tests {
         drop(first);
         ContainerLock::take("c", "llm", Some(dir.path())).unwrap();
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_lock_is_looked_at_without_being_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        let look = || is_locked("c", Some(dir.path()));
+        assert!(!look(), "nobody holds it");
+        let held = ContainerLock::take("c", "llm", Some(dir.path())).unwrap();
+        assert!(!look(), "this process is no other");
+        drop(held);
+        let mut other = std::process::Command::new("flock")
+            .arg(dir.path())
+            .args(["-c", "echo held; read line"])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = [0; 5];
+        io::Read::read_exact(other.stdout.as_mut().unwrap(), &mut said).unwrap();
+        assert!(look(), "another process holds it");
+        drop(other.stdin.take());
+        other.wait().unwrap();
+        assert!(!look());
+        ContainerLock::take("c", "llm", Some(dir.path())).unwrap();
     }
 
     #[test]

@@ -6,13 +6,14 @@ mod jsonl;
 mod lock;
 mod reader;
 mod recording;
+pub mod started;
 mod state;
 mod writer;
 
 pub use cache::{cached, keep};
 pub use documents::free_name;
 pub use jsonl::{FoundLines, JsonLines, append_shared, json_line, read_lines};
-pub use lock::{ContainerLock, FileLock, LockRefusal};
+pub use lock::{ContainerLock, FileLock, LockRefusal, is_locked};
 pub use reader::StoredCapture;
 pub use recording::{Recording, RecordingHeader, RecordingWriter};
 pub use state::SharedFile;

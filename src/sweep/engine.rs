@@ -174,6 +174,13 @@ fn gate(context: &Context<'_>, found: &Found) -> Option<Gate> {
     Gate::before(context.options.memory, &Target::of(&found.facts), name).ok()
 }
 
+/// A group's engine is not wanted for longer. Beyond the last cell: it is for the case that nobody
+/// is left to end it.
+fn longest(context: &Context<'_>, group: &Group) -> Duration {
+    let cells = group.cells.len() as u32 + 1;
+    context.options.timeout.saturating_mul(cells) + context.options.health_timeout
+}
+
 /// Starts the server in an idle container.
 async fn served_by_exec(
     context: &Context<'_>,
@@ -204,17 +211,11 @@ async fn served_by_exec(
     let log = ServerLog::new(engine);
     running.shared.server = Some(log.clone());
     let cancel = CancellationToken::new();
-    // Held beyond the last cell: for the case that nobody is left to end it.
-    let longest = context
-        .options
-        .timeout
-        .saturating_mul(group.cells.len() as u32 + 1)
-        + context.options.health_timeout;
     let request = ExecRequest {
         argv,
         env: plan.env.into_iter().collect(),
         run_id: run_id.to_owned(),
-        deadline: Some(longest),
+        deadline: Some(longest(context, group)),
         ..ExecRequest::default()
     };
     let begin = {
@@ -302,6 +303,7 @@ async fn launched(
             preset,
             port,
             serve: &serve,
+            longest: Some(longest(context, group)),
         })?;
         if need == Need::Idle {
             (spec.entrypoint, spec.cmd) = engine.idle();
@@ -324,7 +326,7 @@ async fn launched(
         .then(|| Gate::before(context.options.memory, &wanted, &spec.name).ok())
         .flatten();
     context.stop.started(&spec.name);
-    let found = match runtime.launch(&spec).await {
+    let found = match collect::launch(runtime, &spec).await {
         Ok(found) => found,
         Err(failure) => {
             context.stop.settled(&spec.name);

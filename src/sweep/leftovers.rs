@@ -4,6 +4,7 @@
 use super::context::{Context, SWEEP_LABEL};
 use super::journal::History;
 use super::workdirs::place;
+use crate::collect;
 use crate::container::OWNER_LABEL;
 use crate::container::launch::owner;
 use crate::container::leftovers::{Owner, owner_of};
@@ -35,7 +36,7 @@ pub async fn end(context: &Context<'_>, plan: &Plan, history: &History) -> Resul
                 "container `{}` is of this sweep, and whether its owner lives is not known: it is left alone",
                 facts.name
             )),
-            Owner::Dead => match runtime.end_ours(&facts.id, GRACE).await {
+            Owner::Dead => match collect::end(runtime, &facts.id, GRACE).await {
                 Ok(()) => watcher.note(&format!(
                     "container `{}`, which an earlier process of this sweep left, is removed",
                     facts.name

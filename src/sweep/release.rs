@@ -4,6 +4,7 @@ use super::context::Context;
 use super::engine::{Own, Running};
 use super::trouble::Trouble;
 use crate::clean::memory::Gate;
+use crate::collect;
 use crate::error::{ExitCode, Failure};
 use crate::matrix::{Cause, RowPhase};
 use crate::progress::{Progress, Sink, Stage};
@@ -39,7 +40,7 @@ pub async fn end(context: &Context<'_>, mut running: Running, news: &Sink) -> Op
         Own::Nothing => own_engine = false,
         Own::Container { name } => {
             let id = &found.facts.id;
-            match context.runtime.end_ours(id, STOP_GRACE).await {
+            match collect::end(context.runtime, id, STOP_GRACE).await {
                 Ok(()) => context.stop.settled(&name),
                 Err(failure) => context.watcher.warning(&format!(
                     "container `{name}` could not be removed: {failure}"

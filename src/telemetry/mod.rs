@@ -78,6 +78,11 @@ pub trait MemoryBackend: Send {
         Vec::new()
     }
 
+    /// Devices that are there and could not be opened, a sentence each.
+    fn unopened(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// What has happened to the devices since the last call.
     fn take_events(&mut self) -> Vec<DeviceEvent> {
         Vec::new()
@@ -248,6 +253,39 @@ pub fn open_host() -> Result<Box<dyn MemoryBackend>, Failure> {
         ));
         why.hint.into_iter().fold(failure, Failure::hint)
     })
+}
+
+/// The same for one maker's GPUs; `Auto` takes either, and `Host` none.
+pub fn open_host_as(choice: BackendChoice) -> Result<Box<dyn MemoryBackend>, Failure> {
+    let all = || Target {
+        devices: vec!["/dev/kfd".into(), "/dev/dri".into()],
+        ..Target::default()
+    };
+    match choice {
+        BackendChoice::Auto => open_host(),
+        BackendChoice::Nvml => match NvmlBackend::of_host() {
+            Ok(backend) => Ok(Box::new(backend)),
+            Err(why) => Err(unusable(why, false)),
+        },
+        BackendChoice::Amd => {
+            amd::open(&all(), &amd::Roots::from_environment()).map_err(|why| unusable(why, false))
+        }
+        BackendChoice::Host => Err(Failure::usage("the host's memory is on no GPU")),
+    }
+}
+
+/// Whether this host shows signs of a GPU's driver, whether or not it can be read.
+pub fn has_driver() -> bool {
+    let signs = [
+        "/proc/driver/nvidia/version",
+        "/dev/nvidiactl",
+        "/dev/kfd",
+        "/dev/dxg",
+    ];
+    nvml::is_named()
+        || signs
+            .iter()
+            .any(|sign| std::fs::exists(sign).unwrap_or(false))
 }
 
 /// For a container that was given graphics devices, of whichever maker.

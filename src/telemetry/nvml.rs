@@ -8,7 +8,7 @@ mod library;
 mod lists;
 
 pub use calls::Unusable;
-pub use library::{LIBRARY_VARIABLE, use_library};
+pub use library::{LIBRARY_VARIABLE, is_named, use_library};
 
 use super::attribution::Attribution;
 use super::costs::Ledger;
@@ -38,6 +38,7 @@ pub struct NvmlBackend {
     watch: Option<Watch>,
     costs: Ledger,
     happened: Vec<DeviceEvent>,
+    unopened: Vec<String>,
 }
 
 /// What the driver's process lists are worth.
@@ -109,7 +110,10 @@ impl NvmlBackend {
         };
         let (chosen, _) = asked_for(&all, &devices)?;
         let found = format!("the host has {}", counted(chosen.len(), "GPU"));
-        Self::read(devices, &chosen, found, notes, Attribution::new(None))
+        let unknown = notes.clone();
+        let mut backend = Self::read(devices, &chosen, found, notes, Attribution::new(None))?;
+        backend.unopened.extend(unknown);
+        Ok(backend)
     }
 
     fn read(
@@ -123,13 +127,19 @@ impl NvmlBackend {
         let driver = nvml.sys_driver_version().ok();
         let ask_lists = whose.refusal().is_none() && !broken_lists(driver.as_deref());
         let mut gpus = Vec::new();
+        let mut unopened = Vec::new();
         for (device, listed) in devices
             .into_iter()
             .filter(|(_, l)| chosen.contains(&l.index))
         {
             match Gpu::open(nvml, device, &listed, gpus.len() as u32, ask_lists) {
                 Ok(gpu) => gpus.push(gpu),
-                Err(why) => notes.push(why),
+                Err(why) => {
+                    if !why.ends_with(gpu::UNIFIED) {
+                        unopened.push(why.clone());
+                    }
+                    notes.push(why);
+                }
             }
         }
         if gpus.is_empty() {
@@ -156,6 +166,7 @@ impl NvmlBackend {
             watch,
             costs: Ledger::default(),
             happened: Vec::new(),
+            unopened,
         })
     }
 
@@ -371,6 +382,10 @@ impl MemoryBackend for NvmlBackend {
 
     fn costs(&self) -> Vec<CallCost> {
         self.costs.report()
+    }
+
+    fn unopened(&self) -> Vec<String> {
+        self.unopened.clone()
     }
 
     fn take_events(&mut self) -> Vec<DeviceEvent> {

@@ -109,6 +109,7 @@ pub fn staged_with(test: &str, scenario: &str, library: &Path, body: impl FnOnce
         .env(CHILD_VARIABLE, "1")
         .env(SCENARIO_VARIABLE, &file)
         .env(LIBRARY_VARIABLE, library)
+        .env("XDG_STATE_HOME", directory.path())
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);

@@ -7,6 +7,7 @@ use crate::clean::verdict::{Act, Rule, Verdict};
 use crate::clean::verify::Members;
 use crate::container::leftovers::{Owner, owner_of};
 use crate::container::teardown::{self, May, Torn};
+use crate::store::started;
 
 impl Work<'_> {
     pub(super) async fn container(&self, verdict: &Verdict, id: &str) -> Outcome {
@@ -65,6 +66,9 @@ impl Work<'_> {
                         left.len()
                     ));
                     outcome.holders = members.names(self.survey, Some(look));
+                } else if look.ours {
+                    // Nothing of it is left that could be known by what was written down.
+                    started::forget(id);
                 }
             }
             Done::NotDone => outcome.holders = members.names(self.survey, Some(look)),

@@ -299,7 +299,7 @@ impl Gpu {
 }
 
 /// What a GPU without memory of its own is told as.
-const UNIFIED: &str = "it has no memory of its own; it uses the host's";
+pub const UNIFIED: &str = "it has no memory of its own; it uses the host's";
 
 fn memory_temperature(device: &Device<'static>) -> Result<u32, NvmlError> {
     let fields = device.field_values_for(&[FieldId(NVML_FI_DEV_MEMORY_TEMP)])?;

@@ -29,6 +29,11 @@ pub fn use_library(path: PathBuf) {
     let _ = NAMED.set(path);
 }
 
+/// Whether somebody named a library.
+pub fn is_named() -> bool {
+    NAMED.get().is_some() || std::env::var_os(LIBRARY_VARIABLE).is_some_and(|p| !p.is_empty())
+}
+
 /// The library, loaded once for the life of the process: devices borrow it, and a sweep opens
 /// backends one after another.
 pub fn library() -> Result<&'static Nvml, Unusable> {

@@ -1,0 +1,156 @@
+//! Since when containers do nothing, folded over looks. Pure: the caller reads the clock and keeps
+//! the state, in a file where several runs share it.
+//!
+//! Between two looks nobody watched. For GPUs that is bridged where the looks are close, or where
+//! the engine's own counter proves that no request came; for requests only by that counter.
+
+use super::facts::Activity;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Looks further apart say nothing of the GPUs in between, nanoseconds.
+const GAP_NS: i64 = 300 * SECOND_NS;
+/// A container that nobody saw for so long is forgotten, nanoseconds.
+const FORGET_NS: i64 = 24 * 3600 * SECOND_NS;
+/// A GPU below this does nothing that matters, percent.
+const IDLE_PERCENT: f64 = 1.0;
+
+const SECOND_NS: i64 = 1_000_000_000;
+
+/// One container at one look.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Seen {
+    /// Full id.
+    pub id: String,
+    /// When it was started last, nanoseconds since the epoch. Where that is not known, nothing is
+    /// known of its past either.
+    pub started_ns: Option<i64>,
+    /// Utilisation of the busiest of its GPUs, percent; 0 for one without a GPU.
+    pub gpu_percent: Option<f64>,
+    /// Requests that its engine counted so far.
+    pub requests: Option<u64>,
+    /// Requests that run or wait now.
+    pub requests_now: Option<u64>,
+    /// Time of its log's last line, nanoseconds since the epoch; its start where it wrote none.
+    pub last_log_ns: Option<i64>,
+}
+
+/// What is remembered from one look to the next.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct History {
+    /// By full id.
+    containers: BTreeMap<String, Entry>,
+}
+
+/// Times are nanoseconds since the epoch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Entry {
+    started_ns: i64,
+    seen_ns: i64,
+    /// First of the looks at which the GPUs were idle, in a row.
+    #[serde(default)]
+    gpu_since_ns: Option<i64>,
+    /// The look since which no request came and none ran.
+    #[serde(default)]
+    requests_since_ns: Option<i64>,
+    /// The counter, as it was known last.
+    #[serde(default)]
+    requests: Option<u64>,
+}
+
+impl History {
+    /// Adds a look at a moment, nanoseconds since the epoch, and says of each container since when
+    /// it does nothing.
+    pub fn look(&mut self, at_ns: i64, seen: &[Seen]) -> BTreeMap<String, Activity> {
+        let activities = seen
+            .iter()
+            .map(|seen| (seen.id.clone(), self.one(at_ns, seen)));
+        let activities = activities.collect();
+        // One from the future was written before the clock was set back.
+        (self.containers).retain(|_, e| e.seen_ns.abs_diff(at_ns) <= FORGET_NS.unsigned_abs());
+        activities
+    }
+
+    fn one(&mut self, at_ns: i64, seen: &Seen) -> Activity {
+        let Some(started_ns) = seen.started_ns else {
+            self.containers.remove(&seen.id);
+            return Activity {
+                log_silent_s: silent_s(at_ns, seen),
+                ..Activity::default()
+            };
+        };
+        let before = self.containers.remove(&seen.id).filter(|before| {
+            let fell = matches!((before.requests, seen.requests), (Some(b), Some(now)) if now < b);
+            before.started_ns == started_ns && before.seen_ns <= at_ns && !fell
+        });
+        let entry = Entry {
+            started_ns,
+            seen_ns: at_ns,
+            gpu_since_ns: gpu_since(at_ns, seen, before.as_ref()),
+            requests_since_ns: requests_since(at_ns, seen, before.as_ref()),
+            requests: seen.requests.or(before.as_ref().and_then(|b| b.requests)),
+        };
+        let activity = Activity {
+            gpu_idle_s: seen.gpu_percent.filter(|p| !p.is_nan()).map(|_| {
+                // Busy at this look is busy now.
+                entry.gpu_since_ns.map_or(0, |since| seconds(since, at_ns))
+            }),
+            requests_idle_s: match (seen.requests, seen.requests_now) {
+                (_, Some(1..)) => Some(0),
+                (Some(_), Some(0)) => {
+                    let since = entry.requests_since_ns;
+                    Some(since.map_or(0, |since| seconds(since, at_ns)))
+                }
+                _ => None,
+            },
+            log_silent_s: silent_s(at_ns, seen),
+        };
+        self.containers.insert(seen.id.clone(), entry);
+        activity
+    }
+}
+
+/// Since which look the GPUs are idle; `None`: they are not now, or nobody knows.
+fn gpu_since(at_ns: i64, seen: &Seen, before: Option<&Entry>) -> Option<i64> {
+    if !seen.gpu_percent.is_some_and(|p| p < IDLE_PERCENT) {
+        return None;
+    }
+    let bridged = before.filter(|b| {
+        let close = at_ns.saturating_sub(b.seen_ns) <= GAP_NS;
+        close || seen.requests.is_some() && seen.requests == b.requests
+    });
+    Some(bridged.and_then(|b| b.gpu_since_ns).unwrap_or(at_ns))
+}
+
+/// Since which look no request came; `None`: one runs now, or nobody ever knew.
+fn requests_since(at_ns: i64, seen: &Seen, before: Option<&Entry>) -> Option<i64> {
+    let since = before.and_then(|b| b.requests_since_ns);
+    match (seen.requests, seen.requests_now) {
+        (_, Some(1..)) => None,
+        // Whether one runs now is not known: it may be one that was counted when it came.
+        (_, None) => None,
+        // The counter tells of the time in between as soon as it can be read again.
+        (None, Some(0)) => since,
+        (Some(now), Some(0)) => {
+            let same = before.and_then(|b| b.requests) == Some(now);
+            Some(since.filter(|_| same).unwrap_or(at_ns))
+        }
+    }
+}
+
+/// How long the log is silent. Lines of before the last start do not count.
+fn silent_s(at_ns: i64, seen: &Seen) -> Option<u64> {
+    let last = seen.last_log_ns?;
+    Some(seconds(last.max(seen.started_ns.unwrap_or(last)), at_ns))
+}
+
+/// Whole seconds from one moment to a later one, 0 where it is not later.
+fn seconds(from_ns: i64, to_ns: i64) -> u64 {
+    let passed = to_ns.saturating_sub(from_ns).max(0);
+    passed.unsigned_abs() / SECOND_NS.unsigned_abs()
+}
+
+#[cfg(test)]
+#[path = "history_tests.rs"]
+mod tests;

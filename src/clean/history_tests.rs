@@ -1,0 +1,276 @@
+//! Tests of what is remembered of idle containers.
+
+use super::*;
+use proptest::prelude::*;
+
+const MINUTE_S: i64 = 60;
+
+fn at(seconds: i64) -> i64 {
+    (1_000_000 + seconds) * SECOND_NS
+}
+
+/// Idle in every respect, and its engine counts its requests.
+fn idle() -> Seen {
+    Seen {
+        id: "a".into(),
+        started_ns: Some(at(-3600)),
+        gpu_percent: Some(0.0),
+        requests: Some(7),
+        requests_now: Some(0),
+        last_log_ns: Some(at(-600)),
+    }
+}
+
+/// The activity at the last of the looks, each at so many seconds.
+fn after(looks: &[(i64, Seen)]) -> Activity {
+    let mut history = History::default();
+    let mut last = Activity::default();
+    for (seconds, seen) in looks {
+        last = history.look(at(*seconds), std::slice::from_ref(seen))["a"].clone();
+    }
+    last
+}
+
+#[test]
+fn idleness_counts_from_the_first_look_that_found_it() {
+    let first = after(&[(0, idle())]);
+    assert_eq!(first.idle_s(), Some(0), "nobody watched before");
+    assert_eq!(first.log_silent_s, Some(600), "the log has its own times");
+    let later = after(&[(0, idle()), (60, idle()), (200, idle())]);
+    assert_eq!(later.gpu_idle_s, Some(200));
+    assert_eq!(later.requests_idle_s, Some(200));
+    assert_eq!(later.idle_s(), Some(200));
+}
+
+#[test]
+fn work_of_any_kind_begins_the_time_anew() {
+    let busy = Seen {
+        gpu_percent: Some(40.0),
+        ..idle()
+    };
+    let looks = |middle: &Seen| after(&[(0, idle()), (60, middle.clone()), (100, idle())]);
+    assert_eq!(looks(&busy).gpu_idle_s, Some(0));
+    assert_eq!(after(&[(0, idle()), (60, busy)]).gpu_idle_s, Some(0));
+
+    let running = Seen {
+        requests_now: Some(2),
+        ..idle()
+    };
+    assert_eq!(looks(&running).requests_idle_s, Some(0));
+    assert_eq!(after(&[(0, idle()), (9, running)]).requests_idle_s, Some(0));
+
+    // It came and went between two looks.
+    let counted = Seen {
+        requests: Some(8),
+        ..idle()
+    };
+    let looks = [(0, idle()), (60, counted.clone()), (100, counted.clone())];
+    assert_eq!(after(&looks).requests_idle_s, Some(40));
+    assert_eq!(after(&looks).idle_s(), Some(40));
+}
+
+#[test]
+fn what_is_not_known_is_never_idle() {
+    for blank in [
+        |s: &mut Seen| s.started_ns = None,
+        |s: &mut Seen| s.gpu_percent = None,
+        |s: &mut Seen| s.gpu_percent = Some(f64::NAN),
+        |s: &mut Seen| s.requests = None,
+        |s: &mut Seen| s.requests_now = None,
+        |s: &mut Seen| s.last_log_ns = None,
+    ] {
+        let mut seen = idle();
+        blank(&mut seen);
+        assert_eq!(after(&[(0, idle()), (60, seen)]).idle_s(), None);
+    }
+    // GPUs that could not be read for a while may have worked then.
+    let unread = Seen {
+        gpu_percent: None,
+        ..idle()
+    };
+    let looks = [(0, idle()), (60, unread), (100, idle())];
+    assert_eq!(after(&looks).gpu_idle_s, Some(0));
+    // The counter tells of the time in which it could not be read.
+    let uncounted = Seen {
+        requests: None,
+        ..idle()
+    };
+    let looks = [(0, idle()), (60, uncounted.clone()), (100, idle())];
+    assert_eq!(after(&looks).requests_idle_s, Some(100));
+    let counted = Seen {
+        requests: Some(8),
+        ..idle()
+    };
+    let looks = [(0, idle()), (60, uncounted), (100, counted)];
+    assert_eq!(after(&looks).requests_idle_s, Some(0));
+}
+
+#[test]
+fn a_gap_is_bridged_by_the_counter_and_by_nothing_else() {
+    let uncounted = Seen {
+        requests: None,
+        ..idle()
+    };
+    let hour = 60 * MINUTE_S;
+    let gpu =
+        |between: i64, seen: &Seen| after(&[(0, seen.clone()), (between, seen.clone())]).gpu_idle_s;
+    assert_eq!(gpu(5 * MINUTE_S, &uncounted), Some(300));
+    assert_eq!(gpu(5 * MINUTE_S + 1, &uncounted), Some(0));
+    assert_eq!(gpu(hour, &idle()), Some(3600));
+    let counted = Seen {
+        requests: Some(8),
+        ..idle()
+    };
+    let looks = [(0, idle()), (hour, counted)];
+    assert_eq!(after(&looks).gpu_idle_s, Some(0));
+}
+
+#[test]
+fn a_container_or_an_engine_that_started_again_begins_anew() {
+    let again = Seen {
+        started_ns: Some(at(50)),
+        ..idle()
+    };
+    let looks = after(&[(0, idle()), (60, again)]);
+    assert_eq!(
+        (looks.gpu_idle_s, looks.requests_idle_s),
+        (Some(0), Some(0))
+    );
+    assert_eq!(
+        looks.log_silent_s,
+        Some(10),
+        "older lines are of another life"
+    );
+    // The engine in it, which counts from 0 then.
+    let engine = Seen {
+        requests: Some(0),
+        ..idle()
+    };
+    let looks = after(&[(0, idle()), (60, engine)]);
+    assert_eq!(
+        (looks.gpu_idle_s, looks.requests_idle_s),
+        (Some(0), Some(0))
+    );
+}
+
+#[test]
+fn a_clock_that_was_set_back_begins_anew() {
+    let looks = after(&[(0, idle()), (100, idle()), (-50, idle())]);
+    assert_eq!(
+        (looks.gpu_idle_s, looks.requests_idle_s),
+        (Some(0), Some(0))
+    );
+}
+
+#[test]
+fn who_is_not_seen_for_a_day_is_forgotten() {
+    let other = Seen {
+        id: "b".into(),
+        ..idle()
+    };
+    let mut history = History::default();
+    history.look(at(0), &[idle(), other.clone()]);
+    let day = 24 * 3600;
+    history.look(at(day), std::slice::from_ref(&other));
+    assert_eq!(history.containers.len(), 2);
+    history.look(at(day + 1), std::slice::from_ref(&other));
+    let left: Vec<&String> = history.containers.keys().collect();
+    assert_eq!(left, ["b"]);
+}
+
+#[test]
+fn a_file_of_another_version_is_read_as_far_as_it_goes() {
+    assert_eq!(
+        serde_json::from_str::<History>("{}").unwrap(),
+        History::default()
+    );
+    let old = r#"{"containers":{"a":{"started_ns":1,"seen_ns":2,"since_when":3}},"made_by":"x"}"#;
+    assert_eq!(
+        serde_json::from_str::<History>(old)
+            .unwrap()
+            .containers
+            .len(),
+        1
+    );
+}
+
+/// Looks at one container: seconds since the one before, and what was seen. The counter never falls.
+fn looks() -> impl Strategy<Value = Vec<(i64, Seen)>> {
+    let unknown = 0.9;
+    let one = (
+        prop_oneof![4 => 1..120i64, 1 => 290..310i64, 1 => 300..9000i64],
+        proptest::option::weighted(0.97, prop_oneof![9 => Just(-3600i64), 1 => Just(-1800i64)]),
+        proptest::option::weighted(
+            unknown,
+            prop_oneof![6 => Just(0.0), 1 => Just(0.9), 1 => 1.0..100.0],
+        ),
+        proptest::option::weighted(unknown, prop_oneof![6 => Just(0u64), 1 => 1..4u64]),
+        any::<bool>(),
+        proptest::option::weighted(unknown, prop_oneof![8 => Just(0u64), 1 => 1..3u64]),
+        proptest::option::weighted(0.95, -4000..9000i64),
+    );
+    proptest::collection::vec(one, 1..12).prop_map(|all| {
+        let (mut now, mut count) = (0, 0);
+        let each = all.into_iter();
+        each.map(|(wait, started, gpu, more, counted, running, log)| {
+            now += wait;
+            count += more.unwrap_or(0);
+            let seen = Seen {
+                id: "a".into(),
+                started_ns: started.map(at),
+                gpu_percent: gpu,
+                requests: (counted || more.is_some()).then_some(count),
+                requests_now: running,
+                last_log_ns: log.map(|log| at(log.min(now))),
+            };
+            (now, seen)
+        })
+        .collect()
+    })
+}
+
+proptest! {
+    #[test]
+    fn nobody_was_idle_for_longer_than_since_the_last_work_seen(looks in looks()) {
+        let idle = after(&looks);
+        let (now, last) = looks.last().unwrap();
+        let since = |seconds: i64| Some(u64::try_from(now - seconds).unwrap());
+        for (when, seen) in &looks {
+            let restarted = seen.started_ns != last.started_ns;
+            if restarted || seen.gpu_percent.is_none_or(|p| p >= IDLE_PERCENT) {
+                prop_assert!(idle.gpu_idle_s <= since(*when), "{idle:?}");
+            }
+            let came = seen.requests.is_some() && seen.requests != last.requests;
+            if restarted || came || seen.requests_now != Some(0) {
+                prop_assert!(idle.requests_idle_s <= since(*when), "{idle:?}");
+            }
+        }
+        prop_assert!(idle.idle_s() <= since(looks[0].0), "nobody watched before: {idle:?}");
+    }
+
+    #[test]
+    fn knowing_less_makes_nobody_idler(looks in looks(), which in any::<prop::sample::Index>(), what in 0..5) {
+        let mut less = looks.clone();
+        let place = which.index(looks.len());
+        let seen = &mut less[place].1;
+        match what {
+            0 => seen.started_ns = None,
+            1 => seen.gpu_percent = None,
+            2 => seen.requests = None,
+            3 => seen.requests_now = None,
+            _ => seen.last_log_ns = None,
+        }
+        prop_assert!(after(&less).idle_s() <= after(&looks).idle_s(), "{:?}", after(&less));
+    }
+
+    #[test]
+    fn separate_runs_share_it_through_a_file(looks in looks()) {
+        let (mut one, mut many) = (History::default(), History::default());
+        for (seconds, seen) in &looks {
+            let text = serde_json::to_string(&many).unwrap();
+            many = serde_json::from_str(&text).unwrap();
+            let seen = std::slice::from_ref(seen);
+            prop_assert_eq!(one.look(at(*seconds), seen), many.look(at(*seconds), seen));
+        }
+    }
+}

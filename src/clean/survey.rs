@@ -1,0 +1,431 @@
+//! One look at the host after another: Docker's containers, their processes, the GPUs. It only
+//! looks; what it found is judged elsewhere.
+
+mod asking;
+mod containers;
+mod devices;
+mod processes;
+
+use super::facts::{ContainerLook, Health, ProcessLook, Survey};
+use crate::container::Runtime;
+use crate::container::leftovers::boot_id;
+use crate::container::process::{Process, zombies};
+use crate::error::Failure;
+use crate::store::{self, started, started::Started};
+use crate::telemetry::{self, BackendChoice, Target};
+use containers::Met;
+use devices::{Devices, Reading};
+use futures::StreamExt;
+use processes::{Eyes, Stuck};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::{Duration, Instant};
+
+/// Engines that are asked at a time: those that hang are waited for side by side.
+const ASKED_AT_A_TIME: usize = 16;
+
+/// Less than this much memory without a listed process is no reason to look who has a GPU open,
+/// bytes.
+const UNLISTED: u64 = 256 << 20;
+
+/// Docker is asked again whether it knows a container that it did not list; longer is no answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How to look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SurveyOptions {
+    /// Which GPUs are read; [`BackendChoice::Host`]: none.
+    pub memory: BackendChoice,
+    /// Readings of the GPUs in each look.
+    pub readings: u32,
+    /// Between two readings. Drivers list their processes five times a second at most.
+    pub pause: Duration,
+    /// Whether it is looked at what each running container does.
+    pub activity: bool,
+    /// An engine that started so lately need not answer yet.
+    pub starting: Duration,
+}
+
+impl Default for SurveyOptions {
+    fn default() -> SurveyOptions {
+        SurveyOptions {
+            memory: BackendChoice::Auto,
+            readings: 3,
+            pause: Duration::from_millis(200),
+            activity: false,
+            starting: Duration::from_secs(60),
+        }
+    }
+}
+
+/// What one look found.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Look {
+    /// The facts.
+    pub survey: Survey,
+    /// What each running container did, where that was asked for.
+    pub observations: Vec<Observation>,
+}
+
+/// What shows at one moment whether a running container does anything. `None` is not known.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Observation {
+    /// The container's full id.
+    pub container: String,
+    /// When it started, nanoseconds since the Unix epoch.
+    pub started_ns: Option<i64>,
+    /// The busiest of the GPUs that it holds memory on, percent, whoever keeps it busy; 0 where it
+    /// holds memory on none.
+    pub gpu_busy_pct: Option<u32>,
+    /// Requests that its engine works on.
+    pub requests_running: Option<u64>,
+    /// A figure that changes with every request that its engine gets.
+    pub requests_total: Option<u64>,
+    /// When its log had its last line, nanoseconds since the Unix epoch.
+    pub last_log_ns: Option<i64>,
+}
+
+/// Looks, and remembers what only several looks can tell.
+pub struct Surveyor {
+    runtime: Runtime,
+    options: SurveyOptions,
+    devices: Devices,
+    boot: String,
+    daemon: Option<String>,
+    own: BTreeSet<String>,
+    stuck: Stuck,
+    /// When an engine was met in good health, by its container and start.
+    well: HashMap<(String, Option<i64>), Instant>,
+}
+
+impl Surveyor {
+    /// Opens the GPUs. What cannot be opened is said by every look.
+    pub async fn open(runtime: Runtime, options: SurveyOptions) -> Surveyor {
+        let daemon = runtime.daemon_id().await;
+        let remote = runtime.is_remote();
+        let (devices, own) = tokio::task::block_in_place(|| match remote {
+            true => (Devices::none(), BTreeSet::new()),
+            false => (Devices::open(options.memory), containers::own_ids()),
+        });
+        Surveyor {
+            runtime,
+            options,
+            devices,
+            boot: boot_id(),
+            daemon,
+            own,
+            stuck: Stuck::default(),
+            well: HashMap::new(),
+        }
+    }
+
+    /// Looks. `Err` only where Docker does not answer at all.
+    pub async fn look(&mut self) -> Result<Look, Failure> {
+        let mut blind = Vec::new();
+        // Before the list: what is in it and not on the list is gone, and not just started.
+        let records = self.records();
+        let met = containers::all(&self.runtime, &mut blind).await?;
+        let now = jiff::Timestamp::now();
+        let now_ns = i64::try_from(now.as_nanosecond()).unwrap_or(i64::MAX);
+        if self.runtime.is_remote() {
+            blind.push("the daemon is another machine's: its containers' processes and GPUs are not visible from here".into());
+        }
+        let (options, healths) = (self.options, self.healths(&met, now_ns).await);
+        let mut reading = self
+            .devices
+            .read(options.readings.max(1), options.pause)
+            .await;
+        blind.append(&mut reading.blind);
+        let known: BTreeSet<String> = met.iter().map(|m| m.facts.id.clone()).collect();
+
+        let mut stuck = std::mem::take(&mut self.stuck);
+        let mut eyes = Eyes::new(&known, &records, &reading, &mut stuck);
+        let mut looks: Vec<ContainerLook> = tokio::task::block_in_place(|| {
+            let zombies: Vec<Process> = zombies().into_iter().filter_map(Process::read).collect();
+            let look = |m: &Met| self.container(m, now_ns, &zombies, &mut eyes, &mut blind);
+            met.iter().map(look).collect()
+        });
+        for look in &mut looks {
+            look.health = healths.get(&look.id).copied().unwrap_or_default();
+            look.gpu_bytes = held(look, &reading);
+        }
+        let strays = self.strays(&mut eyes, &mut blind).await;
+        let devices = tokio::task::block_in_place(|| opened_by(&mut eyes, &reading));
+        stuck.end_look();
+        self.stuck = stuck;
+
+        let observations = self.observations(&met, &looks, &reading).await;
+        let survey = Survey {
+            at: now.to_string(),
+            containers: looks,
+            strays,
+            devices,
+            blind,
+        };
+        Ok(Look {
+            survey,
+            observations,
+        })
+    }
+
+    /// What plimsoll started with this daemon in this boot, by container.
+    fn records(&self) -> BTreeMap<String, Started> {
+        if self.runtime.is_remote() {
+            return BTreeMap::new();
+        }
+        let all = started::all(&self.boot).into_iter();
+        all.filter(|s| Some(&s.daemon) == self.daemon.as_ref())
+            .map(|s| (s.container.clone(), s))
+            .collect()
+    }
+
+    /// One container, but for its health and its memory.
+    fn container(
+        &self,
+        met: &Met,
+        now_ns: i64,
+        zombies: &[Process],
+        eyes: &mut Eyes<'_>,
+        blind: &mut Vec<String>,
+    ) -> ContainerLook {
+        let mut look = met.look(now_ns);
+        let init = met.facts.state.pid.filter(|_| met.inspected);
+        let found = init
+            .filter(|_| !self.runtime.is_remote())
+            .and_then(|init| processes::of_container(init, &look.id, zombies));
+        if init.is_some() && found.is_none() && !self.runtime.is_remote() {
+            blind.push(format!(
+                "the processes of container `{}` are not visible from here",
+                look.name
+            ));
+        }
+        for process in found.iter().flatten() {
+            let ruler = containers::ruler(&process.cgroups).map(str::to_owned);
+            look.ruled_by = look.ruled_by.or(ruler);
+        }
+        let redactor = met.secrets.redactor();
+        let shown = |mut process: Process| {
+            process.command = redactor.text(&process.command).into_owned();
+            eyes.look(process)
+        };
+        look.processes = found.map(|all| all.into_iter().map(shown).collect());
+        let has_us = |p: &ProcessLook| p.pid == std::process::id();
+        look.this_one = self.own.contains(&look.id) || look.processes.iter().flatten().any(has_us);
+        let cgroup = telemetry::cgroup_directory(&Target::of(&met.facts));
+        look.locked = store::is_locked(&look.id, cgroup.as_deref());
+        look
+    }
+
+    /// How the engines are, by container.
+    async fn healths(&mut self, met: &[Met], now_ns: i64) -> BTreeMap<String, Health> {
+        let (runtime, starting) = (&self.runtime, self.options.starting);
+        let asked: Vec<(&Met, Health)> = futures::stream::iter(met.iter().filter(|m| m.runs()))
+            .map(|m| async move { (m, asking::health(runtime, m, now_ns, starting).await) })
+            .buffer_unordered(ASKED_AT_A_TIME)
+            .collect()
+            .await;
+        let mut healths = BTreeMap::new();
+        let mut well = HashMap::new();
+        for (m, mut health) in asked {
+            let key = (m.facts.id.clone(), m.facts.state.started_ns);
+            let before = self.well.get(&key).copied();
+            match &mut health {
+                Health::Well => drop(well.insert(key, Instant::now())),
+                Health::Ill { for_s } => {
+                    if let Some(at) = before {
+                        *for_s = (*for_s).min(at.elapsed().as_secs());
+                        well.insert(key, at);
+                    }
+                }
+                Health::Starting | Health::Unknown => {}
+            }
+            healths.insert(m.facts.id.clone(), health);
+        }
+        self.well = well;
+        healths
+    }
+
+    /// Processes on GPUs in no container that Docker knows, and those of recorded containers that
+    /// are gone.
+    async fn strays(&self, eyes: &mut Eyes<'_>, blind: &mut Vec<String>) -> Vec<ProcessLook> {
+        if self.runtime.is_remote() {
+            return Vec::new();
+        }
+        let gone: BTreeSet<String> = eyes
+            .records
+            .keys()
+            .filter(|id| !eyes.known.contains(*id))
+            .cloned()
+            .collect();
+        let reading = eyes.reading;
+        let (mut found, alive) = tokio::task::block_in_place(|| {
+            let on_gpus = reading
+                .processes
+                .keys()
+                .filter_map(|pid| Process::read(*pid));
+            let mut found: BTreeMap<u32, Process> = on_gpus.map(|p| (p.id.pid, p)).collect();
+            let alive = processes::in_cgroups_of(&gone);
+            found.extend(alive.iter().map(|p| (p.id.pid, p.clone())));
+            (found, alive)
+        });
+        // A recorded container without a process is over.
+        let full: BTreeSet<String> = alive.iter().filter_map(|p| eyes.container(p)).collect();
+        let empty = gone.iter().filter(|id| !full.contains(*id));
+        let mut strange: BTreeSet<String> = empty.cloned().collect();
+        strange.extend(found.values().filter_map(|p| eyes.container(p)));
+        // What was started since the list is nobody's stray; what cannot be told is left out.
+        let mut here = BTreeSet::new();
+        for id in strange.into_iter().filter(|id| !eyes.known.contains(id)) {
+            match tokio::time::timeout(PATIENCE, self.runtime.inspect(&id)).await {
+                Ok(Ok(None)) if gone.contains(&id) && !full.contains(&id) => started::forget(&id),
+                Ok(Ok(None)) => {}
+                Ok(Ok(Some(_))) => drop(here.insert(id)),
+                Ok(Err(_)) | Err(_) => {
+                    blind.push(format!(
+                        "Docker did not tell whether it knows container {id}"
+                    ));
+                    here.insert(id);
+                }
+            }
+        }
+        found.retain(|_, process| {
+            let container = eyes.container(process);
+            container.is_none_or(|id| !eyes.known.contains(&id) && !here.contains(&id))
+        });
+        let strays = found.into_values();
+        tokio::task::block_in_place(|| strays.map(|p| eyes.look(p)).collect())
+    }
+
+    /// What each running container does.
+    async fn observations(
+        &self,
+        met: &[Met],
+        looks: &[ContainerLook],
+        reading: &Reading,
+    ) -> Vec<Observation> {
+        if !self.options.activity {
+            return Vec::new();
+        }
+        let runtime = &self.runtime;
+        let running = met.iter().zip(looks).filter(|(m, _)| m.runs());
+        futures::stream::iter(running)
+            .map(|(m, look)| async move {
+                let ill = matches!(look.health, Health::Ill { .. });
+                asking::observe(runtime, m, busy(look, reading), ill).await
+            })
+            .buffered(ASKED_AT_A_TIME)
+            .collect()
+            .await
+    }
+}
+
+/// Memory of a container's processes by device; `None` where the driver does not tell all of it.
+fn held(look: &ContainerLook, reading: &Reading) -> Option<BTreeMap<String, u64>> {
+    if !reading.complete {
+        return None;
+    }
+    let pids: BTreeSet<u32> = look.processes.iter().flatten().map(|p| p.pid).collect();
+    let mut sum: BTreeMap<String, u64> = BTreeMap::new();
+    for (pid, on) in &reading.processes {
+        if !pids.contains(pid) && on.container.as_ref() != Some(&look.id) {
+            continue;
+        }
+        if on.untold {
+            return None;
+        }
+        for (device, bytes) in &on.bytes {
+            let held = sum.entry(device.clone()).or_default();
+            *held = held.saturating_add(*bytes);
+        }
+    }
+    Some(sum)
+}
+
+/// The busiest of the GPUs that a container holds memory on, percent.
+fn busy(look: &ContainerLook, reading: &Reading) -> Option<u32> {
+    let mut most = 0;
+    for device in look.gpu_bytes.as_ref()?.keys() {
+        most = most.max(*reading.busy.get(device)?);
+    }
+    Some(most)
+}
+
+/// The devices, each with who has it open where much of it is used by nobody who is listed.
+fn opened_by(eyes: &mut Eyes<'_>, reading: &Reading) -> Vec<super::facts::DeviceLook> {
+    let mut devices = reading.devices.clone();
+    for device in &mut devices {
+        if device.unlisted_bytes.is_none_or(|bytes| bytes <= UNLISTED) {
+            continue;
+        }
+        let holders = devices::holders(&device.id).into_iter();
+        let unlisted = holders.filter(|pid| !reading.processes.contains_key(pid));
+        let seen = unlisted.filter_map(Process::read);
+        device.open_by = seen.map(|p| eyes.look(p)).collect();
+    }
+    devices
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use devices::OnDevices;
+
+    fn reading(of: &[(u32, Option<&str>, &[(&str, u64)], bool)]) -> Reading {
+        let processes = of.iter().map(|(pid, container, bytes, untold)| {
+            let on = OnDevices {
+                container: container.map(str::to_owned),
+                bytes: bytes.iter().map(|(d, b)| ((*d).to_owned(), *b)).collect(),
+                untold: *untold,
+            };
+            (*pid, on)
+        });
+        Reading {
+            processes: processes.collect(),
+            complete: true,
+            busy: BTreeMap::from([("GPU-a".into(), 3), ("GPU-b".into(), 70)]),
+            ..Reading::default()
+        }
+    }
+
+    fn container(pids: &[u32]) -> ContainerLook {
+        let process = |pid: &u32| ProcessLook {
+            pid: *pid,
+            ..ProcessLook::default()
+        };
+        ContainerLook {
+            id: "c".into(),
+            processes: Some(pids.iter().map(process).collect()),
+            ..ContainerLook::default()
+        }
+    }
+
+    #[test]
+    fn a_containers_memory_is_that_of_its_processes() {
+        let all = reading(&[
+            (7, Some("outer"), &[("GPU-a", 10), ("GPU-b", 1)], false),
+            (8, Some("c"), &[("GPU-a", 5)], false),
+            (9, None, &[("GPU-b", 100)], false),
+        ]);
+        let mut look = container(&[7]);
+        look.gpu_bytes = held(&look, &all);
+        let expected = BTreeMap::from([("GPU-a".to_owned(), 15), ("GPU-b".to_owned(), 1)]);
+        assert_eq!(look.gpu_bytes, Some(expected));
+        assert_eq!(busy(&look, &all), Some(70));
+        let mut none = container(&[3]);
+        none.id = "d".into();
+        none.gpu_bytes = held(&none, &all);
+        assert_eq!(none.gpu_bytes, Some(BTreeMap::new()));
+        assert_eq!(busy(&none, &all), Some(0));
+    }
+
+    #[test]
+    fn what_the_driver_does_not_tell_is_unknown() {
+        let mut all = reading(&[(7, Some("c"), &[("GPU-a", 10)], true)]);
+        assert_eq!(held(&container(&[7]), &all), None);
+        let mut other = container(&[]);
+        other.id = "d".into();
+        assert_eq!(held(&other, &all), Some(BTreeMap::new()));
+        all.complete = false;
+        assert_eq!(held(&other, &all), None);
+        assert_eq!(busy(&other, &all), None);
+    }
+}

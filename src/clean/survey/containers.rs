@@ -1,0 +1,317 @@
+//! Docker's part of a look: every container, inspected, whose it is, and who rules it.
+
+use crate::capture::ContainerFacts;
+use crate::clean::facts::ContainerLook;
+use crate::container::inspect::{Check, Found};
+use crate::container::leftovers::{Owner, owner_of};
+use crate::container::{DEADLINE_LABEL, KEEP_LABEL, OWNER_LABEL, RUN_LABEL, Runtime};
+use crate::error::Failure;
+use crate::redact::Secrets;
+use crate::telemetry::attribution;
+use futures::StreamExt;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// A daemon that does not list its containers in this time does not answer.
+const LIST: Duration = Duration::from_secs(20);
+/// Docker can hang on one container: it is waited for so long.
+const INSPECT: Duration = Duration::from_secs(5);
+/// So many are asked for at a time.
+const AT_A_TIME: usize = 8;
+
+/// A container as Docker tells it.
+pub struct Met {
+    /// Facts. Where it could not be inspected, those of the list.
+    pub facts: ContainerFacts,
+    /// Whether it was inspected.
+    pub inspected: bool,
+    /// Its secrets.
+    pub secrets: Secrets,
+    /// What Docker's own check says.
+    pub check: Option<Check>,
+    /// The cgroup that it was created below.
+    pub cgroup_parent: Option<String>,
+    /// Whether plimsoll created it.
+    pub ours: bool,
+}
+
+/// Every container. `Err`: the daemon does not answer.
+pub async fn all(runtime: &Runtime, blind: &mut Vec<String>) -> Result<Vec<Met>, Failure> {
+    let listed = timeout(LIST, runtime.list_all()).await.map_err(|_| {
+        let s = LIST.as_secs();
+        Failure::environment(format!("Docker did not list its containers in {s} s"))
+            .hint("`docker ps` hangs too? Its log: `journalctl -u docker`")
+    })??;
+    let mut met: Vec<Met> = futures::stream::iter(listed)
+        .map(|facts| async move {
+            let found = timeout(INSPECT, runtime.inspect(&facts.id)).await;
+            (facts, found)
+        })
+        .buffered(AT_A_TIME)
+        .filter_map(|(facts, found)| {
+            let name = facts.name.clone();
+            let (met, why) = match found {
+                Ok(Ok(Some(found))) => (Some(Met::inspected(found)), None),
+                // Removed meanwhile.
+                Ok(Ok(None)) => (None, None),
+                Ok(Err(failure)) => (Some(Met::listed(facts)), Some(failure.to_string())),
+                Err(_) => {
+                    let s = INSPECT.as_secs();
+                    let why = format!("Docker did not tell of container `{name}` in {s} s");
+                    (Some(Met::listed(facts)), Some(why))
+                }
+            };
+            blind.extend(why);
+            std::future::ready(met)
+        })
+        .collect()
+        .await;
+    whose(runtime, &mut met, blind).await;
+    Ok(met)
+}
+
+impl Met {
+    fn inspected(found: Found) -> Met {
+        Met {
+            facts: found.facts,
+            inspected: true,
+            secrets: found.secrets,
+            check: found.check,
+            cgroup_parent: found.cgroup_parent,
+            ours: false,
+        }
+    }
+
+    fn listed(facts: ContainerFacts) -> Met {
+        Met {
+            facts,
+            inspected: false,
+            secrets: Secrets::default(),
+            check: None,
+            cgroup_parent: None,
+            ours: false,
+        }
+    }
+
+    /// Whether it runs, and its process 1 is known.
+    pub fn runs(&self) -> bool {
+        self.inspected && self.facts.state.status == "running"
+    }
+
+    /// What Docker's part of the look says. `now_ns`: wall time.
+    pub fn look(&self, now_ns: i64) -> ContainerLook {
+        let facts = &self.facts;
+        // Whose lock and processes are not known, of that it is not said that its owner is dead.
+        let known = self.ours && self.inspected;
+        ContainerLook {
+            id: facts.id.clone(),
+            name: facts.name.clone(),
+            image: facts.image.clone(),
+            labels: facts.labels.clone(),
+            status: facts.state.status.clone(),
+            status_for_s: status_since(facts).and_then(|since| seconds(now_ns, since)),
+            ours: self.ours,
+            owner: if known {
+                owner_of(facts)
+            } else {
+                Owner::Unknown
+            },
+            past_deadline_s: past_deadline(facts, now_ns).filter(|_| self.ours),
+            ruled_by: ruled_by(facts, self.cgroup_parent.as_deref()),
+            ..ContainerLook::default()
+        }
+    }
+}
+
+/// Both labels can come with an image that was made of a container of ours: then they are that
+/// container's, and this one is somebody's.
+async fn whose(runtime: &Runtime, met: &mut [Met], blind: &mut Vec<String>) {
+    let labelled = |m: &Met| {
+        let has = |label: &str| m.facts.labels.contains_key(label);
+        has(RUN_LABEL) && has(OWNER_LABEL) && !has(KEEP_LABEL)
+    };
+    let images: BTreeSet<String> = met
+        .iter()
+        .filter(|m| labelled(m))
+        .map(|m| m.facts.image_id.clone())
+        .collect();
+    let labels: BTreeMap<String, Option<BTreeMap<String, String>>> = futures::stream::iter(images)
+        .map(|image| async move {
+            let asked = timeout(INSPECT, runtime.image_labels(&image)).await;
+            let labels = asked.ok().and_then(Result::ok).flatten();
+            (image, labels)
+        })
+        .buffered(AT_A_TIME)
+        .collect()
+        .await;
+    for one in met.iter_mut().filter(|m| labelled(m)) {
+        match labels.get(&one.facts.image_id).and_then(Option::as_ref) {
+            Some(image) => {
+                let own = |label| one.facts.labels.get(label) != image.get(label);
+                one.ours = own(OWNER_LABEL) && own(RUN_LABEL);
+            }
+            None => blind.push(format!(
+                "whether the labels of container `{}` are its own is not known, because its image is not here: it counts as somebody else's",
+                one.facts.name
+            )),
+        }
+    }
+}
+
+/// Since when it has its status, wall nanoseconds.
+fn status_since(facts: &ContainerFacts) -> Option<i64> {
+    let state = &facts.state;
+    match state.status.as_str() {
+        "running" => state.started_ns,
+        "created" => facts.created_ns,
+        "exited" | "dead" | "restarting" => state.finished_ns,
+        // Docker does not tell when.
+        _ => None,
+    }
+}
+
+/// Whole seconds from one moment to another, 0 where the clocks disagree.
+pub fn seconds(now_ns: i64, since_ns: i64) -> Option<u64> {
+    u64::try_from(now_ns.saturating_sub(since_ns).max(0) / 1_000_000_000).ok()
+}
+
+fn past_deadline(facts: &ContainerFacts, now_ns: i64) -> Option<i64> {
+    let deadline: i64 = facts.labels.get(DEADLINE_LABEL)?.parse().ok()?;
+    Some((now_ns / 1_000_000_000).saturating_sub(deadline))
+}
+
+/// Who else rules a container, by its labels and the cgroup that it is to be in.
+fn ruled_by(facts: &ContainerFacts, cgroup: Option<&str>) -> Option<String> {
+    let kubernetes = facts.labels.keys().any(|l| l.starts_with("io.kubernetes."));
+    match kubernetes {
+        true => Some("Kubernetes".to_owned()),
+        false => cgroup.and_then(ruler).map(str::to_owned),
+    }
+}
+
+/// Whose cgroup this is, by the path of it or by all that `/proc/PID/cgroup` says.
+pub fn ruler(cgroup: &str) -> Option<&'static str> {
+    let mut parts = cgroup.split(['/', ':', '\n', '-', '.']);
+    parts.find_map(|part| match part {
+        p if p.starts_with("kubepods") => Some("Kubernetes"),
+        p if p.starts_with("slurm") => Some("Slurm"),
+        _ => None,
+    })
+}
+
+/// Ids of the containers that this process runs in.
+pub fn own_ids() -> BTreeSet<String> {
+    let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let mut ids: BTreeSet<String> = attribution::containers(&text("/proc/self/cgroup"))
+        .into_iter()
+        .map(|c| c.id)
+        .collect();
+    ids.extend(ids_in_mounts(&text("/proc/self/mountinfo")));
+    ids
+}
+
+/// In a cgroup namespace of its own a process does not see its path. Docker mounts three files
+/// from the container's folder into it.
+fn ids_in_mounts(mountinfo: &str) -> impl Iterator<Item = String> {
+    mountinfo.lines().filter_map(|line| {
+        let mut fields = line.split(' ').skip(3);
+        let (root, point) = (fields.next()?, fields.next()?);
+        let ours = matches!(point, "/etc/hostname" | "/etc/hosts" | "/etc/resolv.conf");
+        let id = root.split('/').find(|part| part.len() == 64)?;
+        (ours && id.bytes().all(|b| b.is_ascii_hexdigit())).then(|| id.to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::capture::ContainerState;
+
+    #[test]
+    fn who_rules_a_container_is_seen_by_labels_and_cgroup() {
+        let mut facts = ContainerFacts::default();
+        assert_eq!(ruled_by(&facts, Some("/docker")), None);
+        for (cgroup, who) in [
+            ("/kubepods/burstable/pod1", Some("Kubernetes")),
+            ("kubepods-besteffort-pod3.slice", Some("Kubernetes")),
+            (
+                "/kubelet.slice/kubelet-kubepods.slice/x",
+                Some("Kubernetes"),
+            ),
+            ("/slurm/uid_1000/job_7/step_0", Some("Slurm")),
+            ("0::/system.slice/slurmstepd.scope/job_3\n", Some("Slurm")),
+            ("4:memory:/slurm_node1/uid_0/job_2\n", Some("Slurm")),
+            ("/system.slice/docker-abc.scope", None),
+            ("/user.slice/myslurm", None),
+        ] {
+            assert_eq!(ruled_by(&facts, Some(cgroup)).as_deref(), who, "{cgroup}");
+        }
+        facts
+            .labels
+            .insert("io.kubernetes.pod.name".into(), "p".into());
+        assert_eq!(ruled_by(&facts, None).as_deref(), Some("Kubernetes"));
+    }
+
+    #[test]
+    fn a_deadline_is_counted_from_its_label() {
+        let mut facts = ContainerFacts::default();
+        assert_eq!(past_deadline(&facts, 0), None);
+        facts.labels.insert(DEADLINE_LABEL.into(), "100".into());
+        assert_eq!(past_deadline(&facts, 130_000_000_000), Some(30));
+        assert_eq!(past_deadline(&facts, 90_000_000_000), Some(-10));
+        facts.labels.insert(DEADLINE_LABEL.into(), "soon".into());
+        assert_eq!(past_deadline(&facts, 0), None);
+    }
+
+    #[test]
+    fn a_status_lasts_since_what_brought_it() {
+        let mut facts = ContainerFacts {
+            created_ns: Some(1),
+            state: ContainerState {
+                started_ns: Some(2),
+                finished_ns: Some(3),
+                ..ContainerState::default()
+            },
+            ..ContainerFacts::default()
+        };
+        for (status, since) in [
+            ("running", Some(2)),
+            ("created", Some(1)),
+            ("exited", Some(3)),
+            ("dead", Some(3)),
+            ("paused", None),
+            ("removing", None),
+        ] {
+            facts.state.status = status.into();
+            assert_eq!(status_since(&facts), since, "{status}");
+        }
+        assert_eq!(seconds(5_900_000_000, 1_000_000_000), Some(4));
+        assert_eq!(seconds(0, 1_000_000_000), Some(0));
+    }
+
+    #[test]
+    fn a_process_in_a_container_finds_it_by_dockers_mounts() {
+        let id = "7".repeat(64);
+        let mounts = format!(
+            "36 35 8:1 /var/lib/docker/containers/{id}/hostname /etc/hostname rw - ext4 /dev/sda1 rw\n\
+             37 35 0:52 / /var/lib/docker/containers/{}/mounts/shm rw - tmpfs shm rw\n\
+             38 35 8:1 /data/{} /data rw - ext4 /dev/sda1 rw\n",
+            "8".repeat(64),
+            "9".repeat(64)
+        );
+        assert_eq!(ids_in_mounts(&mounts).collect::<Vec<_>>(), [id]);
+    }
+
+    #[test]
+    fn of_a_container_that_docker_hangs_on_the_owner_is_not_known() {
+        let mut met = Met::listed(ContainerFacts::default());
+        met.ours = true;
+        met.facts
+            .labels
+            .insert(OWNER_LABEL.into(), "other:7:1".into());
+        assert_eq!(met.look(0).owner, Owner::Unknown);
+        met.inspected = true;
+        assert_eq!(met.look(0).owner, Owner::Dead);
+    }
+}

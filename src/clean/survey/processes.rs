@@ -1,0 +1,236 @@
+//! The host's part of a look: processes of containers, and those that are in none that Docker
+//! knows.
+
+use super::devices::Reading;
+use crate::clean::facts::{Mark, ProcessLook, Record, StuckThread};
+use crate::container::leftovers::{Owner, owner_named};
+use crate::container::process::{Process, Uninterruptible, ancestors};
+use crate::container::processes::{HostView, ProcessId, all_pids};
+use crate::store::started::Started;
+use crate::telemetry::attribution;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Instant;
+
+/// Threads in state D, from look to look.
+#[derive(Debug, Default)]
+pub struct Stuck {
+    since: HashMap<ProcessId, (Option<u64>, Instant)>,
+    seen: BTreeSet<ProcessId>,
+}
+
+impl Stuck {
+    /// The threads with how long they were seen in the same wait.
+    fn note(&mut self, threads: Vec<Uninterruptible>, now: Instant) -> Vec<StuckThread> {
+        let mut looks = Vec::new();
+        for thread in threads {
+            let first = (thread.switches, now);
+            let since = self.since.entry(thread.id).or_insert(first);
+            // It ran in between: this is another wait.
+            if since.0 != thread.switches {
+                *since = first;
+            }
+            self.seen.insert(thread.id);
+            looks.push(StuckThread {
+                tid: thread.id.pid,
+                waits_in: thread.waits_in,
+                for_s: now.saturating_duration_since(since.1).as_secs(),
+            });
+        }
+        looks
+    }
+
+    /// A look is over: who was not met in state D is not stuck.
+    pub fn end_look(&mut self) {
+        let seen = std::mem::take(&mut self.seen);
+        self.since.retain(|id, _| seen.contains(id));
+    }
+}
+
+/// What turns a process into its look.
+pub struct Eyes<'a> {
+    /// Containers that Docker knows.
+    pub known: &'a BTreeSet<String>,
+    /// What plimsoll wrote down, by container.
+    pub records: &'a BTreeMap<String, Started>,
+    /// Who is on the GPUs.
+    pub reading: &'a Reading,
+    /// Threads in state D.
+    pub stuck: &'a mut Stuck,
+    above: Vec<u32>,
+    owners: HashMap<String, Owner>,
+    now: Instant,
+}
+
+impl<'a> Eyes<'a> {
+    /// Eyes for one look.
+    pub fn new(
+        known: &'a BTreeSet<String>,
+        records: &'a BTreeMap<String, Started>,
+        reading: &'a Reading,
+        stuck: &'a mut Stuck,
+    ) -> Eyes<'a> {
+        Eyes {
+            known,
+            records,
+            reading,
+            stuck,
+            above: ancestors(),
+            owners: HashMap::new(),
+            now: Instant::now(),
+        }
+    }
+
+    fn owner(&mut self, label: &str) -> Owner {
+        let owners = &mut self.owners;
+        *owners
+            .entry(label.to_owned())
+            .or_insert_with(|| owner_named(label))
+    }
+
+    /// The container of a process: the one that Docker knows, else the outermost.
+    pub fn container(&self, process: &Process) -> Option<String> {
+        container_of(&process.cgroups, self.known)
+    }
+
+    /// A process as facts have it.
+    pub fn look(&mut self, process: Process) -> ProcessLook {
+        let container = self.container(&process);
+        let marks = process.marks.clone().unwrap_or_default();
+        let mark = marks.run.map(|run_id| Mark {
+            run_id,
+            owner: marks.owner.map_or(Owner::Unknown, |o| self.owner(&o)),
+        });
+        let gone = container.as_ref().filter(|id| !self.known.contains(*id));
+        let record = gone.and_then(|id| self.records.get(id)).cloned();
+        let record = record.map(|started| Record {
+            owner: self.owner(&started.owner),
+            container: started.container,
+            name: started.name,
+            started: started.started,
+        });
+        let stuck = self.stuck.note(process.uninterruptible(), self.now);
+        let on = self.reading.processes.get(&process.id.pid);
+        ProcessLook {
+            pid: process.id.pid,
+            started: Some(process.id.started),
+            cgroup: process.cgroup().map(str::to_owned),
+            name: process.name,
+            command: process.command,
+            uid: process.uid,
+            parent: process.parent,
+            state: Some(process.state),
+            kernel: process.kernel,
+            ancestor: self.above.contains(&process.id.pid),
+            container,
+            mark,
+            record,
+            gpu_bytes: on.map(|on| on.bytes.clone()).unwrap_or_default(),
+            stuck,
+        }
+    }
+}
+
+/// The container that a process with these cgroups is in: the one that Docker knows, else the
+/// outermost.
+fn container_of(cgroups: &str, known: &BTreeSet<String>) -> Option<String> {
+    let mut ids: Vec<String> = attribution::containers(cgroups)
+        .into_iter()
+        .map(|c| c.id)
+        .collect();
+    let at = ids.iter().position(|id| known.contains(id)).unwrap_or(0);
+    (!ids.is_empty()).then(|| ids.swap_remove(at))
+}
+
+/// The processes of a running container, zombies too, in order of their pids. `None`: this host
+/// does not show it.
+pub fn of_container(init: u32, id: &str, zombies: &[Process]) -> Option<Vec<Process>> {
+    let members = HostView::open(init, id)?.members();
+    let mut all: BTreeMap<u32, Process> = members
+        .iter()
+        .filter_map(|pid| Some((*pid, Process::read(*pid)?)))
+        .collect();
+    // The kernel takes a zombie out of its cgroup's list, and may show it in none.
+    for zombie in zombies {
+        let named = zombie.cgroups.contains(id);
+        if named
+            || zombie
+                .parent
+                .is_some_and(|parent| members.contains(&parent))
+        {
+            all.insert(zombie.id.pid, zombie.clone());
+        }
+    }
+    Some(all.into_values().collect())
+}
+
+/// Processes in cgroups of these containers, wherever on the host.
+pub fn in_cgroups_of(ids: &BTreeSet<String>) -> Vec<Process> {
+    if ids.is_empty() {
+        return Vec::new();
+    }
+    let in_one = |pid: &u32| {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+        let containers = attribution::containers(&text);
+        containers.iter().any(|c| ids.contains(&c.id))
+    };
+    let pids = all_pids().filter(in_one);
+    pids.filter_map(Process::read).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn thread(tid: u32, switches: u64) -> Uninterruptible {
+        Uninterruptible {
+            id: ProcessId {
+                pid: tid,
+                started: 100,
+            },
+            waits_in: Some("nfs_wait".into()),
+            switches: Some(switches),
+        }
+    }
+
+    #[test]
+    fn a_thread_is_stuck_for_as_long_as_it_is_in_one_wait() {
+        let mut stuck = Stuck::default();
+        let begin = Instant::now();
+        let mut look = |threads: Vec<Uninterruptible>, s: u64| -> Vec<u64> {
+            let looks = stuck.note(threads, begin + Duration::from_secs(s));
+            stuck.end_look();
+            looks.iter().map(|t| t.for_s).collect()
+        };
+        assert_eq!(look(vec![thread(7, 1)], 0), [0]);
+        assert_eq!(look(vec![thread(7, 1), thread(8, 1)], 30), [30, 0]);
+        // One of them ran meanwhile.
+        assert_eq!(look(vec![thread(7, 2), thread(8, 1)], 90), [0, 60]);
+        // It was met in another state.
+        assert_eq!(look(vec![thread(7, 2)], 100), [10]);
+        assert_eq!(look(vec![thread(7, 2), thread(8, 1)], 110), [20, 0]);
+    }
+
+    #[test]
+    fn the_container_that_docker_knows_is_the_one() {
+        let (outer, inner) = ("a".repeat(64), "b".repeat(64));
+        let text = format!("0::/docker/{outer}/docker/{inner}\n");
+        let known = |ids: &[&String]| ids.iter().map(|id| (*id).clone()).collect();
+        assert_eq!(container_of(&text, &known(&[&inner])), Some(inner.clone()));
+        assert_eq!(container_of(&text, &known(&[&outer])), Some(outer.clone()));
+        assert_eq!(container_of(&text, &known(&[])), Some(outer));
+        assert_eq!(container_of("0::/user.slice\n", &known(&[])), None);
+    }
+
+    #[test]
+    fn this_process_is_seen_as_one_that_must_live() {
+        let (known, records) = (BTreeSet::new(), BTreeMap::new());
+        let reading = Reading::default();
+        let mut stuck = Stuck::default();
+        let mut eyes = Eyes::new(&known, &records, &reading, &mut stuck);
+        let me = eyes.look(Process::read(std::process::id()).expect("this process"));
+        assert!(me.ancestor && !me.kernel && me.mark.is_none() && me.record.is_none());
+        let above = me.parent.and_then(Process::read).expect("who started this");
+        assert!(eyes.look(above).ancestor);
+    }
+}

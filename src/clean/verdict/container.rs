@@ -1,0 +1,403 @@
+//! What is to be done about a container.
+//!
+//! First what shields it, then what nothing helps against, and only then the reasons to act.
+
+use super::choice::Chosen;
+use super::words::{self, Ruling, span};
+use super::{Act, Of, PROTECT_LABEL, Rule, Verdict};
+use crate::clean::facts::{Activity, ContainerLook, Health, ProcessLook};
+use crate::clean::never;
+use crate::container::RUN_LABEL;
+use crate::container::leftovers::Owner;
+use crate::report::layout;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Docker removes a container in less, seconds.
+const REMOVAL_S: u64 = 30;
+/// So long an engine of which nobody knows whose it is may fail to answer, seconds: large models
+/// load for minutes.
+const ILL_GRACE_S: u64 = 600;
+/// So long a server may fail to answer that has lost its workers, seconds.
+const SERVER_GRACE_S: u64 = 60;
+
+/// Docker's words for how a container is, as far as they matter here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Processes may run in it.
+    Live,
+    Created,
+    Ended,
+    /// Docker removes it, or could not.
+    Going,
+    /// A word of another runtime.
+    Other,
+}
+
+fn phase(look: &ContainerLook) -> Phase {
+    let runs = look.processes.as_ref().is_some_and(|p| !p.is_empty());
+    match look.status.as_str() {
+        "running" | "paused" | "restarting" => Phase::Live,
+        "created" if runs => Phase::Live,
+        "created" => Phase::Created,
+        "exited" => Phase::Ended,
+        "removing" | "dead" => Phase::Going,
+        _ => Phase::Other,
+    }
+}
+
+pub(super) fn judge(
+    look: &ContainerLook,
+    chosen: Option<Chosen<'_>>,
+    idle: Option<Duration>,
+) -> Verdict {
+    let ruling = shielded(look, chosen)
+        .or_else(|| helpless(look))
+        .unwrap_or_else(|| reasons(look, chosen, idle));
+    let ruling = match ruling.act.touches() && unseen(look) {
+        true => blind(&ruling),
+        false => ruling,
+    };
+    let name = match look.name.is_empty() {
+        true => look.id.chars().take(12).collect(),
+        false => look.name.clone(),
+    };
+    ruling.of(Of::Container(look.id.clone()), name)
+}
+
+/// What keeps it whatever is asked.
+fn shielded(look: &ContainerLook, chosen: Option<Chosen<'_>>) -> Option<Ruling> {
+    if (look.labels.get(PROTECT_LABEL)).is_some_and(|value| value != "false") {
+        let ruling = Ruling::keep(Rule::Protected, format!("has the label {PROTECT_LABEL}"));
+        return Some(match chosen {
+            Some(_) => ruling.advise("such a label stays: create the container without it"),
+            None => ruling,
+        });
+    }
+    if look.this_one {
+        return Some(Ruling::keep(Rule::ThisOne, "plimsoll itself runs in it"));
+    }
+    if let Some(who) = never::ruler_of(look) {
+        let ruling = Ruling::keep(Rule::RuledByOthers, format!("{who} rules it"));
+        return Some(ruling.advise(format!("end its job or pod with {who}'s own tools")));
+    }
+    if let Some((process, what)) = processes(look).find_map(|p| Some((p, never::spared(p)?))) {
+        let why = format!("{} in it {what}", words::named(process));
+        return Some(Ruling::keep(Rule::NeverTouched, why));
+    }
+    owner_lives(look)
+}
+
+fn owner_lives(look: &ContainerLook) -> Option<Ruling> {
+    let marks = || processes(look).filter_map(|p| p.mark.as_ref());
+    let why = if look.owner == Owner::Alive {
+        format!("its owner{} lives", run(look))
+    } else if look.locked {
+        "a plimsoll that lives works on it".into()
+    } else if let Some(mark) = marks().find(|mark| mark.owner == Owner::Alive) {
+        format!("run {} works in it, and lives", said(&mark.run_id))
+    } else {
+        return None;
+    };
+    Some(Ruling::keep(Rule::OwnerLives, why).advise("end that plimsoll first: it cleans up itself"))
+}
+
+/// What no signal and no call to Docker can help against.
+fn helpless(look: &ContainerLook) -> Option<Ruling> {
+    if phase(look) == Phase::Going {
+        return Some(match look.status_for_s {
+            Some(s) if s >= REMOVAL_S => Ruling::report(
+                Rule::RemovalStuck,
+                format!("Docker has it as `{}` for {}", look.status, span(s)),
+            )
+            .advise(
+                "see what keeps it: a thread in state D, a busy mount; then `docker rm` once more",
+            ),
+            Some(s) => Ruling::keep(
+                Rule::NothingWrong,
+                format!("Docker removes it, for {}", span(s)),
+            ),
+            None => Ruling::keep(
+                Rule::NothingWrong,
+                "Docker removes it; for how long is not known",
+            ),
+        });
+    }
+    let mut all = processes(look).filter_map(|p| Some((p, words::stuck(p)?)));
+    let (process, thread) = all.next()?;
+    let ruling = Ruling::report(Rule::Uninterruptible, words::stuck_why(process, thread));
+    Some(ruling.advise(words::STUCK_ADVICE))
+}
+
+/// The reasons to act, and if there is none, why it is kept.
+fn reasons(look: &ContainerLook, chosen: Option<Chosen<'_>>, idle: Option<Duration>) -> Ruling {
+    let (granted, refused) = parted(chosen.and_then(|chosen| wished(look, chosen, idle)));
+    let (collected, uncollected) = parted(zombies(look));
+    owner_dead(look)
+        .or_else(|| gone_wrong(look))
+        .or(granted)
+        .or(collected)
+        .or_else(|| leftover(look))
+        .or(uncollected)
+        .or(refused)
+        .unwrap_or_else(|| nothing(look))
+}
+
+/// What acts apart from what only tells, so that nothing told hides an act.
+fn parted(ruling: Option<Ruling>) -> (Option<Ruling>, Option<Ruling>) {
+    match ruling {
+        Some(ruling) if ruling.act.touches() => (Some(ruling), None),
+        other => (None, other),
+    }
+}
+
+fn owner_dead(look: &ContainerLook) -> Option<Ruling> {
+    if !look.ours || look.owner != Owner::Dead {
+        return None;
+    }
+    let (run, held) = (run(look), and_holds(look));
+    let why = format!("its owner{run} has ended{held}");
+    match phase(look) {
+        Phase::Live => Some(Ruling::new(Act::Stop, Rule::OwnerDead, why)),
+        Phase::Created | Phase::Ended => Some(Ruling::new(Act::Remove, Rule::OwnerDead, why)),
+        Phase::Going | Phase::Other => None,
+    }
+}
+
+/// Ours, nobody knows whose, and its engine does not do what it should.
+fn gone_wrong(look: &ContainerLook) -> Option<Ruling> {
+    if !unowned(look) {
+        return None;
+    }
+    let stop = |rule, why: String| {
+        let why = format!("ours, its owner is not known, {why}{}", and_holds(look));
+        Some(Ruling::new(Act::Stop, rule, why))
+    };
+    let ill_s = match look.health {
+        Health::Ill { for_s } => for_s,
+        Health::Well | Health::Starting | Health::Unknown => 0,
+    };
+    if ill_s >= SERVER_GRACE_S
+        && let Some(worker) = abandoned(look)
+    {
+        let (time, worker) = (span(ill_s), words::named(worker));
+        let why = format!("its server does not answer for {time} and {worker} has lost its parent");
+        return stop(Rule::ServerDead, why);
+    }
+    if let Some(past @ 1..) = look.past_deadline_s {
+        let time = span(past.unsigned_abs());
+        return stop(
+            Rule::PastDeadline,
+            format!("it is {time} past its deadline"),
+        );
+    }
+    if ill_s >= ILL_GRACE_S {
+        let why = format!("its engine does not answer for {}", span(ill_s));
+        return stop(Rule::Unhealthy, why);
+    }
+    None
+}
+
+/// What the user's choice comes to; `None` where it says nothing about a container like this.
+fn wished(look: &ContainerLook, chosen: Chosen<'_>, idle: Option<Duration>) -> Option<Ruling> {
+    let by = match chosen {
+        Chosen::Name => "you named it".to_owned(),
+        Chosen::Label(label) => format!("it has the label {label}"),
+        Chosen::Image(pattern) => format!("its image is like {pattern}"),
+        Chosen::AllGpu => "you asked for all that hold GPU memory".to_owned(),
+    };
+    let named = chosen == Chosen::Name;
+    let rule = match named {
+        true => Rule::Named,
+        false => Rule::Selected,
+    };
+    let held = and_holds(look);
+    match (phase(look), idle) {
+        (Phase::Live, None) => Some(Ruling::new(Act::Stop, rule, format!("{by}{held}"))),
+        (Phase::Live, Some(wanted)) => Some(match too_young(&look.activity, wanted) {
+            None => {
+                let time = span(look.activity.idle_s().unwrap_or(0));
+                let why = format!("{by}, and it did nothing for {time}{held}");
+                Ruling::new(Act::Stop, Rule::Idle, why)
+            }
+            Some(lack) => Ruling::keep(Rule::NotIdle, format!("{by}, but {lack}")),
+        }),
+        (Phase::Created | Phase::Ended, None) if named && look.ours => {
+            let why = format!("{by}; it is ours, and nothing runs in it");
+            Some(Ruling::new(Act::Remove, Rule::Named, why))
+        }
+        (Phase::Created | Phase::Ended, _) => {
+            let why = format!("{by}, but nothing runs in it: it holds no memory");
+            Some(Ruling::keep(Rule::Ended, why).advise("`docker rm` removes it"))
+        }
+        (Phase::Going | Phase::Other, _) => None,
+    }
+}
+
+/// What speaks against its having been idle for so long; `None`: nothing does.
+fn too_young(activity: &Activity, wanted: Duration) -> Option<String> {
+    if (activity.idle_s()).is_some_and(|s| Duration::from_secs(s) >= wanted) {
+        return None;
+    }
+    let lacks = [
+        ("its GPUs are idle", activity.gpu_idle_s),
+        ("no request came", activity.requests_idle_s),
+        ("its log is silent", activity.log_silent_s),
+    ]
+    .into_iter()
+    .filter_map(|(what, s)| match s {
+        None => Some(format!("for how long {what} is not known")),
+        Some(s) if Duration::from_secs(s) < wanted => Some(format!("{what} for only {}", span(s))),
+        Some(_) => None,
+    });
+    let lacks: Vec<String> = lacks.collect();
+    Some(lacks.join("; "))
+}
+
+/// Ended processes that nobody has collected, and that hold memory all the same.
+fn zombies(look: &ContainerLook) -> Option<Ruling> {
+    let zombie = |p: &&ProcessLook| p.state == Some('Z') && words::total(&p.gpu_bytes) > 0;
+    let all: Vec<&ProcessLook> = processes(look).filter(zombie).collect();
+    if all.is_empty() || phase(look) != Phase::Live {
+        return None;
+    }
+    let mut sum = BTreeMap::<String, u64>::new();
+    for (device, bytes) in all.iter().flat_map(|p| &p.gpu_bytes) {
+        let so_far = sum.entry(device.clone()).or_default();
+        *so_far = so_far.saturating_add(*bytes);
+    }
+    let held = words::held(&sum).unwrap_or_default();
+    let why = format!("{} ended and not collected; hold {held}", count(all.len()));
+    let ruling = match unowned(look) {
+        true => Ruling::new(Act::Stop, Rule::Zombies, why),
+        // Its end would give the memory back, but that is not ours to bring about.
+        false => Ruling::report(Rule::Zombies, why),
+    };
+    Some(ruling.advise("start it with `--init`: a first process that collects the ended ones"))
+}
+
+/// What runs that have ended left in a container of somebody else's.
+fn leftover(look: &ContainerLook) -> Option<Ruling> {
+    if look.ours || phase(look) != Phase::Live {
+        return None;
+    }
+    let left = processes(look).filter(|p| {
+        let alive = p.state.is_some_and(|s| !matches!(s, 'Z' | 'X' | 'x'));
+        alive && p.started.is_some()
+    });
+    let mut runs = BTreeSet::new();
+    let mut number = 0;
+    for mark in left.filter_map(|p| p.mark.as_ref()) {
+        if mark.owner == Owner::Dead {
+            runs.insert(said(&mark.run_id));
+            number += 1;
+        }
+    }
+    if number == 0 {
+        return None;
+    }
+    let runs: Vec<String> = runs.into_iter().collect();
+    let why = format!(
+        "{} that run {} left in it when it ended",
+        count(number),
+        runs.join(", ")
+    );
+    Some(match look.status == "paused" {
+        true => Ruling::report(Rule::Leftover, why)
+            .advise("a paused container takes no signal: `docker unpause` it first"),
+        false => Ruling::new(Act::EndMarked, Rule::Leftover, why),
+    })
+}
+
+/// Why it is kept when nothing speaks for anything else.
+fn nothing(look: &ContainerLook) -> Ruling {
+    let held = and_holds(look);
+    if !look.ours {
+        let ruling = Ruling::keep(Rule::Foreign, format!("not ours, and not named{held}"));
+        return match held.is_empty() || phase(look) != Phase::Live {
+            true => ruling,
+            false => ruling.advise("name it, and it is stopped"),
+        };
+    }
+    match phase(look) {
+        Phase::Created | Phase::Ended => Ruling::keep(
+            Rule::Ended,
+            "ours, and nothing runs in it; its owner is not known",
+        )
+        .advise("name it, and it is removed"),
+        _ => {
+            let how = match look.health {
+                Health::Well => "its engine answers".to_owned(),
+                Health::Starting => "its engine just started".to_owned(),
+                Health::Ill { for_s } => {
+                    format!("its engine does not answer, yet only for {}", span(for_s))
+                }
+                Health::Unknown => "nothing is known to be wrong with it".to_owned(),
+            };
+            let why = format!("ours, its owner is not known, and {how}{held}");
+            Ruling::keep(Rule::NothingWrong, why).advise("name it, and it is stopped")
+        }
+    }
+}
+
+/// Whether nobody here can see what runs in it, though something does. (Between two starts of a
+/// container that is `restarting`, nothing does.)
+fn unseen(look: &ContainerLook) -> bool {
+    look.processes.is_none() && matches!(look.status.as_str(), "running" | "paused")
+}
+
+/// There is a reason to act, and nothing is done because it cannot be seen on what.
+fn blind(reason: &Ruling) -> Ruling {
+    let why = format!("{}; but its processes cannot be seen from here", reason.why);
+    Ruling::report(Rule::Unseen, why).advise(
+        "run plimsoll on Docker's own host, as root, in its pid namespace; or `docker stop`",
+    )
+}
+
+/// A process with GPU memory that was left behind: its parent is gone from the container, and it is
+/// not what the container began with. Only where it is known of every process who started it and
+/// when.
+fn abandoned(look: &ContainerLook) -> Option<&ProcessLook> {
+    let known = |p: &ProcessLook| p.parent.is_some() && p.started.is_some();
+    if !processes(look).all(known) {
+        return None;
+    }
+    let pids: BTreeSet<u32> = processes(look).map(|p| p.pid).collect();
+    let parent_gone = |p: &&ProcessLook| p.parent.is_some_and(|parent| !pids.contains(&parent));
+    let first = processes(look)
+        .filter(parent_gone)
+        .min_by_key(|p| (p.started, p.pid))?;
+    (processes(look).filter(parent_gone))
+        .find(|p| p.pid != first.pid && words::total(&p.gpu_bytes) > 0)
+}
+
+/// Live, ours, and nobody knows whose.
+fn unowned(look: &ContainerLook) -> bool {
+    look.ours && look.owner == Owner::Unknown && phase(look) == Phase::Live
+}
+
+fn processes(look: &ContainerLook) -> impl Iterator<Item = &ProcessLook> {
+    look.processes.iter().flatten()
+}
+
+fn and_holds(look: &ContainerLook) -> String {
+    words::and_holds(look.gpu_bytes.as_ref())
+}
+
+/// ` (run 0a1b)`, where the label says which.
+fn run(look: &ContainerLook) -> String {
+    let run = look.labels.get(RUN_LABEL).filter(|run| !run.is_empty());
+    run.map_or_else(String::new, |run| format!(" (run {})", said(run)))
+}
+
+/// A word from outside, made harmless and short.
+fn said(word: &str) -> String {
+    layout::truncate(&layout::clean(word, true), 40, "…")
+}
+
+fn count(processes: usize) -> String {
+    match processes {
+        1 => "1 process".into(),
+        more => format!("{more} processes"),
+    }
+}

@@ -1,0 +1,381 @@
+//! What is decided of each kind of trouble that people meet, one case each: containers.
+
+use super::cases_tests::*;
+use super::*;
+use crate::clean::facts::*;
+use crate::container::leftovers::Owner;
+
+#[test]
+fn ours_whose_engine_is_dead_or_hung() {
+    use {Act::*, Rule::*};
+    let nothing = &Ask::default();
+    let ill = |for_s| with(ours(Owner::Unknown), |c| c.health = Health::Ill { for_s });
+    container(
+        "hung, owner ended",
+        with(ours(Owner::Dead), |c| c.health = Health::Ill { for_s: 1 }),
+        nothing,
+        Stop,
+        OwnerDead,
+        "20.00 GiB on GPU-0a",
+    );
+    container(
+        "hung for long, nobody's",
+        ill(600),
+        nothing,
+        Stop,
+        Unhealthy,
+        "10 min 00 s",
+    );
+    container(
+        "may still load",
+        ill(599),
+        nothing,
+        Keep,
+        NothingWrong,
+        "9 min 59 s",
+    );
+    container(
+        "past its deadline",
+        with(ours(Owner::Unknown), |c| c.past_deadline_s = Some(1)),
+        nothing,
+        Stop,
+        PastDeadline,
+        "1.0 s past",
+    );
+    container(
+        "at its deadline",
+        with(ours(Owner::Unknown), |c| c.past_deadline_s = Some(0)),
+        nothing,
+        Keep,
+        NothingWrong,
+        "answers",
+    );
+    container(
+        "others' engines may hang",
+        with(theirs(), |c| c.health = Health::Ill { for_s: 9999 }),
+        nothing,
+        Keep,
+        Foreign,
+        "not ours",
+    );
+}
+
+#[test]
+fn ours_whose_server_died_and_whose_workers_live() {
+    use {Act::*, Rule::*};
+    let nothing = &Ask::default();
+    // Reparented to the shim, which is outside of the container.
+    let dead = |for_s| {
+        with(ours(Owner::Unknown), |c| {
+            c.health = Health::Ill { for_s };
+            worker(c).parent = Some(2);
+        })
+    };
+    container(
+        "server killed",
+        dead(60),
+        nothing,
+        Stop,
+        ServerDead,
+        "pid 21 (python3) has lost its parent",
+    );
+    container("only just", dead(59), nothing, Keep, NothingWrong, "59.0 s");
+    container(
+        "a command beside a server that answers",
+        with(dead(60), |c| c.health = Health::Well),
+        nothing,
+        Keep,
+        NothingWrong,
+        "",
+    );
+    container(
+        "one process in all",
+        with(dead(60), |c| c.processes.as_mut().unwrap().truncate(1)),
+        nothing,
+        Keep,
+        NothingWrong,
+        "",
+    );
+    // The engine itself, which holds the memory, and beside it a command of unknown age.
+    let command = |c: &mut ContainerLook| {
+        let both = c.processes.as_mut().unwrap();
+        both[0].gpu_bytes = on_gpu(GIB);
+        both[1].gpu_bytes = on_gpu(0);
+        both[1].started = None;
+    };
+    container(
+        "which is first is not known",
+        with(dead(60), command),
+        nothing,
+        Keep,
+        NothingWrong,
+        "",
+    );
+    container(
+        "not known when it started",
+        with(dead(60), |c| worker(c).started = None),
+        nothing,
+        Keep,
+        NothingWrong,
+        "",
+    );
+    container(
+        "it holds nothing",
+        with(dead(60), |c| worker(c).gpu_bytes = on_gpu(0)),
+        nothing,
+        Keep,
+        NothingWrong,
+        "",
+    );
+}
+
+#[test]
+fn a_container_whose_owner_ended_goes() {
+    use {Act::*, Rule::*};
+    let nothing = &Ask::default();
+    let as_it_is = |status: &str| with(ours(Owner::Dead), |c| c.status = status.into());
+    let empty = |status: &str| with(as_it_is(status), |c| c.processes = Some(vec![]));
+    for status in ["running", "paused", "restarting", "created"] {
+        container(
+            status,
+            as_it_is(status),
+            nothing,
+            Stop,
+            OwnerDead,
+            "(run r7) has ended",
+        );
+    }
+    for status in ["created", "exited"] {
+        container(
+            status,
+            empty(status),
+            nothing,
+            Remove,
+            OwnerDead,
+            "has ended",
+        );
+    }
+    container(
+        "a word of tomorrow",
+        as_it_is("stopping"),
+        nothing,
+        Keep,
+        NothingWrong,
+        "",
+    );
+    container(
+        "owner lives",
+        ours(Owner::Alive),
+        &name_it(),
+        Keep,
+        OwnerLives,
+        "end that plimsoll first",
+    );
+    container(
+        "a plimsoll works on it",
+        with(ours(Owner::Dead), |c| c.locked = true),
+        &name_it(),
+        Keep,
+        OwnerLives,
+        "works on it",
+    );
+    container(
+        "a run works in it",
+        with(theirs(), |c| worker(c).mark = mark(Owner::Alive)),
+        &name_it(),
+        Keep,
+        OwnerLives,
+        "run r8",
+    );
+    container(
+        "nobody knows whose, ended",
+        with(ours(Owner::Unknown), |c| c.status = "exited".into()),
+        nothing,
+        Keep,
+        Ended,
+        "",
+    );
+    container(
+        "its processes cannot be seen",
+        with(ours(Owner::Dead), |c| c.processes = None),
+        nothing,
+        Report,
+        Unseen,
+        "its owner (run r7) has ended; holds",
+    );
+    container(
+        "nothing runs between two starts",
+        with(as_it_is("restarting"), |c| c.processes = None),
+        nothing,
+        Stop,
+        OwnerDead,
+        "",
+    );
+}
+
+#[test]
+fn zombies_are_ended_with_their_container_if_it_is_ours() {
+    use {Act::*, Rule::*};
+    let zombie = |look| with(look, |c| worker(c).state = Some('Z'));
+    let nothing = &Ask::default();
+    container(
+        "ours",
+        zombie(ours(Owner::Unknown)),
+        nothing,
+        Stop,
+        Zombies,
+        "--init",
+    );
+    container(
+        "theirs",
+        zombie(theirs()),
+        nothing,
+        Report,
+        Zombies,
+        "hold 20.00 GiB",
+    );
+    container(
+        "holds nothing",
+        with(zombie(ours(Owner::Unknown)), |c| {
+            worker(c).gpu_bytes = on_gpu(0)
+        }),
+        nothing,
+        Keep,
+        NothingWrong,
+        "",
+    );
+}
+
+#[test]
+fn what_no_signal_can_end_is_told_and_left() {
+    use {Act::*, Rule::*};
+    let stuck = |look, for_s| {
+        with(look, |c| {
+            worker(c).stuck = vec![StuckThread {
+                tid: 22,
+                waits_in: Some("nv_wait".into()),
+                for_s,
+            }]
+        })
+    };
+    for (title, look) in [("theirs", theirs()), ("ours", ours(Owner::Dead))] {
+        container(
+            title,
+            stuck(look, 60),
+            &name_it(),
+            Report,
+            Uninterruptible,
+            "thread 22 of pid 21 (python3) waits in nv_wait for 1 min 00 s",
+        );
+    }
+    container(
+        "a disk",
+        stuck(theirs(), 59),
+        &name_it(),
+        Stop,
+        Named,
+        "you named it",
+    );
+}
+
+#[test]
+fn a_removal_that_does_not_end_is_told() {
+    use {Act::*, Rule::*};
+    for status in ["removing", "dead"] {
+        let since = |s| {
+            with(ours(Owner::Dead), |c| {
+                c.status = status.into();
+                c.status_for_s = s;
+            })
+        };
+        container(
+            status,
+            since(Some(30)),
+            &name_it(),
+            Report,
+            RemovalStuck,
+            "30.0 s",
+        );
+        container(
+            status,
+            since(Some(29)),
+            &name_it(),
+            Keep,
+            NothingWrong,
+            "29.0 s",
+        );
+        container(
+            status,
+            since(None),
+            &name_it(),
+            Keep,
+            NothingWrong,
+            "not known",
+        );
+    }
+}
+
+#[test]
+fn what_a_dead_run_left_in_a_container_of_others_is_ended_alone() {
+    use {Act::*, Rule::*};
+    let nothing = &Ask::default();
+    let left = |owner| with(theirs(), |c| worker(c).mark = mark(owner));
+    container(
+        "dead",
+        left(Owner::Dead),
+        nothing,
+        EndMarked,
+        Leftover,
+        "1 process that run r8 left",
+    );
+    container("unknown", left(Owner::Unknown), nothing, Keep, Foreign, "");
+    container(
+        "locked",
+        with(left(Owner::Dead), |c| c.locked = true),
+        nothing,
+        Keep,
+        OwnerLives,
+        "",
+    );
+    container(
+        "paused",
+        with(left(Owner::Dead), |c| c.status = "paused".into()),
+        nothing,
+        Report,
+        Leftover,
+        "docker unpause",
+    );
+    container(
+        "ended",
+        with(left(Owner::Dead), |c| worker(c).state = Some('Z')),
+        nothing,
+        Report,
+        Zombies,
+        "",
+    );
+    container("named", left(Owner::Dead), &name_it(), Stop, Named, "");
+    container(
+        "named, not idle",
+        left(Owner::Dead),
+        &asks(|a| {
+            a.names = vec!["llm".into()];
+            a.idle = idle(60)
+        }),
+        EndMarked,
+        Leftover,
+        "",
+    );
+    let zombie_too = with(left(Owner::Dead), |c| {
+        let both = c.processes.as_mut().unwrap();
+        both[0].state = Some('Z');
+        both[0].gpu_bytes = on_gpu(GIB);
+    });
+    container(
+        "beside a zombie",
+        zombie_too,
+        nothing,
+        EndMarked,
+        Leftover,
+        "",
+    );
+}

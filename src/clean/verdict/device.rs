@@ -1,0 +1,83 @@
+//! What there is to tell of a GPU. Plimsoll does nothing to one.
+
+use super::words::{self, Ruling};
+use super::{Of, Rule, Verdict};
+use crate::clean::facts::DeviceLook;
+use crate::report::layout;
+use crate::units::Bytes;
+
+/// Less than this the driver keeps for itself, bytes.
+const UNLISTED_BYTES: u64 = 256 << 20;
+/// A process that just starts or ends is not listed for a moment.
+const UNLISTED_READINGS: u32 = 3;
+/// So many processes are named.
+const SHOWN: usize = 5;
+
+/// `None` where there is nothing to tell.
+pub(super) fn judge(look: &DeviceLook) -> Option<Verdict> {
+    let ruling = broken(look)
+        .or_else(|| mps(look))
+        .or_else(|| unlisted(look))?;
+    let name = match look.name.is_empty() {
+        true => look.id.clone(),
+        false => format!("{} ({})", look.name, look.id),
+    };
+    Some(ruling.of(Of::Device(look.id.clone()), name))
+}
+
+fn broken(look: &DeviceLook) -> Option<Ruling> {
+    let what = look.broken.as_deref()?;
+    let advice = match what.to_lowercase().contains("mismatch") {
+        true => "the driver was updated under it: load the new module, or boot the host",
+        false => "a person has to reset it or boot the host; plimsoll does neither",
+    };
+    let why = format!("it is broken: {}", layout::clean(what, true));
+    Some(Ruling::report(Rule::DeviceBroken, why).advise(advice))
+}
+
+fn mps(look: &DeviceLook) -> Option<Ruling> {
+    let used = match look.used_bytes {
+        Some(bytes) => format!("; {} in use", Bytes(bytes)),
+        None => String::new(),
+    };
+    let why =
+        format!("CUDA's MPS server runs on it: its memory belongs to that server's clients{used}");
+    let advice = "end a client by itself, or through `terminate_client` of \
+                  `nvidia-cuda-mps-control`; never the server first";
+    look.mps
+        .then(|| Ruling::report(Rule::Mps, why).advise(advice))
+}
+
+fn unlisted(look: &DeviceLook) -> Option<Ruling> {
+    let bytes = look
+        .unlisted_bytes
+        .filter(|bytes| *bytes > UNLISTED_BYTES)?;
+    if look.unlisted_readings < UNLISTED_READINGS {
+        return None;
+    }
+    let (bytes, readings) = (Bytes(bytes), look.unlisted_readings);
+    let why = format!("{bytes} that no listed process holds, at {readings} readings in a row");
+    if !look.open_by.is_empty() {
+        let holders = look.open_by.iter().map(words::holder);
+        let mut all: Vec<String> = holders.take(SHOWN).collect();
+        if let more @ 1.. = look.open_by.len().saturating_sub(SHOWN) {
+            all.push(format!("{more} more"));
+        }
+        let why = format!("{why}; it is open in {}", all.join("; "));
+        let advice = "one of these may hold it: ask their users";
+        return Some(Ruling::report(Rule::UnlistedMemory, why).advise(advice));
+    }
+    let nvidia = look.id.starts_with("GPU-") || look.id.starts_with("MIG-");
+    let advice = match nvidia {
+        true => {
+            "a process of another pid namespace or virtual machine may hold it; else the driver \
+             has lost it, and only a reset by a person gives it back"
+        }
+        false => {
+            "a stale context of the kernel's KFD may hold it; else the driver has lost it, and \
+             only a reset or a boot by a person gives it back"
+        }
+    };
+    let why = format!("{why}; nobody has it open");
+    Some(Ruling::report(Rule::UnlistedMemory, why).advise(advice))
+}

@@ -1,0 +1,127 @@
+//! What is to be done about a process that holds memory in no container that Docker knows.
+
+use super::words::{self, Ruling};
+use super::{Act, Of, Rule, Verdict};
+use crate::clean::facts::{ProcessLook, Survey};
+use crate::clean::never;
+use crate::container::leftovers::Owner;
+
+/// Shortest form of an id that still names one container.
+const SHORT_ID: usize = 12;
+
+/// `None` for one that is in a container of the survey: that is judged as a whole.
+pub(super) fn judge(look: &ProcessLook, survey: &Survey) -> Option<Verdict> {
+    let ruling = match shielded(look) {
+        Some(ruling) => ruling,
+        None if in_known_container(look, survey) => return None,
+        None => orphan(look, survey.incomplete).unwrap_or_else(|| foreign(look)),
+    };
+    Some(ruling.of(Of::Process(look.pid, look.started), words::named(look)))
+}
+
+fn shielded(look: &ProcessLook) -> Option<Ruling> {
+    if let Some(what) = never::spared(look) {
+        let why = format!("it {what}{}", words::and_holds(Some(&look.gpu_bytes)));
+        return Some(Ruling::keep(Rule::NeverTouched, why));
+    }
+    if let Some(who) = never::ruler(look) {
+        let why = format!("{who} rules it{}", words::and_holds(Some(&look.gpu_bytes)));
+        return Some(Ruling::keep(Rule::RuledByOthers, why));
+    }
+    let mark = look.mark.as_ref().filter(|m| m.owner == Owner::Alive)?;
+    let why = format!("run {} started it, and lives", mark.run_id);
+    Some(Ruling::keep(Rule::OwnerLives, why))
+}
+
+/// Whether its cgroup is that of a container in the survey, or lies in one: of nested containers
+/// the daemon knows the outer one.
+fn in_known_container(look: &ProcessLook, survey: &Survey) -> bool {
+    let inner = look.container.as_deref();
+    survey.containers.iter().any(|known| {
+        let id = known.id.as_str();
+        let same = inner.is_some_and(|inner| {
+            let short = inner.len().min(id.len());
+            inner == id || short >= SHORT_ID && inner.get(..short) == id.get(..short)
+        });
+        let around = id.len() >= SHORT_ID && look.cgroup.as_ref().is_some_and(|c| c.contains(id));
+        same || around
+    })
+}
+
+/// What there is to say of one that is in a container which plimsoll started; `None` where it is
+/// not, or nobody knows.
+fn orphan(look: &ProcessLook, incomplete: bool) -> Option<Ruling> {
+    let record = look.record.as_ref()?;
+    if look.container.as_deref() != Some(record.container.as_str()) || record.container.is_empty() {
+        return None;
+    }
+    let held = words::and_holds(Some(&look.gpu_bytes));
+    let told = |lack: &str| {
+        let why = format!(
+            "outlived `{}`, which plimsoll started, but {lack}",
+            record.name
+        );
+        Some(Ruling::report(Rule::Orphan, why + &held))
+    };
+    match record.owner {
+        Owner::Alive => {
+            let why = format!("the plimsoll that started `{}` lives", record.name);
+            return Some(Ruling::keep(Rule::OwnerLives, why));
+        }
+        Owner::Unknown => return told("whether its owner lives is not known"),
+        Owner::Dead => {}
+    }
+    if incomplete {
+        return told("Docker did not tell of every container");
+    }
+    if look.cgroup.is_none() {
+        return told("its cgroup could not be read");
+    }
+    let reused = |lack: &str| {
+        let why = format!(
+            "has the number of a process of `{}`, but {lack}",
+            record.name
+        );
+        Some(Ruling::keep(Rule::PidReused, why))
+    };
+    match look.started {
+        None => return reused("when it started is not known"),
+        Some(started) if started < record.started => return reused("is older than that container"),
+        Some(_) => {}
+    }
+    if let Some(thread) = words::stuck(look) {
+        let ruling = Ruling::report(Rule::Uninterruptible, words::stuck_why(look, thread));
+        return Some(ruling.advise(words::STUCK_ADVICE));
+    }
+    match look.state {
+        Some('Z' | 'X' | 'x') => {
+            let why = format!("has ended, and its parent does not collect it{held}");
+            let parent = look.parent.map(|pid| format!(" (pid {pid})"));
+            let advice = format!("end its parent{}", parent.unwrap_or_default());
+            Some(Ruling::report(Rule::Zombies, why).advise(advice))
+        }
+        Some('D') => told("nothing can interrupt it now"),
+        None => told("its state could not be read"),
+        Some(_) => {
+            let why = format!(
+                "outlived `{}`, which plimsoll started and Docker no longer knows; its owner has \
+                 ended{held}",
+                record.name
+            );
+            Some(Ruling::new(Act::EndProcess, Rule::Orphan, why))
+        }
+    }
+}
+
+fn foreign(look: &ProcessLook) -> Ruling {
+    let held = words::held(&look.gpu_bytes).unwrap_or_else(|| "GPU memory".into());
+    let why = format!("{} holds {held}, and is not ours", words::holder(look));
+    let ruling = Ruling::report(Rule::Foreign, why);
+    match words::stuck(look) {
+        Some(thread) => {
+            let stuck = words::stuck_why(look, thread);
+            ruling.advise(format!("{stuck}: {}", words::STUCK_ADVICE))
+        }
+        None => ruling.advise("ask its user to end it"),
+    }
+}
