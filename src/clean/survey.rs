@@ -159,6 +159,8 @@ impl Surveyor {
             containers: looks,
             strays,
             devices,
+            // Whom Docker lists is in it, also where it says no more of them.
+            incomplete: false,
             blind,
         };
         Ok(Look {
