@@ -209,6 +209,8 @@ impl Surveyor {
             process.command = redactor.text(&process.command).into_owned();
             eyes.look(process)
         };
+        // In one that does not run there is none.
+        let found = found.or_else(|| (met.inspected && init.is_none()).then(Vec::new));
         look.processes = found.map(|all| all.into_iter().map(shown).collect());
         let has_us = |p: &ProcessLook| p.pid == std::process::id();
         look.this_one = self.own.contains(&look.id) || look.processes.iter().flatten().any(has_us);
