@@ -162,12 +162,12 @@ impl Page {
     fn table(&mut self, survey: &Survey, verdicts: &[&Verdict], verbose: bool) {
         let shown = self.few(verdicts.len(), verbose);
         let (verdicts, left) = (&verdicts[..shown], verdicts.len() - shown);
-        let mut table = Table::new(&[
-            ("CONTAINER", Align::Left),
-            ("IMAGE", Align::Left),
-            ("GPU MEMORY", Align::Right),
-            ("ACT", Align::Left),
-        ]);
+        // On a host without GPUs nobody holds memory of one: there is nothing to tell.
+        let memory = (!survey.devices.is_empty()).then_some(("GPU MEMORY", Align::Right));
+        let mut heads = vec![("CONTAINER", Align::Left), ("IMAGE", Align::Left)];
+        heads.extend(memory);
+        heads.push(("ACT", Align::Left));
+        let mut table = Table::new(&heads);
         for v in verdicts {
             let found = evidence(survey, &v.of);
             let unknown = || "-".to_owned();
@@ -175,13 +175,13 @@ impl Page {
                 Some(Evidence::Container(c)) => self.cut(&c.image),
                 _ => unknown(),
             };
-            let held = found.and_then(Evidence::gpu_bytes);
-            table.row(vec![
-                clean(&v.name, self.options.unicode),
-                image,
-                held.map_or_else(unknown, |b| Bytes(b).to_string()),
-                words(v.act, container(found)).to_owned(),
-            ]);
+            let mut row = vec![clean(&v.name, self.options.unicode), image];
+            if memory.is_some() {
+                let held = found.and_then(Evidence::gpu_bytes);
+                row.push(held.map_or_else(unknown, |b| Bytes(b).to_string()));
+            }
+            row.push(words(v.act, container(found)).to_owned());
+            table.row(row);
         }
         let mut lines = table.lines().into_iter();
         if let Some(head) = lines.next() {

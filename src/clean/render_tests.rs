@@ -236,6 +236,15 @@ fn a_hundred_are_no_wall() {
 }
 
 #[test]
+fn without_gpus_there_is_no_column_for_them() {
+    let (mut survey, verdicts) = everything();
+    let heads = |survey: &Survey| page(survey, &verdicts, &[], false, 88).contains("GPU MEMORY");
+    assert!(heads(&survey));
+    survey.devices.clear();
+    assert!(!heads(&survey));
+}
+
+#[test]
 fn names_cannot_move_the_cursor() {
     let (survey, verdicts) = everything();
     assert!(!page(&survey, &verdicts, &[], true, 100).contains('\x1b'));
