@@ -4,7 +4,7 @@ use super::apply::{Done, Outcome};
 use super::document::{Evidence, evidence, simulated};
 use super::facts::{ContainerLook, Survey};
 use super::scope;
-use super::verdict::{Act, Ask, Of, Rule, Verdict};
+use super::verdict::{self, Act, Ask, Of, Rule, Verdict};
 use crate::report::layout::{Align, Table, clean, truncate, width, wrap};
 use crate::report::text::TextOptions;
 use crate::units::Bytes;
@@ -249,7 +249,7 @@ impl Page {
 
     /// What is kept: whatever the user named, with its reason; the rest in one line.
     fn kept(&mut self, plan: Plan, verbose: bool) {
-        let ids = scope::named(plan.survey, plan.ask);
+        let ids = verdict::named(plan.survey, plan.ask);
         let kept = plan.verdicts.iter().filter(|v| v.act == Act::Keep);
         let (named, others): (Vec<&Verdict>, Vec<&Verdict>) =
             kept.partition(|v| verbose || scope::is_of(&ids, v));

@@ -2,47 +2,43 @@
 
 use super::apply::{Done, Outcome};
 use super::facts::Survey;
-use super::verdict::{Act, Ask, Of, Rule, Verdict};
+use super::verdict::{Act, Ask, Of, Rule, Verdict, chosen, named};
 use std::collections::BTreeSet;
-
-/// Shortest part of an id that means a container.
-const SHORTEST_ID: usize = 4;
-
-/// The containers that the user named, by their ids. A name wins over an id that begins alike.
-pub fn named(survey: &Survey, ask: &Ask) -> BTreeSet<String> {
-    let mut ids = BTreeSet::new();
-    for name in &ask.names {
-        let name = name.trim().trim_start_matches('/');
-        let exact: Vec<&str> = (survey.containers.iter())
-            .filter(|c| c.name == name || c.id == name)
-            .map(|c| c.id.as_str())
-            .collect();
-        let part = name.to_ascii_lowercase();
-        let beginning = (survey.containers.iter())
-            .map(|c| c.id.as_str())
-            .filter(|id| part.len() >= SHORTEST_ID && id.starts_with(&part));
-        match exact.is_empty() {
-            true => ids.extend(beginning.map(str::to_owned)),
-            false => ids.extend(exact.into_iter().map(str::to_owned)),
-        }
-    }
-    ids
-}
 
 /// Whether a verdict is of one of these containers.
 pub fn is_of(ids: &BTreeSet<String>, verdict: &Verdict) -> bool {
     matches!(&verdict.of, Of::Container(id) if ids.contains(id))
 }
 
-/// Who names containers means these: then nothing else is told of or touched, but what was chosen
-/// by a label, an image or `--all-gpu-containers` besides.
+/// Who names containers, or chooses them by label or image, means these: then nothing else is told
+/// of or touched.
 pub fn narrowed(survey: &Survey, ask: &Ask, mut verdicts: Vec<Verdict>) -> Vec<Verdict> {
-    if !ask.names.is_empty() {
-        let ids = named(survey, ask);
-        let chosen = |v: &Verdict| matches!(v.rule, Rule::Selected | Rule::Idle | Rule::NotIdle);
-        verdicts.retain(|v| is_of(&ids, v) || chosen(v));
+    if narrows(ask) {
+        let ids = chosen(survey, ask);
+        verdicts.retain(|v| is_of(&ids, v));
     }
     verdicts
+}
+
+/// Of a look what could not be looked at of others than who is meant.
+pub fn narrow_notes(survey: &mut Survey, ask: &Ask) {
+    if narrows(ask) {
+        let ids = chosen(survey, ask);
+        let others = survey.containers.iter().filter(|c| !ids.contains(&c.id));
+        let others: Vec<String> = others.map(|c| format!("`{}`", c.name)).collect();
+        (survey.blind).retain(|sentence| !others.iter().any(|name| sentence.contains(name)));
+    }
+}
+
+fn narrows(ask: &Ask) -> bool {
+    !(ask.names.is_empty() && ask.labels.is_empty() && ask.images.is_empty())
+}
+
+/// Those of the verdicts that are still the same after another look.
+pub fn confirmed(before: &[Verdict], mut now: Vec<Verdict>) -> Vec<Verdict> {
+    let same = |a: &Verdict, b: &Verdict| (&a.of, a.act, a.rule) == (&b.of, b.act, b.rule);
+    now.retain(|v| !v.act.touches() || before.iter().any(|b| same(b, v)));
+    now
 }
 
 /// Whether it is news for somebody who wants to know what is stuck. That a process outside of any
@@ -54,8 +50,8 @@ pub fn is_stuck(verdict: &Verdict) -> bool {
 /// Whether anything is to be touched that the user chose and did not name.
 pub fn unnamed_choice(survey: &Survey, ask: &Ask, verdicts: &[Verdict]) -> bool {
     let ids = named(survey, ask);
-    let chosen = |v: &Verdict| matches!(v.rule, Rule::Selected | Rule::Idle);
-    (verdicts.iter()).any(|v| chosen(v) && v.act.touches() && !is_of(&ids, v))
+    let selected = |v: &Verdict| matches!(v.rule, Rule::Selected | Rule::Idle);
+    (verdicts.iter()).any(|v| selected(v) && v.act.touches() && !is_of(&ids, v))
 }
 
 /// How many that are stuck, or were named, are as they were after all was done that could be. What
@@ -86,6 +82,7 @@ mod tests {
         let container = |id: &str, name: &str| ContainerLook {
             id: id.into(),
             name: name.into(),
+            image: if name == "other" { "some/image" } else { "" }.into(),
             ..ContainerLook::default()
         };
         Survey {
@@ -132,23 +129,6 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_no_part_of_an_id() {
-        let ids = |names: &[&str]| {
-            named(&survey(), &ask(names))
-                .into_iter()
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(ids(&["llm", "/other"]), ["abcd1111", "ffff3333"]);
-        assert_eq!(
-            ids(&["abcd"]),
-            ["eeee2222"],
-            "its name, though an id begins so"
-        );
-        assert_eq!(ids(&["ABCD1"]), ["abcd1111"]);
-        assert_eq!(ids(&["fff", "nobody"]), Vec::<String>::new());
-    }
-
-    #[test]
     fn names_leave_everything_else_alone() {
         let all = vec![
             container("abcd1111", Act::Stop, Rule::Named),
@@ -157,13 +137,50 @@ mod tests {
             verdict(Of::Process(7, Some(1)), Act::EndProcess, Rule::Orphan),
         ];
         let kept = narrowed(&survey(), &ask(&["llm"]), all.clone());
+        assert_eq!(kept, [all[0].clone()]);
+        let with_image = |names: &[&str]| Ask {
+            images: vec!["some/*".into()],
+            ..ask(names)
+        };
+        let kept = narrowed(&survey(), &with_image(&["llm"]), all.clone());
         assert_eq!(kept, [all[0].clone(), all[2].clone()]);
+        let kept = narrowed(&survey(), &with_image(&[]), all.clone());
+        assert_eq!(kept, [all[2].clone()]);
         assert_eq!(narrowed(&survey(), &ask(&[]), all.clone()), all);
         assert!(unnamed_choice(&survey(), &ask(&["llm"]), &all));
         assert!(
             !unnamed_choice(&survey(), &ask(&["other"]), &all),
             "it was named as well"
         );
+    }
+
+    #[test]
+    fn notes_of_others_are_left_out() {
+        let mut survey = survey();
+        let note = |name: &str| format!("Docker did not tell of container `{name}`");
+        survey.blind = vec![note("llm"), note("other"), "there is no GPU".into()];
+        narrow_notes(&mut survey, &ask(&[]));
+        assert_eq!(survey.blind.len(), 3);
+        narrow_notes(&mut survey, &ask(&["llm"]));
+        assert_eq!(survey.blind, [note("llm"), "there is no GPU".into()]);
+    }
+
+    #[test]
+    fn what_has_changed_since_it_was_shown_is_left_alone() {
+        let shown = [
+            container("abcd1111", Act::Stop, Rule::Idle),
+            container("eeee2222", Act::Stop, Rule::Selected),
+        ];
+        let now = vec![
+            container("abcd1111", Act::Keep, Rule::NotIdle),
+            container("eeee2222", Act::Stop, Rule::Selected),
+            container("ffff3333", Act::Stop, Rule::Idle),
+        ];
+        let acts: Vec<Verdict> = confirmed(&shown, now)
+            .into_iter()
+            .filter(|v| v.act.touches())
+            .collect();
+        assert_eq!(acts, [shown[1].clone()]);
     }
 
     #[test]

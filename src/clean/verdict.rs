@@ -10,6 +10,7 @@ mod words;
 use super::facts::Survey;
 pub use crate::container::PROTECT_LABEL;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Judges everything that a look found. Each container gets a verdict; a process in none and a GPU
@@ -34,6 +35,34 @@ pub fn judge(survey: &Survey, ask: &Ask) -> Vec<Verdict> {
 pub fn unmatched(survey: &Survey, ask: &Ask) -> Vec<String> {
     let sentences = ask.names.iter().map(|name| choice::unmatched(survey, name));
     sentences.flatten().collect()
+}
+
+/// The containers that the user named, by their ids.
+pub fn named(survey: &Survey, ask: &Ask) -> BTreeSet<String> {
+    ids(survey, ask, |chosen| chosen == choice::Chosen::Name)
+}
+
+/// The containers that the user named or chose in any other way, by their ids.
+pub fn chosen(survey: &Survey, ask: &Ask) -> BTreeSet<String> {
+    ids(survey, ask, |_| true)
+}
+
+fn ids(survey: &Survey, ask: &Ask, which: impl Fn(choice::Chosen<'_>) -> bool) -> BTreeSet<String> {
+    let chosen = choice::chosen(survey, ask);
+    let each = survey.containers.iter().zip(chosen);
+    each.filter(|(_, chosen)| chosen.is_some_and(&which))
+        .map(|(look, _)| look.id.clone())
+        .collect()
+}
+
+/// The same for every later look: a name that means a container now never means another one later,
+/// whose id happens to begin alike. A container that is made anew under its name is meant again.
+pub fn bound(survey: &Survey, ask: &Ask) -> Ask {
+    let names = ask.names.iter().map(|name| choice::bound(survey, name));
+    Ask {
+        names: names.collect(),
+        ..ask.clone()
+    }
 }
 
 /// What the user asked for.

@@ -10,7 +10,7 @@ use crate::clean::facts::Survey;
 use crate::clean::render::{self, Plan};
 use crate::clean::scope;
 use crate::clean::survey::{SurveyOptions, Surveyor};
-use crate::clean::verdict::{Ask, Verdict, judge, unmatched};
+use crate::clean::verdict::{Ask, Verdict, bound, judge, unmatched};
 use crate::cli::{BackendArg, CleanArgs};
 use crate::collect::{Stop, unless_stopped};
 use crate::console::Console;
@@ -159,9 +159,11 @@ async fn once(
     let news = console.sink();
     news(Progress::Stage(Stage::Inspect));
     let mut eyes = unless_stopped(stop, Eyes::open(args)).await?;
-    let survey = unless_stopped(stop, eyes.look()).await?;
+    let mut survey = unless_stopped(stop, eyes.look()).await?;
     check_names(&survey, ask)?;
-    let verdicts = scope::narrowed(&survey, ask, judge(&survey, ask));
+    let ask = &bound(&survey, ask);
+    scope::narrow_notes(&mut survey, ask);
+    let mut verdicts = scope::narrowed(&survey, ask, judge(&survey, ask));
     console.finish();
     if !args.apply {
         show(console, args, ask, &survey, &verdicts)?;
@@ -169,6 +171,11 @@ async fn once(
     }
     if !args.yes && scope::unnamed_choice(&survey, ask, &verdicts) {
         confirm(console, ask, &survey, &verdicts, stop).await?;
+        // The answer may have been long in coming: what has changed meanwhile is left alone.
+        survey = unless_stopped(stop, eyes.look()).await?;
+        scope::narrow_notes(&mut survey, ask);
+        let now = scope::narrowed(&survey, ask, judge(&survey, ask));
+        verdicts = scope::confirmed(&verdicts, now);
     } else if !args.json {
         show(console, args, ask, &survey, &verdicts)?;
     }

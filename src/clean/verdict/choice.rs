@@ -43,9 +43,23 @@ pub(super) fn unmatched(survey: &Survey, name: &str) -> Option<String> {
     }
 }
 
+/// What a name means from now on, whatever comes and goes: a container's name with the slash that
+/// Docker keeps it with, or its whole id. A name that means nothing stays as it is.
+pub(super) fn bound(survey: &Survey, name: &str) -> String {
+    let [one] = with_name(survey, name)[..] else {
+        return name.to_owned();
+    };
+    match survey.containers.get(one) {
+        Some(c) if c.name == name.trim().trim_start_matches('/') => format!("/{}", c.name),
+        Some(c) => c.id.clone(),
+        None => name.to_owned(),
+    }
+}
+
 /// The containers that a name may mean. A name or a whole id wins over an id that begins alike:
-/// Docker decides so too.
+/// Docker decides so too. With a slash before it, it is a name and nothing else.
 fn with_name(survey: &Survey, name: &str) -> Vec<usize> {
+    let told_as_name = name.trim().starts_with('/');
     let name = name.trim().trim_start_matches('/');
     let all = |matches: &dyn Fn(&ContainerLook) -> bool| -> Vec<usize> {
         let each = survey.containers.iter().enumerate();
@@ -56,7 +70,8 @@ fn with_name(survey: &Survey, name: &str) -> Vec<usize> {
     }
     let exact = all(&|c| c.name == name || c.id == name);
     let id = name.to_ascii_lowercase();
-    let part_of_id = id.len() >= SHORTEST_ID && id.bytes().all(|b| b.is_ascii_hexdigit());
+    let part_of_id =
+        !told_as_name && id.len() >= SHORTEST_ID && id.bytes().all(|b| b.is_ascii_hexdigit());
     match exact.is_empty() && part_of_id {
         true => all(&|c| c.id.starts_with(&id)),
         false => exact,
@@ -156,6 +171,25 @@ mod tests {
             ..Default::default()
         };
         assert_eq!(chosen(&survey, &ask), [None, None, None]);
+    }
+
+    #[test]
+    fn a_name_that_was_bound_never_means_another() {
+        let at_first = Survey {
+            containers: vec![container("ffff2222", "abcd"), container("eeee3333", "llm")],
+            ..Default::default()
+        };
+        assert_eq!(bound(&at_first, "abcd"), "/abcd");
+        assert_eq!(bound(&at_first, "eeee"), "eeee3333");
+        assert_eq!(bound(&at_first, "nobody"), "nobody");
+        // It is gone, and another's id begins with its name.
+        let later = Survey {
+            containers: vec![container("abcd1111", "other"), container("eeee4444", "llm")],
+            ..Default::default()
+        };
+        assert_eq!(with_name(&later, "abcd"), [0]);
+        assert_eq!(with_name(&later, "/abcd"), Vec::<usize>::new());
+        assert_eq!(with_name(&later, "eeee3333"), Vec::<usize>::new());
     }
 
     #[test]

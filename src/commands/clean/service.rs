@@ -6,7 +6,7 @@ use crate::clean::apply::{Done, Outcome, apply};
 use crate::clean::document::{Evidence, evidence, simulated};
 use crate::clean::facts::Survey;
 use crate::clean::scope;
-use crate::clean::verdict::{Ask, Verdict, judge};
+use crate::clean::verdict::{Ask, Verdict, bound, judge};
 use crate::clean::watch::{Line, Watch, acts};
 use crate::cli::CleanArgs;
 use crate::collect::Stop;
@@ -32,13 +32,13 @@ pub async fn run(
     let mut service = Service {
         console,
         args,
-        ask,
+        asked: ask,
+        ask: None,
         stop,
         watch: Watch::new(args.apply, args.max_per_minute),
         began: Instant::now(),
         eyes: None,
         away: false,
-        looked: false,
         blind: BTreeSet::new(),
     };
     let mut ticks = interval(args.interval);
@@ -57,7 +57,9 @@ pub async fn run(
 struct Service<'a> {
     console: &'a Console,
     args: &'a CleanArgs,
-    ask: &'a Ask,
+    asked: &'a Ask,
+    /// The same with names that never come to mean others; there once it has looked.
+    ask: Option<Ask>,
     stop: &'a Stop,
     watch: Watch,
     began: Instant,
@@ -65,8 +67,6 @@ struct Service<'a> {
     eyes: Option<Eyes>,
     /// Whether it was told that the daemon is away.
     away: bool,
-    /// Whether it has looked before.
-    looked: bool,
     /// What it was told cannot be looked at.
     blind: BTreeSet<String>,
 }
@@ -131,15 +131,16 @@ impl Service<'_> {
             () = self.stop.token().cancelled() => return Ok(true),
             found = self.look() => found,
         };
-        let survey = match found {
+        let mut survey = match found {
             Ok(survey) => survey,
             Err(failure) => return self.is_away(&failure),
         };
-        if !self.looked {
+        if self.ask.is_none() {
             // Later a container that is named may come and go.
-            check_names(&survey, self.ask)?;
-            self.looked = true;
+            check_names(&survey, self.asked)?;
         }
+        let ask = (self.ask.get_or_insert_with(|| bound(&survey, self.asked))).clone();
+        scope::narrow_notes(&mut survey, &ask);
         if std::mem::take(&mut self.away) {
             self.watch.back();
             if !self.daemon("back", None)? {
@@ -147,11 +148,12 @@ impl Service<'_> {
             }
         }
         for sentence in &survey.blind {
-            if self.blind.insert(sentence.clone()) {
+            if !self.blind.contains(sentence) {
                 self.console.note(sentence);
             }
         }
-        let verdicts = scope::narrowed(&survey, self.ask, judge(&survey, self.ask));
+        self.blind = survey.blind.iter().cloned().collect();
+        let verdicts = scope::narrowed(&survey, &ask, judge(&survey, &ask));
         let lines = self.watch.decide(self.began.elapsed(), &verdicts);
         for line in &lines {
             if !self.tell(&survey, line)? {
