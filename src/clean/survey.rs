@@ -373,7 +373,10 @@ mod tests {
     use super::*;
     use devices::OnDevices;
 
-    fn reading(of: &[(u32, Option<&str>, &[(&str, u64)], bool)]) -> Reading {
+    /// A process, its container, what it holds by device, and whether more of it is untold.
+    type Listed<'a> = (u32, Option<&'a str>, &'a [(&'a str, u64)], bool);
+
+    fn reading(of: &[Listed<'_>]) -> Reading {
         let processes = of.iter().map(|(pid, container, bytes, untold)| {
             let on = OnDevices {
                 container: container.map(str::to_owned),
