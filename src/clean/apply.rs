@@ -14,7 +14,7 @@ use crate::capture::ContainerFacts;
 use crate::container::Runtime;
 use crate::container::leftovers::{Owner, owner_of};
 use crate::container::teardown::{May, Patience};
-use crate::container::{PROTECT_LABEL, processes::ProcessId};
+use crate::container::{PROTECT_LABEL, is_protected, processes::ProcessId};
 use crate::progress::{Progress, Sink, Stage};
 use crate::store::{ContainerLock, LockRefusal};
 use crate::telemetry::{Target, cgroup_directory};
@@ -206,7 +206,7 @@ pub(super) fn identity(look: &ProcessLook) -> Option<ProcessId> {
 
 /// What keeps any container from any act, whatever it was when it was judged.
 fn spared(facts: &ContainerFacts) -> Option<String> {
-    if facts.labels.contains_key(PROTECT_LABEL) {
+    if is_protected(&facts.labels) {
         return Some(format!("it has the label `{PROTECT_LABEL}`"));
     }
     (owner_of(facts) == Owner::Alive).then(|| "the plimsoll that created it lives".into())

@@ -8,11 +8,9 @@ mod process;
 mod words;
 
 use super::facts::Survey;
+pub use crate::container::PROTECT_LABEL;
 use serde::Serialize;
 use std::time::Duration;
-
-/// Label that keeps a container, whatever is asked: any value but `false`.
-pub const PROTECT_LABEL: &str = "plimsoll.protect";
 
 /// Judges everything that a look found. Each container gets a verdict; a process in none and a GPU
 /// get one where there is something to tell. The order is the same for the same things: containers

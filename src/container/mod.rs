@@ -30,7 +30,7 @@ mod top;
 use crate::error::Failure;
 use bollard::Docker;
 use bollard::errors::Error;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Environment variable that every exec carries: the run's id.
@@ -59,8 +59,15 @@ pub const KEEP_LABEL: &str = "plimsoll.keep";
 /// Label of containers that plimsoll created: when, RFC 3339.
 pub const CREATED_LABEL: &str = "plimsoll.created";
 
-/// Label by which a user keeps a container from the cleaner, whatever its value.
+/// Label by which a user keeps a container from the cleaner, with any value but `false`.
 pub const PROTECT_LABEL: &str = "plimsoll.protect";
+
+/// Whether a container with these labels is kept from the cleaner.
+pub fn is_protected(labels: &BTreeMap<String, String>) -> bool {
+    labels
+        .get(PROTECT_LABEL)
+        .is_some_and(|value| value != "false")
+}
 
 /// What the daemon says of itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -8,6 +8,7 @@ use super::{Act, Of, PROTECT_LABEL, Rule, Verdict};
 use crate::clean::facts::{Activity, ContainerLook, Health, ProcessLook};
 use crate::clean::never;
 use crate::container::RUN_LABEL;
+use crate::container::is_protected;
 use crate::container::leftovers::Owner;
 use crate::report::layout;
 use std::collections::{BTreeMap, BTreeSet};
@@ -67,7 +68,7 @@ pub(super) fn judge(
 
 /// What keeps it whatever is asked.
 fn shielded(look: &ContainerLook, chosen: Option<Chosen<'_>>) -> Option<Ruling> {
-    if (look.labels.get(PROTECT_LABEL)).is_some_and(|value| value != "false") {
+    if is_protected(&look.labels) {
         let ruling = Ruling::keep(Rule::Protected, format!("has the label {PROTECT_LABEL}"));
         return Some(match chosen {
             Some(_) => ruling.advise("such a label stays: create the container without it"),
