@@ -402,7 +402,8 @@ fn states(ids: &[String]) -> BTreeSet<String> {
     args.extend(ids.iter().map(String::as_str));
     let out = std::process::Command::new("docker").args(args).output();
     let told = String::from_utf8(out.expect("docker").stdout).expect("text");
-    told.lines().map(str::to_owned).collect()
+    let lines = told.lines().filter(|line| !line.is_empty());
+    lines.map(str::to_owned).collect()
 }
 
 #[test]
