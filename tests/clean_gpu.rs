@@ -20,6 +20,7 @@ use cleaning::{
 use common::e2e::{Live, wait_for};
 use common::{docker, image, skip, unique};
 use plimsoll::container::launch;
+use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -91,6 +92,30 @@ fn an_engine_that_hangs_is_killed_after_its_grace() {
         assert!(steps.contains("killed after"), "{steps}");
         assert!(steps.ends_with("removed"), "{steps}");
     }
+}
+
+#[test]
+fn what_a_killed_cleaner_began_the_next_one_finishes() {
+    needs!(Docker, ReferenceEngine);
+    let world = World::new();
+    let deaf = world.our_engine("deaf", &["--fault", "ignore-sigterm"]);
+    let theirs = world.theirs("theirs");
+    let of_theirs = pid_of(&theirs.id);
+    world.play(0, &[(pid_of(&deaf.id), 3000), (of_theirs, 2000)]);
+    let before = state(&theirs.id);
+    let cleaner = Live::start(world.command(&["--apply", "--grace", "60s"]));
+    // It logs the signal that it ignores.
+    deaf.wait_for_log("ignoring signal");
+    cleaner.signal(Signal::KILL);
+    cleaner.end();
+    assert!(state(&deaf.id).starts_with("running"));
+
+    let given_back = || world.play(0, &[(of_theirs, 2000)]);
+    let ended = world.clean_while(&APPLY, || is_gone(&deaf.id), given_back);
+    let all = document(&ended.expect(0));
+    assert_eq!(outcome(&all, deaf.id.as_str())["done"], "cleaned");
+    assert!(is_gone(&deaf.id));
+    assert_eq!(state(&theirs.id), before);
 }
 
 /// A server with a worker below it, and a first process that outlives both.
