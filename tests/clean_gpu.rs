@@ -3,6 +3,7 @@
 //!
 //! Each test has a view of the daemon of its own (`common/cleaning.rs`), and cleans all that it
 //! sees there.
+#![allow(missing_docs, clippy::print_stdout)]
 
 #[macro_use]
 mod common;
@@ -53,7 +54,7 @@ fn a_container_whose_owner_was_killed_goes_and_is_struck_out() {
         assert!(dry.contains(part), "{part}: {dry}");
     }
     assert_eq!((state(&lost.id), state(&theirs.id)), before, "a dry run");
-    assert_eq!(world.ledger(), [lost.id.clone()]);
+    assert_eq!(world.ledger(), [lost.id.as_str()]);
 
     let given_back = || world.play(0, &[(of_theirs, 2000)]);
     let ended = world.clean_while(&APPLY, || is_gone(&lost.id), given_back);
@@ -202,7 +203,7 @@ fn a_worker_that_escaped_its_containers_removal_is_ended() {
     );
     assert!(lives(stranger.pid()) && lives(of_theirs));
     // A look that finds nobody in it any more strikes it out.
-    assert_eq!(world.ledger(), [lost.id.clone()]);
+    assert_eq!(world.ledger(), [lost.id.as_str()]);
     world.clean(&[]).expect(0);
     assert_eq!(world.ledger(), Vec::<String>::new());
 }
