@@ -19,6 +19,9 @@ pub const TOLERANCE: u64 = 256 << 20;
 const READINGS: u32 = 3;
 /// Between two readings.
 const LOOK: Duration = Duration::from_millis(200);
+/// Drivers are not asked for their lists of processes at every reading; after the deadline one is
+/// waited for so long.
+const LIST_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What is expected of a device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -42,6 +45,8 @@ pub struct Gate {
     /// Devices that were to be watched and are not there any more.
     lost: Vec<String>,
     whose: Whose,
+    /// The last list of processes of each device, by its index.
+    lists: BTreeMap<u32, Vec<ProcessMemory>>,
 }
 
 enum Whose {
@@ -107,6 +112,7 @@ impl Gate {
             levels: Vec::new(),
             lost: Vec::new(),
             whose,
+            lists: BTreeMap::new(),
         }
     }
 
@@ -118,6 +124,11 @@ impl Gate {
         };
         // What could be read is there; a device that could not is looked at again.
         let _ = self.backend.sample(&self.clock, wanted, &mut samples);
+        for sample in &samples {
+            if let Some(list) = &sample.processes {
+                self.lists.insert(sample.device, list.clone());
+            }
+        }
         samples
     }
 
@@ -151,6 +162,16 @@ impl Gate {
         watched.map(|(i, _)| i).filter(|i| !read(*i)).collect()
     }
 
+    /// Whether a reading says of every device how much of it is others'. Without that it can prove
+    /// that memory is back, but not that it is not.
+    fn whole(&self, samples: &[MemorySample]) -> bool {
+        samples.iter().all(|s| {
+            let level = self.levels.get(s.device as usize).copied().flatten();
+            let compared = level.is_some_and(|level| level.others_bytes.is_some());
+            !compared || s.processes.is_some()
+        })
+    }
+
     /// Waits until every device is back at its level; at the deadline names who holds what is
     /// missing. A container that is gone holds nothing. Cut short by `cancel`, it says nothing.
     pub async fn wait(
@@ -163,28 +184,41 @@ impl Gate {
         let mut good = 0;
         loop {
             let samples = self.read(detail);
-            good = if self.back(&samples) { good + 1 } else { 0 };
+            let whole = self.whole(&samples);
+            good = match self.back(&samples) {
+                true => good + 1,
+                false if !whole => good,
+                false => 0,
+            };
             let nothing = samples.is_empty() && !detail;
             if good >= READINGS || nothing || cancel.is_cancelled() {
                 return Ok(());
             }
-            if Instant::now() >= until && good == 0 {
-                return Err(self.held(deadline));
+            let late = Instant::now() >= until + LIST_PATIENCE;
+            if Instant::now() >= until && (good == 0 && whole || late) {
+                return Err(self.held(samples, deadline));
             }
             tokio::time::sleep(LOOK).await;
         }
     }
 
-    fn held(&mut self, deadline: Duration) -> Held {
-        let samples = self.read(true);
+    /// What the last reading says of who holds what.
+    fn held(&mut self, mut samples: Vec<MemorySample>, deadline: Duration) -> Held {
+        if let Whose::Container(_) = self.whose {
+            samples = self.read(true);
+        }
         let devices = self.backend.devices();
         let id_of = |i: usize| devices.get(i).map_or_else(String::new, |d| d.id.clone());
         let mut parts = Vec::new();
         let mut held = Vec::new();
-        for s in &samples {
+        for s in &mut samples {
             let Some(more) = self.more(s).filter(|more| *more > TOLERANCE) else {
                 continue;
             };
+            // An older list names holders, and proves nothing.
+            if s.processes.is_none() {
+                s.processes = self.lists.get(&s.device).cloned();
+            }
             let device = devices.iter().find(|d| d.index == s.device);
             let place = match (device, &self.whose) {
                 (Some(d), _) if d.kind == DeviceKind::Gpu => format!("on {}", d.id),

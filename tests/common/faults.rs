@@ -1,4 +1,4 @@
-//! A socket in front of Docker's that lets some requests go wrong.
+//! A socket in front of Docker's that lets some requests go wrong, or hides containers.
 #![allow(dead_code, missing_docs)]
 
 use bytes::Bytes;
@@ -80,15 +80,24 @@ fn real() -> String {
 
 impl FaultySocket {
     pub fn start(rules: &[Rule]) -> FaultySocket {
+        FaultySocket::showing(None, rules)
+    }
+
+    /// The same, where Docker lists only containers with `part` in their names. (It still answers
+    /// who asks for another one by its id.)
+    pub fn showing(part: Option<&str>, rules: &[Rule]) -> FaultySocket {
+        let shown = part.map(|part| format!("{{\"name\":[\"{part}\"]}}"));
         let folder = tempfile::tempdir().expect("tempdir");
         let listener = UnixListener::bind(folder.path().join("docker.sock")).expect("socket");
         let rules = Arc::new(Mutex::new(rules.to_vec()));
         let shared = Arc::clone(&rules);
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let rules = Arc::clone(&shared);
+                let (rules, shown) = (Arc::clone(&shared), shown.clone());
                 tokio::spawn(async move {
-                    let service = service_fn(move |request| handle(request, Arc::clone(&rules)));
+                    let service = service_fn(move |request| {
+                        handle(narrowed(request, shown.as_deref()), Arc::clone(&rules))
+                    });
                     let _ = hyper::server::conn::http1::Builder::new()
                         .serve_connection(TokioIo::new(stream), service)
                         .await;
@@ -121,6 +130,20 @@ impl Drop for FaultySocket {
     fn drop(&mut self) {
         self.task.abort();
     }
+}
+
+/// A request for the list of containers, with this filter in it.
+fn narrowed(mut request: Request<Incoming>, filter: Option<&str>) -> Request<Incoming> {
+    let uri = request.uri();
+    let (true, Some(filter)) = (uri.path().ends_with("/containers/json"), filter) else {
+        return request;
+    };
+    let query = uri.query().unwrap_or_default();
+    assert!(!query.contains("filters="), "it has one: {query}");
+    let filter: String = filter.bytes().map(|b| format!("%{b:02X}")).collect();
+    let uri = format!("{}?{query}&filters={filter}", uri.path());
+    *request.uri_mut() = uri.parse().expect("a path");
+    request
 }
 
 type Answer = Response<BoxBody<Bytes, hyper::Error>>;
