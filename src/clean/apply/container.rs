@@ -190,7 +190,6 @@ mod tests {
             Rule::OwnerDead,
             Rule::Unhealthy,
             Rule::PastDeadline,
-            Rule::ServerDead,
             Rule::Ended,
             Rule::Foreign,
             Rule::Leftover,

@@ -19,8 +19,6 @@ const REMOVAL_S: u64 = 30;
 /// So long an engine of which nobody knows whose it is may fail to answer, seconds: large models
 /// load for minutes.
 const ILL_GRACE_S: u64 = 600;
-/// So long a server may fail to answer that has lost its workers, seconds.
-const SERVER_GRACE_S: u64 = 60;
 
 /// Docker's words for how a container is, as far as they matter here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -178,13 +176,6 @@ fn gone_wrong(look: &ContainerLook) -> Option<Ruling> {
         Health::Ill { for_s } => for_s,
         Health::Well | Health::Starting | Health::Unknown => 0,
     };
-    if ill_s >= SERVER_GRACE_S
-        && let Some(worker) = abandoned(look)
-    {
-        let (time, worker) = (span(ill_s), words::named(worker));
-        let why = format!("its server does not answer for {time} and {worker} has lost its parent");
-        return stop(Rule::ServerDead, why);
-    }
     if let Some(past @ 1..) = look.past_deadline_s {
         let time = span(past.unsigned_abs());
         return stop(
@@ -353,23 +344,6 @@ fn blind(reason: &Ruling) -> Ruling {
     Ruling::report(Rule::Unseen, why).advise(
         "run plimsoll on Docker's own host, as root, in its pid namespace; or `docker stop`",
     )
-}
-
-/// A process with GPU memory that was left behind: its parent is gone from the container, and it is
-/// not what the container began with. Only where it is known of every process who started it and
-/// when.
-fn abandoned(look: &ContainerLook) -> Option<&ProcessLook> {
-    let known = |p: &ProcessLook| p.parent.is_some() && p.started.is_some();
-    if !processes(look).all(known) {
-        return None;
-    }
-    let pids: BTreeSet<u32> = processes(look).map(|p| p.pid).collect();
-    let parent_gone = |p: &&ProcessLook| p.parent.is_some_and(|parent| !pids.contains(&parent));
-    let first = processes(look)
-        .filter(parent_gone)
-        .min_by_key(|p| (p.started, p.pid))?;
-    (processes(look).filter(parent_gone))
-        .find(|p| p.pid != first.pid && words::total(&p.gpu_bytes) > 0)
 }
 
 /// Live, ours, and nobody knows whose.
