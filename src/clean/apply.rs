@@ -175,6 +175,14 @@ impl Work<'_> {
         if self.cancel.is_cancelled() {
             return Outcome::not_done(verdict, "not begun: interrupted");
         }
+        // Of another machine's processes nothing here says that they have ended.
+        let by_owner = matches!(
+            verdict.rule,
+            Rule::OwnerDead | Rule::Leftover | Rule::Orphan
+        );
+        if by_owner && self.runtime.is_remote() {
+            return Outcome::kept(verdict, "the daemon is another machine's");
+        }
         match (verdict.act, &verdict.of) {
             (Act::Stop | Act::Remove, Of::Container(id)) => self.container(verdict, id).await,
             (Act::EndMarked, Of::Container(id)) => self.marked(verdict, id).await,

@@ -189,7 +189,7 @@ impl Surveyor {
         eyes: &mut Eyes<'_>,
         blind: &mut Vec<String>,
     ) -> ContainerLook {
-        let mut look = met.look(now_ns);
+        let mut look = met.look(now_ns, self.runtime.is_remote());
         let init = met.facts.state.pid.filter(|_| met.inspected);
         let found = init
             .filter(|_| !self.runtime.is_remote())
