@@ -16,8 +16,8 @@ use std::time::Duration;
 
 /// Docker removes a container in less, seconds.
 const REMOVAL_S: u64 = 30;
-/// So long an engine of which nobody knows whose it is may fail to answer, seconds: large models
-/// load for minutes.
+/// So long an engine of which nobody knows whose it is may be seen not to answer, seconds: large
+/// models load for minutes.
 const ILL_GRACE_S: u64 = 600;
 
 /// Docker's words for how a container is, as far as they matter here.
@@ -183,7 +183,9 @@ fn gone_wrong(look: &ContainerLook) -> Option<Ruling> {
             format!("it is {time} past its deadline"),
         );
     }
-    if ill_s >= ILL_GRACE_S {
+    // Who set a deadline that is ahead wants it until then.
+    let wanted = look.past_deadline_s.is_some_and(|past| past < 0);
+    if ill_s >= ILL_GRACE_S && !wanted {
         let why = format!("its engine does not answer for {}", span(ill_s));
         return stop(Rule::Unhealthy, why);
     }
@@ -320,9 +322,12 @@ fn nothing(look: &ContainerLook) -> Ruling {
         _ => {
             let how = match look.health {
                 Health::Well => "its engine answers".to_owned(),
-                Health::Starting => "its engine just started".to_owned(),
+                Health::Starting => "its engine starts".to_owned(),
+                Health::Ill { .. } if look.past_deadline_s.is_some_and(|past| past < 0) => {
+                    "its engine does not answer, yet its deadline is ahead".to_owned()
+                }
                 Health::Ill { for_s } => {
-                    format!("its engine does not answer, yet only for {}", span(for_s))
+                    format!("its engine was seen not to answer only for {}", span(for_s))
                 }
                 Health::Unknown => "nothing is known to be wrong with it".to_owned(),
             };

@@ -35,6 +35,14 @@ fn ours_whose_engine_is_dead_or_hung() {
         "9 min 59 s",
     );
     container(
+        "hung for long, and wanted until later",
+        with(ill(9000), |c| c.past_deadline_s = Some(-1)),
+        nothing,
+        Keep,
+        NothingWrong,
+        "its deadline is ahead",
+    );
+    container(
         "past its deadline",
         with(ours(Owner::Unknown), |c| c.past_deadline_s = Some(1)),
         nothing,
