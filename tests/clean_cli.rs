@@ -8,6 +8,7 @@ mod common;
 
 use common::e2e::{Ended, Live, plimsoll, run};
 use common::{TestContainer, docker, unique};
+use plimsoll::container::leftovers::boot_id;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
@@ -318,12 +319,12 @@ fn at_a_terminal(args: &[&str], typed: &str) -> (String, i32) {
 /// A container as a plimsoll that was killed left it.
 fn lost(what: &str) -> TestContainer {
     let run = format!("plimsoll.run={}", unique("run"));
-    // Of another boot: nobody lives.
-    let owner = "plimsoll.owner=00000000-0000-0000-0000-000000000000:1:1";
+    // Of this boot, and of no process.
+    let owner = format!("plimsoll.owner={}:4194303:1", boot_id());
     let created = "plimsoll.created=2026-01-01T00:00:00Z";
     TestContainer::run(
         what,
-        &["--label", &run, "--label", owner, "--label", created],
+        &["--label", &run, "--label", &owner, "--label", created],
         OBEDIENT,
     )
 }

@@ -11,6 +11,7 @@ use plimsoll::clean::apply::{ApplyOptions, Done, Outcome, apply};
 use plimsoll::clean::facts::{ContainerLook, DeviceLook, ProcessLook, Survey};
 use plimsoll::clean::verdict::{Act, Of, Rule, Verdict};
 use plimsoll::clock::Clock;
+use plimsoll::container::leftovers::boot_id;
 use plimsoll::container::{OWNER_LABEL, RUN_LABEL, Runtime};
 use plimsoll::telemetry::{Wanted, open_host};
 use stage::{Stage, staged};
@@ -67,7 +68,7 @@ impl Cast {
             let pid = pid.expect("inspect").parse().expect("pid");
             (container, pid)
         };
-        let owner = format!("{OWNER_LABEL}=another-boot:7:1");
+        let owner = format!("{OWNER_LABEL}={}:4194305:1", boot_id());
         let of_run = format!("{RUN_LABEL}=test-run");
         let (doomed, doomed_pid) = run("gpu-ours", &["--label", &owner, "--label", &of_run]);
         let (theirs, theirs_pid) = run("gpu-theirs", &[]);

@@ -1,9 +1,11 @@
 //! Since when containers do nothing, remembered in a file that runs share: what a service has seen
 //! helps whoever asks later.
 
-use super::history::{History, Seen};
+use super::history::{History, Moment, Seen};
 use super::survey::{Look, Observation};
+use crate::container::leftovers::boot_id;
 use crate::store::SharedFile;
+use rustix::time::{ClockId, clock_gettime};
 
 /// Name of the file in the state folder.
 const FILE: &str = "activity.json";
@@ -18,26 +20,39 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Adds a look at a moment, nanoseconds since the epoch, and completes it by since when each
-    /// container does nothing. Reads and writes the file; without one only this process remembers.
-    pub fn complete(&mut self, at_ns: i64, look: &mut Look) {
+    /// Adds a look of now, and completes it by since when each container does nothing. Reads and
+    /// writes the file; without one only this process remembers.
+    pub fn complete(&mut self, look: &mut Look) {
         let file = SharedFile::open(FILE).filter(|_| !self.alone);
         let found = file.as_ref().and_then(SharedFile::read);
         if let Some(history) = found.and_then(|text| serde_json::from_slice(&text).ok()) {
             self.history = history;
         }
-        self.add(at_ns, look);
+        self.add(&now(), look);
         if let (Some(file), Ok(text)) = (file, serde_json::to_vec(&self.history)) {
             self.alone = file.write(&text).is_err();
         }
     }
 
-    fn add(&mut self, at_ns: i64, look: &mut Look) {
+    fn add(&mut self, at: &Moment, look: &mut Look) {
         let seen: Vec<Seen> = look.observations.iter().map(seen).collect();
-        let mut activities = self.history.look(at_ns, &seen);
+        let mut activities = self.history.look(at, &seen);
         for container in &mut look.survey.containers {
             container.activity = activities.remove(&container.id).unwrap_or_default();
         }
+    }
+}
+
+fn now() -> Moment {
+    let nanoseconds = |clock| {
+        let time = clock_gettime(clock);
+        let seconds = time.tv_sec.saturating_mul(1_000_000_000);
+        seconds.saturating_add(time.tv_nsec)
+    };
+    Moment {
+        boot: boot_id(),
+        boot_ns: nanoseconds(ClockId::Boottime),
+        wall_ns: nanoseconds(ClockId::Realtime),
     }
 }
 
@@ -85,7 +100,12 @@ mod tests {
         let mut memory = Memory::default();
         let mut at = |second: i64, requests: u64| {
             let mut look = look(requests);
-            memory.add(second * SECOND, &mut look);
+            let moment = Moment {
+                boot: "boot".into(),
+                boot_ns: second * SECOND,
+                wall_ns: second * SECOND,
+            };
+            memory.add(&moment, &mut look);
             let idle = look.survey.containers[0].activity.idle_s();
             assert_eq!(
                 look.survey.containers[1].activity.idle_s(),

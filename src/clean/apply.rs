@@ -175,6 +175,9 @@ impl Work<'_> {
         if self.cancel.is_cancelled() {
             return Outcome::not_done(verdict, "not begun: interrupted");
         }
+        if self.runtime.is_remote() && by_owner(verdict.rule) {
+            return Outcome::kept(verdict, "the daemon is another machine's");
+        }
         match (verdict.act, &verdict.of) {
             (Act::Stop | Act::Remove, Of::Container(id)) => self.container(verdict, id).await,
             (Act::EndMarked, Of::Container(id)) => self.marked(verdict, id).await,
@@ -193,6 +196,12 @@ impl Work<'_> {
 /// Whether the user chose the container: then it need not be ours.
 fn chosen(rule: Rule) -> bool {
     matches!(rule, Rule::Named | Rule::Selected | Rule::Idle)
+}
+
+/// Whether it rests on a plimsoll's having ended. Of another machine's processes nothing here says
+/// that they have.
+fn by_owner(rule: Rule) -> bool {
+    matches!(rule, Rule::OwnerDead | Rule::Leftover | Rule::Orphan)
 }
 
 /// A process of the survey, as nobody can mistake it.
@@ -240,6 +249,21 @@ impl Locked {
             }
             // Between the look and the lock it ended.
             Err(LockRefusal::Cannot(e)) => May::Wait(format!("it cannot be locked: {e}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn on_another_machine_nothing_is_done_because_an_owner_ended() {
+        for rule in [Rule::OwnerDead, Rule::Leftover, Rule::Orphan] {
+            assert!(by_owner(rule), "{rule:?}");
+        }
+        for rule in [Rule::Named, Rule::Selected, Rule::PastDeadline] {
+            assert!(!by_owner(rule), "{rule:?}");
         }
     }
 }

@@ -71,13 +71,14 @@ pub struct ContainerLook {
 pub enum Health {
     /// It answered, or Docker's own check says so.
     Well,
-    /// It accepts no connection or answers nothing in time, though it did not just start; seconds
-    /// since its start, or since Docker's check fails.
+    /// It accepts no connection, answers nothing in time or a fault of its own, though it did not
+    /// just start; seconds since the first of the looks in a row that met it so, or since Docker's
+    /// check fails.
     Ill {
         /// For how long, seconds.
         for_s: u64,
     },
-    /// It just started.
+    /// It just started, or says that it is not ready yet.
     Starting,
     /// Nobody can tell.
     #[default]

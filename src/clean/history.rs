@@ -3,6 +3,8 @@
 //!
 //! Between two looks nobody watched. For GPUs that is bridged where the looks are close, or where
 //! the engine's own counter proves that no request came; for requests only by that counter.
+//!
+//! What is counted is counted on the boot clock: wall time jumps, and a jump is no idleness.
 
 use super::facts::Activity;
 use serde::{Deserialize, Serialize};
@@ -35,17 +37,31 @@ pub struct Seen {
     pub last_log_ns: Option<i64>,
 }
 
+/// When a look is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Moment {
+    /// Id of this boot of the host; where it is not known (empty), nothing is remembered.
+    pub boot: String,
+    /// Since that boot, suspends included (`CLOCK_BOOTTIME`), nanoseconds.
+    pub boot_ns: i64,
+    /// Wall time, nanoseconds since the epoch.
+    pub wall_ns: i64,
+}
+
 /// What is remembered from one look to the next.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct History {
+    /// The boot that the times are of.
+    boot: String,
     /// By full id.
     containers: BTreeMap<String, Entry>,
 }
 
-/// Times are nanoseconds since the epoch.
+/// Times are nanoseconds since the boot, where nothing else is said.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Entry {
+    /// As Docker tells it: since the epoch.
     started_ns: i64,
     seen_ns: i64,
     /// First of the looks at which the GPUs were idle, in a row.
@@ -57,28 +73,35 @@ struct Entry {
     /// The counter, as it was known last.
     #[serde(default)]
     requests: Option<u64>,
+    /// Time of the log's last line, as Docker tells it: since the epoch.
+    #[serde(default)]
+    log_ns: Option<i64>,
+    /// The look after which that line came.
+    #[serde(default)]
+    log_since_ns: i64,
 }
 
 impl History {
-    /// Adds a look at a moment, nanoseconds since the epoch, and says of each container since when
-    /// it does nothing.
-    pub fn look(&mut self, at_ns: i64, seen: &[Seen]) -> BTreeMap<String, Activity> {
+    /// Adds a look, and says of each container since when it does nothing.
+    pub fn look(&mut self, at: &Moment, seen: &[Seen]) -> BTreeMap<String, Activity> {
+        if at.boot.is_empty() || self.boot != at.boot {
+            self.boot.clone_from(&at.boot);
+            self.containers.clear();
+        }
+        let at_ns = at.boot_ns;
         let activities = seen
             .iter()
-            .map(|seen| (seen.id.clone(), self.one(at_ns, seen)));
+            .map(|seen| (seen.id.clone(), self.one(at, seen)));
         let activities = activities.collect();
-        // One from the future was written before the clock was set back.
         (self.containers).retain(|_, e| e.seen_ns.abs_diff(at_ns) <= FORGET_NS.unsigned_abs());
         activities
     }
 
-    fn one(&mut self, at_ns: i64, seen: &Seen) -> Activity {
+    fn one(&mut self, at: &Moment, seen: &Seen) -> Activity {
+        let at_ns = at.boot_ns;
         let Some(started_ns) = seen.started_ns else {
             self.containers.remove(&seen.id);
-            return Activity {
-                log_silent_s: silent_s(at_ns, seen),
-                ..Activity::default()
-            };
+            return Activity::default();
         };
         let before = self.containers.remove(&seen.id).filter(|before| {
             let fell = matches!((before.requests, seen.requests), (Some(b), Some(now)) if now < b);
@@ -90,6 +113,8 @@ impl History {
             gpu_since_ns: gpu_since(at_ns, seen, before.as_ref()),
             requests_since_ns: requests_since(at_ns, seen, before.as_ref()),
             requests: seen.requests.or(before.as_ref().and_then(|b| b.requests)),
+            log_ns: seen.last_log_ns,
+            log_since_ns: log_since(at_ns, seen, before.as_ref()),
         };
         let activity = Activity {
             gpu_idle_s: seen.gpu_percent.filter(|p| !p.is_nan()).map(|_| {
@@ -104,7 +129,7 @@ impl History {
                 }
                 _ => None,
             },
-            log_silent_s: silent_s(at_ns, seen),
+            log_silent_s: silent_s(at, seen, entry.log_since_ns),
         };
         self.containers.insert(seen.id.clone(), entry);
         activity
@@ -139,10 +164,22 @@ fn requests_since(at_ns: i64, seen: &Seen, before: Option<&Entry>) -> Option<i64
     }
 }
 
-/// How long the log is silent. Lines of before the last start do not count.
-fn silent_s(at_ns: i64, seen: &Seen) -> Option<u64> {
+/// The look after which the log's last line came, as far as it was watched.
+fn log_since(at_ns: i64, seen: &Seen, before: Option<&Entry>) -> i64 {
+    match before {
+        Some(b) if b.log_ns.is_none() || seen.last_log_ns.is_none() => at_ns,
+        Some(b) if b.log_ns == seen.last_log_ns => b.log_since_ns,
+        Some(b) => b.seen_ns,
+        None => at_ns,
+    }
+}
+
+/// How long the log is silent: by its own times, and never for longer than it was watched without
+/// a new line. Lines of before the last start do not count.
+fn silent_s(at: &Moment, seen: &Seen, since_ns: i64) -> Option<u64> {
     let last = seen.last_log_ns?;
-    Some(seconds(last.max(seen.started_ns.unwrap_or(last)), at_ns))
+    let told = seconds(last.max(seen.started_ns.unwrap_or(last)), at.wall_ns);
+    Some(told.min(seconds(since_ns, at.boot_ns)))
 }
 
 /// Whole seconds from one moment to a later one, 0 where it is not later.

@@ -9,6 +9,15 @@ fn at(seconds: i64) -> i64 {
     (1_000_000 + seconds) * SECOND_NS
 }
 
+/// The moment at which both clocks show so many seconds.
+fn moment(seconds: i64) -> Moment {
+    Moment {
+        boot: "boot".into(),
+        boot_ns: at(seconds),
+        wall_ns: at(seconds),
+    }
+}
+
 /// Idle in every respect, and its engine counts its requests.
 fn idle() -> Seen {
     Seen {
@@ -26,7 +35,7 @@ fn after(looks: &[(i64, Seen)]) -> Activity {
     let mut history = History::default();
     let mut last = Activity::default();
     for (seconds, seen) in looks {
-        last = history.look(at(*seconds), std::slice::from_ref(seen))["a"].clone();
+        last = history.look(&moment(*seconds), std::slice::from_ref(seen))["a"].clone();
     }
     last
 }
@@ -35,11 +44,78 @@ fn after(looks: &[(i64, Seen)]) -> Activity {
 fn idleness_counts_from_the_first_look_that_found_it() {
     let first = after(&[(0, idle())]);
     assert_eq!(first.idle_s(), Some(0), "nobody watched before");
-    assert_eq!(first.log_silent_s, Some(600), "the log has its own times");
+    assert_eq!(first.log_silent_s, Some(0), "nor its log");
     let later = after(&[(0, idle()), (60, idle()), (200, idle())]);
     assert_eq!(later.gpu_idle_s, Some(200));
     assert_eq!(later.requests_idle_s, Some(200));
     assert_eq!(later.idle_s(), Some(200));
+}
+
+#[test]
+fn a_wall_clock_that_jumps_makes_nobody_idle() {
+    let hour = 3600;
+    let quiet = Seen {
+        last_log_ns: Some(at(-5)),
+        ..idle()
+    };
+    let writes = Seen {
+        last_log_ns: Some(at(55)),
+        ..idle()
+    };
+    for (last, silent) in [(&quiet, 60), (&writes, 60)] {
+        let mut history = History::default();
+        history.look(&moment(0), std::slice::from_ref(&quiet));
+        let jumped = Moment {
+            wall_ns: at(60 + hour),
+            ..moment(60)
+        };
+        let after = &history.look(&jumped, std::slice::from_ref(last))["a"];
+        assert_eq!(after.gpu_idle_s, Some(60));
+        assert_eq!(after.requests_idle_s, Some(60));
+        assert_eq!(after.log_silent_s, Some(silent));
+    }
+    // Who writes at each look is silent for no longer than between two.
+    let mut history = History::default();
+    let mut silent = None;
+    for look in 0..10 {
+        let seen = Seen {
+            last_log_ns: Some(at(look * 60 - 1)),
+            ..idle()
+        };
+        let jumped = Moment {
+            wall_ns: at(look * 60 + hour),
+            ..moment(look * 60)
+        };
+        silent = history.look(&jumped, &[seen])["a"].log_silent_s;
+    }
+    assert_eq!(silent, Some(60));
+}
+
+#[test]
+fn a_new_line_in_the_log_ends_its_silence() {
+    let line = |seconds| Seen {
+        last_log_ns: Some(at(seconds)),
+        ..idle()
+    };
+    let looks = [(0, line(-9)), (60, line(40)), (100, line(40))];
+    assert_eq!(after(&looks[..2]).log_silent_s, Some(20));
+    assert_eq!(after(&looks).log_silent_s, Some(60));
+}
+
+#[test]
+fn another_boot_begins_anew() {
+    for other in ["other", ""] {
+        let mut history = History::default();
+        history.look(&moment(0), &[idle()]);
+        let moment = Moment {
+            boot: other.into(),
+            ..moment(200)
+        };
+        let after = &history.look(&moment, &[idle()])["a"];
+        assert_eq!(after.gpu_idle_s, Some(0), "{other}");
+        assert_eq!(after.requests_idle_s, Some(0), "{other}");
+        assert_eq!(after.log_silent_s, Some(0), "{other}");
+    }
 }
 
 #[test]
@@ -138,7 +214,7 @@ fn a_container_or_an_engine_that_started_again_begins_anew() {
     );
     assert_eq!(
         looks.log_silent_s,
-        Some(10),
+        Some(0),
         "older lines are of another life"
     );
     // The engine in it, which counts from 0 then.
@@ -169,11 +245,11 @@ fn who_is_not_seen_for_a_day_is_forgotten() {
         ..idle()
     };
     let mut history = History::default();
-    history.look(at(0), &[idle(), other.clone()]);
+    history.look(&moment(0), &[idle(), other.clone()]);
     let day = 24 * 3600;
-    history.look(at(day), std::slice::from_ref(&other));
+    history.look(&moment(day), std::slice::from_ref(&other));
     assert_eq!(history.containers.len(), 2);
-    history.look(at(day + 1), std::slice::from_ref(&other));
+    history.look(&moment(day + 1), std::slice::from_ref(&other));
     let left: Vec<&String> = history.containers.keys().collect();
     assert_eq!(left, ["b"]);
 }
@@ -270,7 +346,8 @@ proptest! {
             let text = serde_json::to_string(&many).unwrap();
             many = serde_json::from_str(&text).unwrap();
             let seen = std::slice::from_ref(seen);
-            prop_assert_eq!(one.look(at(*seconds), seen), many.look(at(*seconds), seen));
+            let now = moment(*seconds);
+            prop_assert_eq!(one.look(&now, seen), many.look(&now, seen));
         }
     }
 }

@@ -17,7 +17,7 @@ use containers::Met;
 use devices::{Devices, Reading};
 use futures::StreamExt;
 use processes::{Eyes, Stuck};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 /// Engines that are asked at a time: those that hang are waited for side by side.
@@ -93,8 +93,7 @@ pub struct Surveyor {
     daemon: Option<String>,
     own: BTreeSet<String>,
     stuck: Stuck,
-    /// When an engine was met in good health, by its container and start.
-    well: HashMap<(String, Option<i64>), Instant>,
+    engines: asking::Memory,
 }
 
 impl Surveyor {
@@ -114,7 +113,7 @@ impl Surveyor {
             daemon,
             own,
             stuck: Stuck::default(),
-            well: HashMap::new(),
+            engines: asking::Memory::default(),
         }
     }
 
@@ -189,7 +188,7 @@ impl Surveyor {
         eyes: &mut Eyes<'_>,
         blind: &mut Vec<String>,
     ) -> ContainerLook {
-        let mut look = met.look(now_ns);
+        let mut look = met.look(now_ns, self.runtime.is_remote());
         let init = met.facts.state.pid.filter(|_| met.inspected);
         let found = init
             .filter(|_| !self.runtime.is_remote())
@@ -222,30 +221,15 @@ impl Surveyor {
     /// How the engines are, by container.
     async fn healths(&mut self, met: &[Met], now_ns: i64) -> BTreeMap<String, Health> {
         let (runtime, starting) = (&self.runtime, self.options.starting);
-        let asked: Vec<(&Met, Health)> = futures::stream::iter(met.iter().filter(|m| m.runs()))
-            .map(|m| async move { (m, asking::health(runtime, m, now_ns, starting).await) })
+        let told = futures::stream::iter(met.iter().filter(|m| m.runs()))
+            .map(|m| async move {
+                let life = (m.facts.id.clone(), m.facts.state.started_ns);
+                (life, asking::health(runtime, m, now_ns, starting).await)
+            })
             .buffer_unordered(ASKED_AT_A_TIME)
             .collect()
             .await;
-        let mut healths = BTreeMap::new();
-        let mut well = HashMap::new();
-        for (m, mut health) in asked {
-            let key = (m.facts.id.clone(), m.facts.state.started_ns);
-            let before = self.well.get(&key).copied();
-            match &mut health {
-                Health::Well => drop(well.insert(key, Instant::now())),
-                Health::Ill { for_s } => {
-                    if let Some(at) = before {
-                        *for_s = (*for_s).min(at.elapsed().as_secs());
-                        well.insert(key, at);
-                    }
-                }
-                Health::Starting | Health::Unknown => {}
-            }
-            healths.insert(m.facts.id.clone(), health);
-        }
-        self.well = well;
-        healths
+        self.engines.note(told, Instant::now())
     }
 
     /// Processes on GPUs in no container that Docker knows, and those of recorded containers that

@@ -156,8 +156,6 @@ pub enum Rule {
     Unhealthy,
     /// Ours, its owner is not known to live, and past the deadline that it was given.
     PastDeadline,
-    /// Ours, its owner is not known to live, and the server is dead while workers hold GPU memory.
-    ServerDead,
     /// The user named it.
     Named,
     /// Chosen by label, image or `--all-gpu-containers`.

@@ -130,9 +130,7 @@ impl Eyes {
     async fn look(&mut self) -> Result<Survey, Failure> {
         let mut look = self.surveyor.look().await?;
         if let Some(memory) = &mut self.memory {
-            let now = jiff::Timestamp::now().as_nanosecond();
-            let now = i64::try_from(now).unwrap_or(i64::MAX);
-            tokio::task::block_in_place(|| memory.complete(now, &mut look));
+            tokio::task::block_in_place(|| memory.complete(&mut look));
         }
         Ok(look.survey)
     }

@@ -224,17 +224,25 @@ fn gpus(request: &GpuRequest) -> Option<DeviceRequest> {
 
 /// Who owns a container that we create: `<boot id>:<pid>:<start time>`, so that another plimsoll
 /// can tell whether its owner still lives. In a pid namespace of our own the number means nothing
-/// to others, and `:<namespace>` is added.
+/// to others, and `:<namespace>` is added. At the end `@<machine>` says which host's boot that is,
+/// where the host has a machine id.
 pub fn owner() -> String {
     let pid = std::process::id();
     let started = super::processes::start_time(pid)
         .map(|t| t.to_string())
         .unwrap_or_default();
     let boot = super::leftovers::boot_id();
-    match super::leftovers::own_namespace() {
-        Some(namespace) => format!("{boot}:{pid}:{started}:{namespace}"),
-        None => format!("{boot}:{pid}:{started}"),
+    let mut owner = format!("{boot}:{pid}:{started}");
+    for (sign, value) in [
+        (':', super::leftovers::own_namespace()),
+        ('@', super::leftovers::machine()),
+    ] {
+        if let Some(value) = value {
+            owner.push(sign);
+            owner.push_str(&value);
+        }
     }
+    owner
 }
 
 fn not_created(spec: &LaunchSpec, e: bollard::errors::Error) -> Failure {

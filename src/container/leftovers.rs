@@ -6,6 +6,7 @@ use super::{OWNER_LABEL, RUN_VARIABLE, Runtime};
 use crate::capture::ContainerFacts;
 use rustix::process::{Pid, Signal, test_kill_process};
 use serde::Serialize;
+use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -22,14 +23,14 @@ const LOOK: Duration = Duration::from_millis(50);
 pub enum Owner {
     /// It does.
     Alive,
-    /// It has ended, or the host was booted since.
+    /// It has ended, or this host was booted since.
     Dead,
-    /// The label is missing or says something else.
+    /// The label is missing or says something else, or the owner may be another host's.
     #[default]
     Unknown,
 }
 
-/// Who owns a container, by its label `<boot id>:<pid>:<start time>`.
+/// Who owns a container, by its label, as `launch::owner` writes it.
 pub fn owner_of(facts: &ContainerFacts) -> Owner {
     let label = facts.labels.get(OWNER_LABEL);
     label.map_or(Owner::Unknown, |label| owner_named(label))
@@ -40,6 +41,7 @@ pub fn owner_named(label: &str) -> Owner {
     let here = Here {
         boot: boot_id(),
         namespace: own_namespace(),
+        machine: machine(),
     };
     owner_alive(label, &here, start_time, is_hidden)
 }
@@ -48,6 +50,22 @@ pub fn owner_named(label: &str) -> Owner {
 pub fn boot_id() -> String {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     boot.trim().to_owned()
+}
+
+/// Which host this is: a digest of its machine id, 12 hex digits; `None` where it has none.
+pub(super) fn machine() -> Option<String> {
+    machine_of(&std::fs::read_to_string("/etc/machine-id").ok()?)
+}
+
+fn machine_of(id: &str) -> Option<String> {
+    let id = id.trim();
+    // Before the first boot of an image it says `uninitialized`, or nothing.
+    if id.len() != 32 || !id.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return None;
+    }
+    // The id itself is not to be shown to others.
+    let digest = Sha256::digest(format!("plimsoll owner {id}"));
+    Some(digest.iter().take(6).map(|b| format!("{b:02x}")).collect())
 }
 
 /// Inode of the host's pid namespace: a constant of the kernel (`PROC_PID_INIT_INO`).
@@ -72,6 +90,7 @@ fn is_hidden(pid: u32) -> bool {
 struct Here {
     boot: String,
     namespace: Option<String>,
+    machine: Option<String>,
 }
 
 fn owner_alive(
@@ -80,6 +99,10 @@ fn owner_alive(
     started: impl Fn(u32) -> Option<u64>,
     hidden: impl Fn(u32) -> bool,
 ) -> Owner {
+    let (label, machine) = match label.rsplit_once('@') {
+        Some((label, machine)) => (label, Some(machine)),
+        None => (label, None),
+    };
     let parts: Vec<&str> = label.split(':').collect();
     let (theirs, pid, start, namespace) = match parts[..] {
         [boot, pid, start] => (boot, pid, start, None),
@@ -93,11 +116,18 @@ fn owner_alive(
     if here.boot.is_empty() || theirs.is_empty() || namespace != here.namespace.as_deref() {
         return Owner::Unknown;
     }
+    // Another boot is this host's earlier one, or another host's present one.
+    let machines = (machine, here.machine.as_deref());
     if theirs != here.boot {
-        return Owner::Dead;
+        return match machines {
+            (Some(theirs), Some(here)) if theirs == here => Owner::Dead,
+            _ => Owner::Unknown,
+        };
     }
+    let elsewhere = matches!(machines, (Some(theirs), Some(here)) if theirs != here);
     match started(pid) {
         Some(since) if since == start => Owner::Alive,
+        _ if elsewhere => Owner::Unknown,
         None if hidden(pid) => Owner::Unknown,
         _ => Owner::Dead,
     }
@@ -172,6 +202,7 @@ mod tests {
         Here {
             boot: boot.into(),
             namespace: namespace.map(str::to_owned),
+            machine: Some("m1".into()),
         }
     }
 
@@ -181,7 +212,7 @@ mod tests {
         let alive = |label: &str| owner_alive(label, &here("boot", None), now, |_| false);
         assert_eq!(alive("boot:7:100"), Owner::Alive);
         // The number was used again, the process ended, the host was booted.
-        for label in ["boot:7:99", "boot:8:100", "other:7:100"] {
+        for label in ["boot:7:99", "boot:8:100", "boot:8:100@m1", "other:7:100@m1"] {
             assert_eq!(alive(label), Owner::Dead, "{label}");
         }
         // A label that says nothing certain never makes a container nobody's.
@@ -193,6 +224,9 @@ mod tests {
             "boot:7:",
             ":7:99",
             "a:7:1:2",
+            "other:7:100",
+            "other:7:100@",
+            "other:7@m1",
         ] {
             assert_eq!(alive(label), Owner::Unknown, "{label}");
         }
@@ -209,6 +243,43 @@ mod tests {
         assert_eq!(look("boot:7:100", &here("boot", Some("5"))), Owner::Unknown);
         assert_eq!(look("boot:9:100", &here("boot", None)), Owner::Unknown);
         assert_eq!(look("boot:7:100:5", &here("boot", Some("5"))), Owner::Dead);
+    }
+
+    #[test]
+    fn another_hosts_owner_is_not_dead() {
+        let now = |pid: u32| (pid == 7).then_some(100);
+        let look = |label: &str, machine: Option<&str>| {
+            let here = Here {
+                machine: machine.map(str::to_owned),
+                ..here("boot", None)
+            };
+            owner_alive(label, &here, now, |_| false)
+        };
+        // Another boot: of which host?
+        assert_eq!(look("other:7:100@m2", Some("m1")), Owner::Unknown);
+        assert_eq!(look("other:7:100", Some("m1")), Owner::Unknown);
+        assert_eq!(look("other:7:100@m1", None), Owner::Unknown);
+        assert_eq!(look("other:7:100", None), Owner::Unknown);
+        assert_eq!(look("other:7:100@m1", Some("m1")), Owner::Dead);
+        // The same boot is of one host, whatever a container's own file says.
+        assert_eq!(look("boot:7:100@m2", Some("m1")), Owner::Alive);
+        assert_eq!(look("boot:8:100@m2", Some("m1")), Owner::Unknown);
+        for machine in [None, Some("m1")] {
+            assert_eq!(look("boot:8:100", machine), Owner::Dead);
+            assert_eq!(look("boot:8:100@m1", machine), Owner::Dead);
+        }
+    }
+
+    #[test]
+    fn a_machine_is_told_by_a_digest_of_its_id() {
+        let (a, b) = ("a".repeat(32), "b".repeat(32));
+        let told = machine_of(&format!("{a}\n")).expect("an id");
+        assert_eq!(told.len(), 12);
+        assert!(!a.contains(&told));
+        assert_ne!(machine_of(&b), Some(told));
+        for none in ["", "\n", "uninitialized\n", "aaaa"] {
+            assert_eq!(machine_of(none), None, "{none}");
+        }
     }
 
     #[test]

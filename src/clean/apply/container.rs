@@ -129,8 +129,10 @@ mod tests {
     }
 
     fn facts(ours: bool, status: &str, started_ns: i64) -> ContainerFacts {
-        // Of another boot: its owner is dead.
-        let labels = [(RUN_LABEL, "r"), (OWNER_LABEL, "boot:7:1")];
+        // Of this boot, and of no process.
+        let owner = crate::container::launch::owner();
+        let owner = owner.replace(&format!(":{}:", std::process::id()), ":4194305:");
+        let labels = [(RUN_LABEL, "r"), (OWNER_LABEL, owner.as_str())];
         ContainerFacts {
             labels: labels
                 .iter()
@@ -190,7 +192,6 @@ mod tests {
             Rule::OwnerDead,
             Rule::Unhealthy,
             Rule::PastDeadline,
-            Rule::ServerDead,
             Rule::Ended,
             Rule::Foreign,
             Rule::Leftover,

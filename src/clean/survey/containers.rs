@@ -99,8 +99,9 @@ impl Met {
         self.inspected && self.facts.state.status == "running"
     }
 
-    /// What Docker's part of the look says. `now_ns`: wall time.
-    pub fn look(&self, now_ns: i64) -> ContainerLook {
+    /// What Docker's part of the look says. `now_ns`: wall time. `remote`: the daemon is another
+    /// machine's.
+    pub fn look(&self, now_ns: i64, remote: bool) -> ContainerLook {
         let facts = &self.facts;
         // Whose lock and processes are not known, of that it is not said that its owner is dead.
         let known = self.ours && self.inspected;
@@ -112,10 +113,11 @@ impl Met {
             status: facts.state.status.clone(),
             status_for_s: status_since(facts).and_then(|since| seconds(now_ns, since)),
             ours: self.ours,
-            owner: if known {
-                owner_of(facts)
-            } else {
-                Owner::Unknown
+            owner: match owner_of(facts) {
+                _ if !known => Owner::Unknown,
+                // Nothing here says what lives on another machine.
+                Owner::Dead if remote => Owner::Unknown,
+                owner => owner,
             },
             past_deadline_s: past_deadline(facts, now_ns).filter(|_| self.ours),
             ruled_by: ruled_by(facts, self.cgroup_parent.as_deref()),
@@ -227,6 +229,7 @@ fn ids_in_mounts(mountinfo: &str) -> impl Iterator<Item = String> {
 mod tests {
     use super::*;
     use crate::capture::ContainerState;
+    use crate::container::launch;
 
     #[test]
     fn who_rules_a_container_is_seen_by_labels_and_cgroup() {
@@ -303,15 +306,30 @@ mod tests {
         assert_eq!(ids_in_mounts(&mounts).collect::<Vec<_>>(), [id]);
     }
 
-    #[test]
-    fn of_a_container_that_docker_hangs_on_the_owner_is_not_known() {
+    /// Ours, of an owner of this boot that has ended.
+    fn abandoned() -> Met {
         let mut met = Met::listed(ContainerFacts::default());
         met.ours = true;
-        met.facts
-            .labels
-            .insert(OWNER_LABEL.into(), "other:7:1".into());
-        assert_eq!(met.look(0).owner, Owner::Unknown);
+        // No pid is as great as this one.
+        let owner = launch::owner().replace(&format!(":{}:", std::process::id()), ":4194305:");
+        met.facts.labels.insert(OWNER_LABEL.into(), owner);
+        met
+    }
+
+    #[test]
+    fn of_a_container_that_docker_hangs_on_the_owner_is_not_known() {
+        let mut met = abandoned();
+        assert_eq!(met.look(0, false).owner, Owner::Unknown);
         met.inspected = true;
-        assert_eq!(met.look(0).owner, Owner::Dead);
+        assert_eq!(met.look(0, false).owner, Owner::Dead);
+    }
+
+    #[test]
+    fn of_another_machines_container_nobody_is_known_to_be_dead() {
+        let mut met = abandoned();
+        met.inspected = true;
+        assert_eq!(met.look(0, true).owner, Owner::Unknown);
+        met.facts.labels.insert(OWNER_LABEL.into(), launch::owner());
+        assert_eq!(met.look(0, true).owner, Owner::Alive);
     }
 }

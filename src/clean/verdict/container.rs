@@ -16,11 +16,9 @@ use std::time::Duration;
 
 /// Docker removes a container in less, seconds.
 const REMOVAL_S: u64 = 30;
-/// So long an engine of which nobody knows whose it is may fail to answer, seconds: large models
-/// load for minutes.
+/// So long an engine of which nobody knows whose it is may be seen not to answer, seconds: large
+/// models load for minutes.
 const ILL_GRACE_S: u64 = 600;
-/// So long a server may fail to answer that has lost its workers, seconds.
-const SERVER_GRACE_S: u64 = 60;
 
 /// Docker's words for how a container is, as far as they matter here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -178,13 +176,6 @@ fn gone_wrong(look: &ContainerLook) -> Option<Ruling> {
         Health::Ill { for_s } => for_s,
         Health::Well | Health::Starting | Health::Unknown => 0,
     };
-    if ill_s >= SERVER_GRACE_S
-        && let Some(worker) = abandoned(look)
-    {
-        let (time, worker) = (span(ill_s), words::named(worker));
-        let why = format!("its server does not answer for {time} and {worker} has lost its parent");
-        return stop(Rule::ServerDead, why);
-    }
     if let Some(past @ 1..) = look.past_deadline_s {
         let time = span(past.unsigned_abs());
         return stop(
@@ -192,7 +183,9 @@ fn gone_wrong(look: &ContainerLook) -> Option<Ruling> {
             format!("it is {time} past its deadline"),
         );
     }
-    if ill_s >= ILL_GRACE_S {
+    // Who set a deadline that is ahead wants it until then.
+    let wanted = look.past_deadline_s.is_some_and(|past| past < 0);
+    if ill_s >= ILL_GRACE_S && !wanted {
         let why = format!("its engine does not answer for {}", span(ill_s));
         return stop(Rule::Unhealthy, why);
     }
@@ -329,9 +322,12 @@ fn nothing(look: &ContainerLook) -> Ruling {
         _ => {
             let how = match look.health {
                 Health::Well => "its engine answers".to_owned(),
-                Health::Starting => "its engine just started".to_owned(),
+                Health::Starting => "its engine starts".to_owned(),
+                Health::Ill { .. } if look.past_deadline_s.is_some_and(|past| past < 0) => {
+                    "its engine does not answer, yet its deadline is ahead".to_owned()
+                }
                 Health::Ill { for_s } => {
-                    format!("its engine does not answer, yet only for {}", span(for_s))
+                    format!("its engine was seen not to answer only for {}", span(for_s))
                 }
                 Health::Unknown => "nothing is known to be wrong with it".to_owned(),
             };
@@ -353,23 +349,6 @@ fn blind(reason: &Ruling) -> Ruling {
     Ruling::report(Rule::Unseen, why).advise(
         "run plimsoll on Docker's own host, as root, in its pid namespace; or `docker stop`",
     )
-}
-
-/// A process with GPU memory that was left behind: its parent is gone from the container, and it is
-/// not what the container began with. Only where it is known of every process who started it and
-/// when.
-fn abandoned(look: &ContainerLook) -> Option<&ProcessLook> {
-    let known = |p: &ProcessLook| p.parent.is_some() && p.started.is_some();
-    if !processes(look).all(known) {
-        return None;
-    }
-    let pids: BTreeSet<u32> = processes(look).map(|p| p.pid).collect();
-    let parent_gone = |p: &&ProcessLook| p.parent.is_some_and(|parent| !pids.contains(&parent));
-    let first = processes(look)
-        .filter(parent_gone)
-        .min_by_key(|p| (p.started, p.pid))?;
-    (processes(look).filter(parent_gone))
-        .find(|p| p.pid != first.pid && words::total(&p.gpu_bytes) > 0)
 }
 
 /// Live, ours, and nobody knows whose.

@@ -35,6 +35,14 @@ fn ours_whose_engine_is_dead_or_hung() {
         "9 min 59 s",
     );
     container(
+        "hung for long, and wanted until later",
+        with(ill(9000), |c| c.past_deadline_s = Some(-1)),
+        nothing,
+        Keep,
+        NothingWrong,
+        "its deadline is ahead",
+    );
+    container(
         "past its deadline",
         with(ours(Owner::Unknown), |c| c.past_deadline_s = Some(1)),
         nothing,
@@ -61,72 +69,25 @@ fn ours_whose_engine_is_dead_or_hung() {
 }
 
 #[test]
-fn ours_whose_server_died_and_whose_workers_live() {
+fn a_worker_without_its_parent_is_judged_by_what_its_engine_answers() {
     use {Act::*, Rule::*};
     let nothing = &Ask::default();
-    // Reparented to the shim, which is outside of the container.
-    let dead = |for_s| {
-        with(ours(Owner::Unknown), |c| {
+    // An orphan is given to the container's first process; who was `docker exec`ed has a parent
+    // outside. Neither says that the server is dead.
+    let lost = |owner, parent, for_s| {
+        with(ours(owner), |c| {
             c.health = Health::Ill { for_s };
-            worker(c).parent = Some(2);
+            worker(c).parent = Some(parent);
         })
     };
-    container(
-        "server killed",
-        dead(60),
-        nothing,
-        Stop,
-        ServerDead,
-        "pid 21 (python3) has lost its parent",
-    );
-    container("only just", dead(59), nothing, Keep, NothingWrong, "59.0 s");
-    container(
-        "a command beside a server that answers",
-        with(dead(60), |c| c.health = Health::Well),
-        nothing,
-        Keep,
-        NothingWrong,
-        "",
-    );
-    container(
-        "one process in all",
-        with(dead(60), |c| c.processes.as_mut().unwrap().truncate(1)),
-        nothing,
-        Keep,
-        NothingWrong,
-        "",
-    );
-    // The engine itself, which holds the memory, and beside it a command of unknown age.
-    let command = |c: &mut ContainerLook| {
-        let both = c.processes.as_mut().unwrap();
-        both[0].gpu_bytes = on_gpu(GIB);
-        both[1].gpu_bytes = on_gpu(0);
-        both[1].started = None;
-    };
-    container(
-        "which is first is not known",
-        with(dead(60), command),
-        nothing,
-        Keep,
-        NothingWrong,
-        "",
-    );
-    container(
-        "not known when it started",
-        with(dead(60), |c| worker(c).started = None),
-        nothing,
-        Keep,
-        NothingWrong,
-        "",
-    );
-    container(
-        "it holds nothing",
-        with(dead(60), |c| worker(c).gpu_bytes = on_gpu(0)),
-        nothing,
-        Keep,
-        NothingWrong,
-        "",
-    );
+    for parent in [2, 20] {
+        let young = lost(Owner::Unknown, parent, 599);
+        container("not for long", young, nothing, Keep, NothingWrong, "");
+        let long = lost(Owner::Unknown, parent, 600);
+        container("nobody's", long, nothing, Stop, Unhealthy, "10 min");
+        let dead = lost(Owner::Dead, parent, 1);
+        container("owner ended", dead, nothing, Stop, OwnerDead, "");
+    }
 }
 
 #[test]

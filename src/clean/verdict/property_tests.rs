@@ -284,7 +284,6 @@ fn the_generated_surveys_have_every_case_often() {
         "OwnerDead",
         "Unhealthy",
         "PastDeadline",
-        "ServerDead",
         "Named",
         "Selected",
         "Idle",
