@@ -243,7 +243,6 @@ fn too_young(activity: &Activity, wanted: Duration) -> Option<String> {
     let lacks = [
         ("its GPUs are idle", activity.gpu_idle_s),
         ("no request came", activity.requests_idle_s),
-        ("its log is silent", activity.log_silent_s),
     ]
     .into_iter()
     .filter_map(|(what, s)| match s {
