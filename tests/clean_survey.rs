@@ -115,6 +115,8 @@ fn whose_a_container_is_follows_from_its_own_labels() {
         docker(&["commit", &dead.id, &copy]).unwrap();
         let copied = TestContainer::of(&copy, "run", "copied", &[], "exec sleep 300");
         let ended = labelled("ended", &owner(), &[]);
+        let pid = format!("container:{}", dead.name);
+        let guest = TestContainer::run("guest", &["--pid", &pid], "exec sleep 300");
         docker(&["kill", &ended.id]).unwrap();
 
         let seen = block_on(look(at_once()));
@@ -132,6 +134,9 @@ fn whose_a_container_is_follows_from_its_own_labels() {
         assert_eq!(container(&seen, &live.id).past_deadline_s, None);
         assert!(container(&seen, &ended.id).status_for_s.is_some());
         assert!(!container(&seen, &dead.id).this_one);
+        let shared = |c: &TestContainer| container(&seen, &c.id).shared_by.clone();
+        assert_eq!(shared(&dead), [guest.name.as_str()]);
+        assert_eq!((shared(&live), shared(&guest)), (vec![], vec![]));
         drop(copied);
         docker(&["rmi", &copy]).unwrap();
     });

@@ -51,6 +51,8 @@ pub struct ContainerLook {
     pub ruled_by: Option<String>,
     /// Whether plimsoll itself runs in it.
     pub this_one: bool,
+    /// Running containers, not ours, that share its pid namespace: they end with it. By name.
+    pub shared_by: Vec<String>,
     /// Whether another plimsoll that lives works on it now (it holds the container's lock).
     pub locked: bool,
     /// How the engine in it is.

@@ -147,6 +147,7 @@ impl Surveyor {
         for look in &mut looks {
             look.health = healths.get(&look.id).copied().unwrap_or_default();
             look.gpu_bytes = held(look, &reading);
+            look.shared_by = containers::sharers(&met, &look.id);
         }
         let strays = self.strays(&mut eyes, &mut blind).await;
         let devices = tokio::task::block_in_place(|| opened_by(&mut eyes, &reading));
