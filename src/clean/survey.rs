@@ -7,6 +7,7 @@ mod devices;
 mod processes;
 
 use super::facts::{ContainerLook, Health, Mark, ProcessLook, Survey};
+use super::never::ruler_of_cgroup;
 use crate::container::Runtime;
 use crate::container::leftovers::{Owner, boot_id, own_runs};
 use crate::container::process::{Process, zombies};
@@ -202,7 +203,7 @@ impl Surveyor {
             ));
         }
         for process in found.iter().flatten() {
-            let ruler = containers::ruler(&process.cgroups).map(str::to_owned);
+            let ruler = ruler_of_cgroup(&process.cgroups).map(str::to_owned);
             look.ruled_by = look.ruled_by.or(ruler);
         }
         let redactor = met.secrets.redactor();

@@ -2,6 +2,7 @@
 
 use crate::capture::ContainerFacts;
 use crate::clean::facts::ContainerLook;
+use crate::clean::never::ruler_of_cgroup;
 use crate::container::inspect::{Check, Found};
 use crate::container::leftovers::{Owner, owner_of};
 use crate::container::{DEADLINE_LABEL, KEEP_LABEL, OWNER_LABEL, RUN_LABEL, Runtime};
@@ -218,18 +219,8 @@ fn ruled_by(facts: &ContainerFacts, cgroup: Option<&str>) -> Option<String> {
     let kubernetes = facts.labels.keys().any(|l| l.starts_with("io.kubernetes."));
     match kubernetes {
         true => Some("Kubernetes".to_owned()),
-        false => cgroup.and_then(ruler).map(str::to_owned),
+        false => cgroup.and_then(ruler_of_cgroup).map(str::to_owned),
     }
-}
-
-/// Whose cgroup this is, by the path of it or by all that `/proc/PID/cgroup` says.
-pub fn ruler(cgroup: &str) -> Option<&'static str> {
-    let mut parts = cgroup.split(['/', ':', '\n', '-', '.']);
-    parts.find_map(|part| match part {
-        p if p.starts_with("kubepods") => Some("Kubernetes"),
-        p if p.starts_with("slurm") => Some("Slurm"),
-        _ => None,
-    })
 }
 
 /// Ids of the containers that this process runs in.
@@ -275,7 +266,8 @@ mod tests {
             ("0::/system.slice/slurmstepd.scope/job_3\n", Some("Slurm")),
             ("4:memory:/slurm_node1/uid_0/job_2\n", Some("Slurm")),
             ("/system.slice/docker-abc.scope", None),
-            ("/user.slice/myslurm", None),
+            // It may be, and that protects.
+            ("/user.slice/myslurm", Some("Slurm")),
         ] {
             assert_eq!(ruled_by(&facts, Some(cgroup)).as_deref(), who, "{cgroup}");
         }
