@@ -617,6 +617,35 @@ async fn in_a_users_container_only_a_dead_runs_processes_end() {
     assert_eq!(again.done, Done::AlreadyGone, "{again:?}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_bears_the_mark_of_its_container_is_not_a_dead_runs() {
+    let Some(runtime) = runtime().await else {
+        return;
+    };
+    let container = foreign("own-mark", &["-e", "PLIMSOLL_RUN=dead-run"]);
+    let argv = ["exec", "-d", &container.id, "sh", "-c", "sleep 7004; true"];
+    docker(&argv).expect("exec");
+    e2e::wait_for("the command", || {
+        (!container.processes_with("sleep 7004").is_empty()).then_some(())
+    });
+    let mut survey = survey(&[], &[&container]);
+    for look in survey.containers[0].processes.iter_mut().flatten() {
+        look.mark = Some(Mark {
+            run_id: "dead-run".into(),
+            owner: Owner::Dead,
+        });
+    }
+    let marked = verdict(&container, Act::EndMarked, Rule::Leftover);
+    let outcome = act_on_one(&runtime, &survey, &marked).await;
+    assert_eq!(outcome.done, Done::Kept, "{outcome:?}");
+    assert!(!container.processes_with("sleep 7004").is_empty());
+    // Nor for whoever is about to work in it.
+    let id = &container.id;
+    let found = runtime.inspect(id).await.expect("inspect").expect("there");
+    assert_eq!(runtime.end_orphans(&found.facts).await, (0, 0));
+    assert!(!container.processes_with("sleep 7004").is_empty());
+}
+
 /// For as long as the socket is there.
 const ALWAYS: usize = 1000;
 const IN_PROGRESS: Fault = Fault::Answer(409, "removal of container x is already in progress");

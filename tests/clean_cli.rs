@@ -494,6 +494,8 @@ fn what_is_shipped_is_a_dry_run() {
         .filter(|l| l.starts_with("ExecStart="))
         .collect();
     assert_eq!(start, ["ExecStart=/usr/local/bin/plimsoll clean --watch"]);
+    // What is wrong usage at one start is so at the next.
+    assert!(unit.lines().any(|l| l == "RestartPreventExitStatus=2"));
     let compose: Value = serde_yaml::from_str(&read("compose.yaml")).expect("YAML");
     let service = &compose["services"]["plimsoll-clean"];
     assert_eq!(service["command"], serde_json::json!(["clean", "--watch"]));

@@ -115,6 +115,8 @@ fn whose_a_container_is_follows_from_its_own_labels() {
         docker(&["commit", &dead.id, &copy]).unwrap();
         let copied = TestContainer::of(&copy, "run", "copied", &[], "exec sleep 300");
         let ended = labelled("ended", &owner(), &[]);
+        let pid = format!("container:{}", dead.name);
+        let guest = TestContainer::run("guest", &["--pid", &pid], "exec sleep 300");
         docker(&["kill", &ended.id]).unwrap();
 
         let seen = block_on(look(at_once()));
@@ -132,6 +134,9 @@ fn whose_a_container_is_follows_from_its_own_labels() {
         assert_eq!(container(&seen, &live.id).past_deadline_s, None);
         assert!(container(&seen, &ended.id).status_for_s.is_some());
         assert!(!container(&seen, &dead.id).this_one);
+        let shared = |c: &TestContainer| container(&seen, &c.id).shared_by.clone();
+        assert_eq!(shared(&dead), [guest.name.as_str()]);
+        assert_eq!((shared(&live), shared(&guest)), (vec![], vec![]));
         drop(copied);
         docker(&["rmi", &copy]).unwrap();
     });
@@ -228,6 +233,40 @@ fn what_runs_in_a_container_is_seen_with_its_marks_and_its_zombies() {
         let zombie = zombies.clone().find(|p| p.state == Some('Z')).unwrap();
         assert_eq!(zombie.parent, Some(first));
         assert!(!look.ours && !look.locked);
+    });
+}
+
+/// Whoever gave a container the environment of an exec of ours has not made it ours.
+#[test]
+fn a_mark_that_a_container_has_from_its_user_is_not_ours() {
+    needs!(Docker);
+    staged(test_name!(), GPUS, |_| {
+        let owner = format!("PLIMSOLL_OWNER={}", dead());
+        let marks = ["-e", "PLIMSOLL_RUN=copied", "-e", &owner];
+        // Its first process keeps the mark, or has none.
+        for script in [
+            "sleep 301 & exec sleep 300",
+            "sleep 301 & unset PLIMSOLL_RUN; exec sleep 300",
+        ] {
+            let user = TestContainer::run("marked", &marks, script);
+            let exec = ["exec", "-d", "-e", "PLIMSOLL_RUN=gone", &user.id];
+            docker(&[&exec[..], &["sh", "-c", "exec sleep 302"]].concat()).unwrap();
+            let seen = wait_for("its processes", || {
+                let seen = block_on(look(at_once()));
+                let all = container(&seen, &user.id).processes.clone()?;
+                let is = |part: &str| all.iter().any(|p| p.command == part);
+                (is("sleep 300") && is("sleep 301") && is("sleep 302")).then_some(seen)
+            });
+            let look = container(&seen, &user.id);
+            let mark = |part: &str| {
+                named(look, part)[0]
+                    .mark
+                    .as_ref()
+                    .map(|m| m.run_id.as_str())
+            };
+            assert_eq!((mark("sleep 300"), mark("sleep 301")), (None, None));
+            assert_eq!(mark("sleep 302"), Some("gone"), "an exec's own");
+        }
     });
 }
 

@@ -51,6 +51,8 @@ pub struct ContainerLook {
     pub ruled_by: Option<String>,
     /// Whether plimsoll itself runs in it.
     pub this_one: bool,
+    /// Running containers, not ours, that share its pid namespace: they end with it. By name.
+    pub shared_by: Vec<String>,
     /// Whether another plimsoll that lives works on it now (it holds the container's lock).
     pub locked: bool,
     /// How the engine in it is.
@@ -186,15 +188,15 @@ pub struct Activity {
     pub gpu_idle_s: Option<u64>,
     /// No request came to its engine for so long; 0: one runs or just came.
     pub requests_idle_s: Option<u64>,
-    /// Its log was silent for so long.
+    /// Its log was silent for so long. Told, and no condition: engines write a line for each look
+    /// at their counters, ours too, and the counter of requests tells more.
     pub log_silent_s: Option<u64>,
 }
 
 impl Activity {
-    /// Doing nothing for so long in every respect, seconds; `None` where one is not known.
+    /// No GPU used and no request for so long, seconds; `None` where one is not known. A silent log
+    /// is no stand-in for a counter that could not be read.
     pub fn idle_s(&self) -> Option<u64> {
-        let all = [self.gpu_idle_s, self.requests_idle_s, self.log_silent_s];
-        all.into_iter()
-            .try_fold(u64::MAX, |least, s| Some(least.min(s?)))
+        Some(self.gpu_idle_s?.min(self.requests_idle_s?))
     }
 }

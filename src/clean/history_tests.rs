@@ -119,6 +119,19 @@ fn another_boot_begins_anew() {
 }
 
 #[test]
+fn the_lines_that_our_own_looks_write_are_no_work() {
+    let look = |s: i64| {
+        let seen = Seen {
+            last_log_ns: Some(at(s)),
+            ..idle()
+        };
+        (s, seen)
+    };
+    let looks = after(&[look(0), look(60), look(200)]);
+    assert_eq!((looks.log_silent_s, looks.idle_s()), (Some(0), Some(200)));
+}
+
+#[test]
 fn work_of_any_kind_begins_the_time_anew() {
     let busy = Seen {
         gpu_percent: Some(40.0),
@@ -153,7 +166,6 @@ fn what_is_not_known_is_never_idle() {
         |s: &mut Seen| s.gpu_percent = Some(f64::NAN),
         |s: &mut Seen| s.requests = None,
         |s: &mut Seen| s.requests_now = None,
-        |s: &mut Seen| s.last_log_ns = None,
     ] {
         let mut seen = idle();
         blank(&mut seen);

@@ -146,8 +146,13 @@ pub fn spared(process: &ProcessLook) -> Option<&'static str> {
 
 /// Who rules the process, by its cgroup: `Kubernetes`, `Slurm`.
 pub fn ruler(process: &ProcessLook) -> Option<&'static str> {
-    let path = process.cgroup.as_deref()?;
-    let found = RULERS.iter().find(|(part, _)| path.contains(part));
+    process.cgroup.as_deref().and_then(ruler_of_cgroup)
+}
+
+/// Whose cgroup this is, by the path of it or by all that `/proc/PID/cgroup` says. A part of a name
+/// is enough: it only protects.
+pub fn ruler_of_cgroup(cgroup: &str) -> Option<&'static str> {
+    let found = RULERS.iter().find(|(part, _)| cgroup.contains(part));
     found.map(|(_, who)| *who)
 }
 

@@ -6,9 +6,10 @@ mod containers;
 mod devices;
 mod processes;
 
-use super::facts::{ContainerLook, Health, ProcessLook, Survey};
+use super::facts::{ContainerLook, Health, Mark, ProcessLook, Survey};
+use super::never::ruler_of_cgroup;
 use crate::container::Runtime;
-use crate::container::leftovers::boot_id;
+use crate::container::leftovers::{Owner, boot_id, own_runs};
 use crate::container::process::{Process, zombies};
 use crate::error::Failure;
 use crate::store::{self, started, started::Started};
@@ -146,6 +147,7 @@ impl Surveyor {
         for look in &mut looks {
             look.health = healths.get(&look.id).copied().unwrap_or_default();
             look.gpu_bytes = held(look, &reading);
+            look.shared_by = containers::sharers(&met, &look.id);
         }
         let strays = self.strays(&mut eyes, &mut blind).await;
         let devices = tokio::task::block_in_place(|| opened_by(&mut eyes, &reading));
@@ -200,7 +202,7 @@ impl Surveyor {
             ));
         }
         for process in found.iter().flatten() {
-            let ruler = containers::ruler(&process.cgroups).map(str::to_owned);
+            let ruler = ruler_of_cgroup(&process.cgroups).map(str::to_owned);
             look.ruled_by = look.ruled_by.or(ruler);
         }
         let redactor = met.secrets.redactor();
@@ -211,6 +213,7 @@ impl Surveyor {
         // In one that does not run there is none.
         let found = found.or_else(|| (met.inspected && init.is_none()).then(Vec::new));
         look.processes = found.map(|all| all.into_iter().map(shown).collect());
+        without_own_marks(&mut look, &own_runs(&met.facts));
         let has_us = |p: &ProcessLook| p.pid == std::process::id();
         look.this_one = self.own.contains(&look.id) || look.processes.iter().flatten().any(has_us);
         let cgroup = telemetry::cgroup_directory(&Target::of(&met.facts));
@@ -303,6 +306,15 @@ impl Surveyor {
             .buffered(ASKED_AT_A_TIME)
             .collect()
             .await
+    }
+}
+
+/// A mark that a process has from the container's own environment says nothing of who started it.
+/// That of a plimsoll that lives protects all the same.
+fn without_own_marks(look: &mut ContainerLook, own: &BTreeSet<String>) {
+    for process in look.processes.iter_mut().flatten() {
+        let of_container = |mark: &Mark| mark.owner != Owner::Alive && own.contains(&mark.run_id);
+        process.mark = process.mark.take().filter(|mark| !of_container(mark));
     }
 }
 

@@ -169,6 +169,9 @@ pub enum Rule {
     /// There is a reason to act, but its processes cannot be seen from here: nobody can tell
     /// whether one of them is never to be touched.
     Unseen,
+    /// There is a reason to stop it, but a running container of somebody's shares its pid namespace
+    /// and would end with it.
+    Shared,
     /// A process of ours that outlived its container.
     Orphan,
     /// What looks like an orphan is another process by now, or cannot be told from one.

@@ -24,6 +24,9 @@ pub struct Found {
     pub check: Option<Check>,
     /// The cgroup that it was created below, where one was named (Kubernetes, Slurm).
     pub cgroup_parent: Option<String>,
+    /// The container in whose pid namespace it runs (`--pid=container:`), by id: it ends with that
+    /// one's first process.
+    pub lives_in: Option<String>,
 }
 
 /// What Docker's own health check of a container says.
@@ -143,6 +146,9 @@ pub(super) fn understand(c: ContainerInspectResponse) -> Found {
     let mut state = c.state.unwrap_or_default();
     let check = state.health.take().and_then(check);
     let cgroup_parent = host.cgroup_parent.clone().filter(|p| !p.is_empty());
+    let lives_in = (host.pid_mode.as_deref())
+        .and_then(|mode| mode.strip_prefix("container:"))
+        .map(str::to_owned);
     let stamp = |text: Option<String>| {
         text.and_then(|t| parse_stamp(t.as_bytes()))
             .filter(|ns| *ns > 0)
@@ -208,6 +214,7 @@ pub(super) fn understand(c: ContainerInspectResponse) -> Found {
         secrets,
         check,
         cgroup_parent,
+        lives_in,
     }
 }
 
@@ -383,6 +390,19 @@ mod tests {
         );
         let since_ns = Some(3_000_000_000);
         assert_eq!(failing, Some(Check::Unhealthy { since_ns }));
+    }
+
+    #[test]
+    fn whose_pid_namespace_it_shares_is_understood() {
+        for (mode, whose) in [
+            ("", None),
+            ("host", None),
+            ("private", None),
+            ("container:71be", Some("71be")),
+        ] {
+            let found = read(serde_json::json!({"HostConfig": {"PidMode": mode}}));
+            assert_eq!(found.lives_in.as_deref(), whose, "{mode}");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What a plimsoll that died left behind: containers with our labels whose owner is gone, and
 //! commands in other containers that carry our mark.
 
+use super::process::Process;
 use super::processes::{HostView, Tracker, start_time};
 use super::{OWNER_LABEL, RUN_VARIABLE, Runtime};
 use crate::capture::ContainerFacts;
@@ -133,6 +134,15 @@ fn owner_alive(
     }
 }
 
+/// Runs that a container bears in its own environment, as its user gave it or as its first process
+/// has it. What runs in it inherits that mark: it is no sign of ours.
+pub fn own_runs(facts: &ContainerFacts) -> BTreeSet<String> {
+    let given = facts.env.get(RUN_VARIABLE).cloned();
+    let first = facts.state.pid.and_then(Process::read);
+    let has = first.and_then(|p| p.marks?.run);
+    given.into_iter().chain(has).collect()
+}
+
 impl Runtime {
     /// Whether the daemon answers now.
     pub async fn answers(&self) -> bool {
@@ -169,7 +179,8 @@ impl Runtime {
 
     /// Ends the processes that a run has left in a container that is not ours: those with its mark
     /// in their environment, and what descends from them. Gives how many were there, and how many
-    /// still are. Nothing is done where the host does not show the container.
+    /// still are. Nothing is done where the host does not show the container, nor where the mark is
+    /// the container's own.
     pub async fn end_marked(&self, facts: &ContainerFacts, run_id: &str) -> (usize, usize) {
         let view = (facts.state.pid)
             .filter(|_| self.shared.remote_host.is_none())
@@ -177,6 +188,9 @@ impl Runtime {
         let Some(view) = view else {
             return (0, 0);
         };
+        if own_runs(facts).contains(run_id) {
+            return (0, 0);
+        }
         let mut tracker = Tracker::of_mark(view, &format!("{RUN_VARIABLE}={run_id}"));
         let there = tracker.observe().len();
         for signal in [Signal::TERM, Signal::KILL] {

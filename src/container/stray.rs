@@ -1,6 +1,7 @@
 //! One process that outlived its container: ended through a descriptor that cannot come to mean
 //! another one.
 
+use super::process::ancestors;
 use super::processes::{ProcessId, Stat, container_cgroup, parse_cgroup};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::fs;
@@ -91,7 +92,7 @@ pub async fn end(stray: Stray<'_>, grace: Duration) -> StrayEnd {
 /// Why it is not what was judged any more.
 fn changed(stray: &Stray<'_>) -> Option<String> {
     let pid = stray.id.pid;
-    if above_us(pid) {
+    if ancestors().contains(&pid) {
         return Some("plimsoll runs below it".into());
     }
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
@@ -103,20 +104,4 @@ fn changed(stray: &Stray<'_>) -> Option<String> {
     // Hybrid hosts have the id in some of the lines only.
     let in_it = parse_cgroup(&cgroups).any(|l| container_cgroup(l.path, stray.container).is_some());
     (!in_it).then(|| "it is not in the container's cgroup any more".into())
-}
-
-/// Whether it is this process or one above it.
-fn above_us(pid: u32) -> bool {
-    let mut at = std::process::id();
-    // Deeper than any tree of processes; a loop cannot be, but a mistake of ours could.
-    for _ in 0..1000 {
-        if at == pid {
-            return true;
-        }
-        match Stat::read(at) {
-            Some(stat) if stat.parent > 1 => at = stat.parent,
-            _ => return false,
-        }
-    }
-    false
 }

@@ -26,6 +26,9 @@ const REMOVE_LIMIT: Duration = Duration::from_secs(30);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(200);
 
+/// Exit code of what ended by SIGKILL.
+const KILLED: i64 = 137;
+
 /// How long each part of an end may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
@@ -213,7 +216,10 @@ impl<'a> Act<'a> {
         Act {
             runtime,
             id,
-            patience,
+            patience: Patience {
+                grace: whole_seconds(patience.grace),
+                ..patience
+            },
             may,
             cancel,
             remove: false,
@@ -337,13 +343,8 @@ impl<'a> Act<'a> {
     }
 
     fn told_stop(&mut self, now: &Seen, began: Instant) {
-        // The daemon itself kills what does not obey.
-        let killed = matches!(now, Seen::Here(facts) if facts.state.exit_code == Some(137));
-        self.steps
-            .push(match killed && began.elapsed() >= self.patience.grace {
-                true => format!("killed after {}", seconds(began)),
-                false => format!("stopped in {}", seconds(began)),
-            });
+        let how = stopped_how(now);
+        self.steps.push(format!("{how} {}", seconds(began)));
         self.told_policy(now);
     }
 
@@ -486,6 +487,20 @@ fn still_runs(seen: &Seen) -> bool {
     matches!(seen, Seen::Here(facts) if runs(facts))
 }
 
+/// The daemon itself kills what does not obey, and whoever ended so was not asked only.
+fn stopped_how(seen: &Seen) -> &'static str {
+    match seen {
+        Seen::Here(facts) if facts.state.exit_code == Some(KILLED) => "killed after",
+        _ => "stopped in",
+    }
+}
+
+/// The daemon counts a grace in whole seconds: it is given rather more than less.
+fn whole_seconds(grace: Duration) -> Duration {
+    let more = u64::from(grace.subsec_nanos() > 0);
+    Duration::from_secs(grace.as_secs().saturating_add(more))
+}
+
 fn is_paused(seen: &Seen) -> bool {
     status(seen) == "paused"
 }
@@ -514,5 +529,38 @@ fn seconds(since: Instant) -> String {
     match elapsed < 10.0 {
         true => format!("{elapsed:.1} s"),
         false => format!("{elapsed:.0} s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::capture::ContainerState;
+
+    #[test]
+    fn a_grace_below_a_second_is_no_kill_at_once() {
+        for (ms, s) in [(0, 0), (1, 1), (900, 1), (1000, 1), (1001, 2), (60_000, 60)] {
+            let whole = whole_seconds(Duration::from_millis(ms));
+            assert_eq!(whole, Duration::from_secs(s), "{ms} ms");
+        }
+    }
+
+    #[test]
+    fn what_ended_by_sigkill_is_told_as_killed() {
+        let ended = |exit_code| {
+            let state = ContainerState {
+                exit_code,
+                ..ContainerState::default()
+            };
+            Seen::Here(Box::new(ContainerFacts {
+                state,
+                ..ContainerFacts::default()
+            }))
+        };
+        assert_eq!(stopped_how(&ended(Some(137))), "killed after");
+        for code in [Some(0), Some(143), None] {
+            assert_eq!(stopped_how(&ended(code)), "stopped in");
+        }
+        assert_eq!(stopped_how(&Seen::Gone), "stopped in");
     }
 }

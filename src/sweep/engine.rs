@@ -11,7 +11,7 @@ use crate::capture::{ExecEnd, Mode, Phase, Request};
 use crate::clean::memory::Gate;
 use crate::clock::Clock;
 use crate::collect::{
-    self, Health, Instruments, KeptBench, Launch, Plan, ServerLog, Setup, Shared, Startup,
+    self, Health, Instruments, KeptBench, Launch, Plan, ServerLog, Setup, Shared, Startup, Stop,
 };
 use crate::container::exec::ExecRequest;
 use crate::container::inspect::Found;
@@ -30,6 +30,11 @@ use tokio_util::sync::CancellationToken;
 
 /// After it serves, memory is sampled for so long: what it holds at rest.
 const REST: Duration = Duration::from_millis(300);
+
+/// A cleaner holds a container's lock for some seconds: it is waited for so long.
+const LOCK_PATIENCE: Duration = Duration::from_secs(30);
+/// Between two attempts.
+const LOCK_LOOK: Duration = Duration::from_millis(250);
 
 /// Who loads the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,8 +126,7 @@ async fn in_container(
     };
     let found = collect::unless_stopped(stop, runtime.find(name)).await;
     let found = found.map_err(|f| Trouble::preparing(&f))?;
-    let lock = collect::lock(&found.facts)
-        .map_err(|f| Trouble::new(Cause::Busy, RowPhase::Prepare, &f))?;
+    let lock = when_free(LOCK_PATIENCE, stop, || collect::lock(&found.facts)).await?;
     // The container is ours alone now: whoever started what bears our mark in it is dead.
     let (there, _) = runtime.end_orphans(&found.facts).await;
     if there > 0 {
@@ -166,6 +170,30 @@ async fn in_container(
             running.gate = gate(context, &running.found);
             served_by_exec(context, group, running, run_id, news).await
         }
+    }
+}
+
+/// What another plimsoll holds, once it lets go of it.
+async fn when_free<T>(
+    patience: Duration,
+    stop: &Stop,
+    mut take: impl FnMut() -> Result<T, Failure>,
+) -> Result<T, Trouble> {
+    let until = tokio::time::Instant::now() + patience;
+    loop {
+        let refused = match take() {
+            Ok(taken) => return Ok(taken),
+            Err(refused) => refused,
+        };
+        if tokio::time::Instant::now() >= until {
+            return Err(Trouble::new(Cause::Busy, RowPhase::Prepare, &refused));
+        }
+        let wait = async {
+            tokio::time::sleep(LOCK_LOOK).await;
+            Ok(())
+        };
+        let waited = collect::unless_stopped(stop, wait).await;
+        waited.map_err(|f| Trouble::preparing(&f))?;
     }
 }
 
@@ -523,4 +551,42 @@ pub async fn blocking<T: Send + 'static>(
 /// This moment, RFC 3339, UTC.
 pub fn now() -> String {
     jiff::Timestamp::now().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::capture::RunEnd;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lock_that_is_held_for_a_moment_is_waited_for() {
+        let mut times = 0;
+        let twice_refused = || {
+            times += 1;
+            if times < 3 {
+                Err(Failure::environment("held"))
+            } else {
+                Ok(7)
+            }
+        };
+        let taken = when_free(LOCK_PATIENCE, &Stop::new(), twice_refused).await;
+        assert!(matches!(taken, Ok(7)), "{taken:?}");
+
+        let began = tokio::time::Instant::now();
+        let refused: Result<(), Trouble> =
+            when_free(LOCK_PATIENCE, &Stop::new(), held_by_another).await;
+        assert!(matches!(refused, Err(t) if t.cause == Cause::Busy));
+        assert!(began.elapsed() >= LOCK_PATIENCE);
+
+        let stop = Stop::new();
+        stop.because(RunEnd::Interrupted);
+        let began = tokio::time::Instant::now();
+        let stopped: Result<(), Trouble> = when_free(LOCK_PATIENCE, &stop, held_by_another).await;
+        assert!(matches!(stopped, Err(t) if t.cause != Cause::Busy));
+        assert_eq!(began.elapsed(), Duration::ZERO, "nobody waits for it then");
+    }
+
+    fn held_by_another() -> Result<(), Failure> {
+        Err(Failure::environment("held"))
+    }
 }

@@ -4,7 +4,7 @@ use super::{Done, Locked, Outcome, Work, identity, spared};
 use crate::capture::ContainerFacts;
 use crate::clean::verdict::{Rule, Verdict};
 use crate::clean::verify::Members;
-use crate::container::leftovers::Owner;
+use crate::container::leftovers::{Owner, own_runs};
 use crate::container::processes::HostView;
 use crate::container::teardown::{May, Seen, runs};
 use std::collections::BTreeSet;
@@ -24,8 +24,6 @@ impl Work<'_> {
             .filter_map(|p| Some((p, p.mark.as_ref()?)))
             .filter(|(_, mark)| mark.owner == Owner::Dead)
             .collect();
-        let of_dead: BTreeSet<&str> = dead.iter().map(|(_, m)| m.run_id.as_str()).collect();
-        let known = dead.iter().filter_map(|(p, _)| identity(p)).collect();
 
         // While the lock is held no plimsoll that lives works in it.
         let mut locked = Locked::default();
@@ -48,6 +46,13 @@ impl Work<'_> {
         if !seen_here {
             return Outcome::not_done(verdict, "this host does not show its processes");
         }
+        let own = own_runs(&facts);
+        let ours = || dead.iter().filter(|(_, mark)| !own.contains(&mark.run_id));
+        let of_dead: BTreeSet<&str> = ours().map(|(_, m)| m.run_id.as_str()).collect();
+        if of_dead.is_empty() {
+            return Outcome::kept(verdict, "the mark in it is the container's own");
+        }
+        let known = ours().filter_map(|(p, _)| identity(p)).collect();
         let (mut there, mut left) = (0, 0);
         for run_id in of_dead {
             let counted = self.runtime.end_marked(&facts, run_id).await;

@@ -2,6 +2,7 @@
 
 use crate::capture::ContainerFacts;
 use crate::clean::facts::ContainerLook;
+use crate::clean::never::ruler_of_cgroup;
 use crate::container::inspect::{Check, Found};
 use crate::container::leftovers::{Owner, owner_of};
 use crate::container::{DEADLINE_LABEL, KEEP_LABEL, OWNER_LABEL, RUN_LABEL, Runtime};
@@ -32,6 +33,8 @@ pub struct Met {
     pub check: Option<Check>,
     /// The cgroup that it was created below.
     pub cgroup_parent: Option<String>,
+    /// The container whose pid namespace it shares.
+    pub lives_in: Option<String>,
     /// Whether plimsoll created it.
     pub ours: bool,
 }
@@ -79,6 +82,7 @@ impl Met {
             secrets: found.secrets,
             check: found.check,
             cgroup_parent: found.cgroup_parent,
+            lives_in: found.lives_in,
             ours: false,
         }
     }
@@ -90,6 +94,7 @@ impl Met {
             secrets: Secrets::default(),
             check: None,
             cgroup_parent: None,
+            lives_in: None,
             ours: false,
         }
     }
@@ -124,6 +129,34 @@ impl Met {
             ..ContainerLook::default()
         }
     }
+}
+
+/// Names of the containers that run in a container's pid namespace and are not ours: they end with
+/// its first process. In the order of their names.
+pub fn sharers(met: &[Met], id: &str) -> Vec<String> {
+    let in_it = |m: &&Met| {
+        let mut whose = m.lives_in.as_deref();
+        // Who shares a sharer's namespace shares this one too; a loop cannot be.
+        for _ in 0..met.len() {
+            let Some(host) = whose.and_then(|w| met.iter().find(|m| is_called(m, w))) else {
+                return false;
+            };
+            if host.facts.id == id {
+                return true;
+            }
+            whose = host.lives_in.as_deref();
+        }
+        false
+    };
+    let lives = |m: &&Met| matches!(m.facts.state.status.as_str(), "running" | "paused");
+    let others = met.iter().filter(|m| !m.ours).filter(lives).filter(in_it);
+    let mut names: Vec<String> = others.map(|m| m.facts.name.clone()).collect();
+    names.sort();
+    names
+}
+
+fn is_called(met: &Met, word: &str) -> bool {
+    met.facts.id == word || met.facts.name == word
 }
 
 /// Both labels can come with an image that was made of a container of ours: then they are that
@@ -188,18 +221,8 @@ fn ruled_by(facts: &ContainerFacts, cgroup: Option<&str>) -> Option<String> {
     let kubernetes = facts.labels.keys().any(|l| l.starts_with("io.kubernetes."));
     match kubernetes {
         true => Some("Kubernetes".to_owned()),
-        false => cgroup.and_then(ruler).map(str::to_owned),
+        false => cgroup.and_then(ruler_of_cgroup).map(str::to_owned),
     }
-}
-
-/// Whose cgroup this is, by the path of it or by all that `/proc/PID/cgroup` says.
-pub fn ruler(cgroup: &str) -> Option<&'static str> {
-    let mut parts = cgroup.split(['/', ':', '\n', '-', '.']);
-    parts.find_map(|part| match part {
-        p if p.starts_with("kubepods") => Some("Kubernetes"),
-        p if p.starts_with("slurm") => Some("Slurm"),
-        _ => None,
-    })
 }
 
 /// Ids of the containers that this process runs in.
@@ -246,7 +269,8 @@ mod tests {
             ("0::/system.slice/slurmstepd.scope/job_3\n", Some("Slurm")),
             ("4:memory:/slurm_node1/uid_0/job_2\n", Some("Slurm")),
             ("/system.slice/docker-abc.scope", None),
-            ("/user.slice/myslurm", None),
+            // It may be, and that protects.
+            ("/user.slice/myslurm", Some("Slurm")),
         ] {
             assert_eq!(ruled_by(&facts, Some(cgroup)).as_deref(), who, "{cgroup}");
         }
@@ -254,6 +278,35 @@ mod tests {
             .labels
             .insert("io.kubernetes.pod.name".into(), "p".into());
         assert_eq!(ruled_by(&facts, None).as_deref(), Some("Kubernetes"));
+    }
+
+    #[test]
+    fn who_lives_in_a_pid_namespace_is_known_by_name() {
+        let one = |id: &str, lives_in: Option<&str>, status: &str, ours| {
+            let mut facts = ContainerFacts {
+                id: id.into(),
+                name: format!("name-{id}"),
+                ..ContainerFacts::default()
+            };
+            facts.state.status = status.into();
+            let mut met = Met::listed(facts);
+            met.lives_in = lives_in.map(str::to_owned);
+            met.ours = ours;
+            met
+        };
+        let met = [
+            one("a", None, "running", true),
+            one("c", Some("b"), "paused", false),
+            one("b", Some("a"), "running", false),
+            one("d", Some("a"), "exited", false),
+            one("e", Some("a"), "running", true),
+            one("f", None, "running", false),
+        ];
+        assert_eq!(sharers(&met, "a"), ["name-b", "name-c"]);
+        assert_eq!(sharers(&met, "b"), ["name-c"]);
+        for alone in ["c", "d", "e", "f"] {
+            assert_eq!(sharers(&met, alone), [""; 0], "{alone}");
+        }
     }
 
     #[test]

@@ -129,15 +129,25 @@ fn idleness_narrows_a_choice_and_makes_none() {
         NotIdle,
         "no request came for only 31 min 40 s",
     );
-    let unknown = with(theirs(), |c| c.activity.log_silent_s = None);
+    let unknown = with(theirs(), |c| c.activity.requests_idle_s = None);
     container(
         "not known",
         unknown,
         &for_minutes(30),
         Keep,
         NotIdle,
-        "for how long its log is silent is not known",
+        "for how long no request came is not known",
     );
+    for log_silent_s in [None, Some(0)] {
+        container(
+            "its log says nothing of requests",
+            with(theirs(), |c| c.activity.log_silent_s = log_silent_s),
+            &for_minutes(30),
+            Stop,
+            Idle,
+            "31 min 40 s",
+        );
+    }
     container(
         "alone",
         theirs(),

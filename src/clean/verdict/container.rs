@@ -55,7 +55,7 @@ pub(super) fn judge(
         .unwrap_or_else(|| reasons(look, chosen, idle));
     let ruling = match ruling.act.touches() && unseen(look) {
         true => blind(&ruling),
-        false => ruling,
+        false => with_sharers(ruling, look, chosen),
     };
     let name = match look.name.is_empty() {
         true => look.id.chars().take(12).collect(),
@@ -236,7 +236,6 @@ fn too_young(activity: &Activity, wanted: Duration) -> Option<String> {
     let lacks = [
         ("its GPUs are idle", activity.gpu_idle_s),
         ("no request came", activity.requests_idle_s),
-        ("its log is silent", activity.log_silent_s),
     ]
     .into_iter()
     .filter_map(|(what, s)| match s {
@@ -349,6 +348,21 @@ fn blind(reason: &Ruling) -> Ruling {
     Ruling::report(Rule::Unseen, why).advise(
         "run plimsoll on Docker's own host, as root, in its pid namespace; or `docker stop`",
     )
+}
+
+/// Who shares its pid namespace ends with it: only who names the container means that.
+fn with_sharers(ruling: Ruling, look: &ContainerLook, chosen: Option<Chosen<'_>>) -> Ruling {
+    if ruling.act != Act::Stop || look.shared_by.is_empty() {
+        return ruling;
+    }
+    let names: Vec<String> = look.shared_by.iter().map(|name| said(name)).collect();
+    let (names, why) = (names.join(", "), &ruling.why);
+    if chosen == Some(Chosen::Name) {
+        let why = format!("{why}; with it ends what shares its pid namespace: {names}");
+        return Ruling { why, ..ruling };
+    }
+    let why = format!("{why}; but with it would end what shares its pid namespace: {names}");
+    Ruling::report(Rule::Shared, why).advise("end that first, or name this one: both end then")
 }
 
 /// Live, ours, and nobody knows whose.

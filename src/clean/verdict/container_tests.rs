@@ -340,3 +340,40 @@ fn what_a_dead_run_left_in_a_container_of_others_is_ended_alone() {
         "",
     );
 }
+
+#[test]
+fn what_others_live_in_is_stopped_only_when_it_is_named() {
+    use {Act::*, Rule::*};
+    let shared = |look| {
+        with(look, |c: &mut ContainerLook| {
+            c.shared_by = vec!["debug".into()]
+        })
+    };
+    let nothing = &Ask::default();
+    let dead = || shared(ours(Owner::Dead));
+    container(
+        "ours",
+        dead(),
+        nothing,
+        Report,
+        Shared,
+        "would end what shares its pid namespace: debug",
+    );
+    let chosen = asks(|a| a.labels = vec!["team=red".into()]);
+    container("chosen", shared(theirs()), &chosen, Report, Shared, "debug");
+    container("named", dead(), &name_it(), Stop, OwnerDead, "debug");
+    container(
+        "theirs, named",
+        shared(theirs()),
+        &name_it(),
+        Stop,
+        Named,
+        "debug",
+    );
+    container("no reason", shared(theirs()), nothing, Keep, Foreign, "");
+    let ended = with(dead(), |c| {
+        c.status = "exited".into();
+        c.processes = Some(vec![]);
+    });
+    container("nothing runs in it", ended, nothing, Remove, OwnerDead, "");
+}

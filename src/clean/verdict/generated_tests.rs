@@ -205,6 +205,7 @@ pub(super) fn container(number: usize) -> BoxedStrategy<ContainerLook> {
                     past_deadline_s,
                     ruled_by,
                     this_one,
+                    shared_by: Vec::new(),
                     locked,
                     health,
                     processes,
