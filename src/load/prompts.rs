@@ -144,9 +144,8 @@ impl Fitting {
     fn step(&mut self, tokens: u64) {
         let per_word = (tokens as f64 / self.words as f64).max(0.1);
         if tokens > self.target {
+            // That end was too much: the next one, whose turn it is already, may not be.
             if self.tail.pop().is_some() {
-                // That end was too much: the next one may not be.
-                self.turn += 1;
                 return;
             }
             // Rather a word too few than one too many: what is missing then is filled by ends.
@@ -227,6 +226,13 @@ mod tests {
             // The next in line differs in the very first word.
             prop_assert_ne!(begin(a)[0], begin(a + 1)[0]);
         }
+    }
+
+    #[test]
+    fn an_end_that_is_too_long_is_followed_by_another() {
+        // Counted in bytes, one is missing: half of the ends are too long for that.
+        let (_, tokens, _) = fit(3245381096050602665, 355276, 219, 0);
+        assert_eq!(tokens, 219);
     }
 
     #[test]
