@@ -81,6 +81,8 @@ pub struct Fitting {
     number: u64,
     target: u64,
     words: usize,
+    /// So many words are known to be too many.
+    too_many: usize,
     tail: Vec<&'static str>,
     /// Which tail comes next.
     turn: usize,
@@ -98,6 +100,7 @@ impl Fitting {
             number,
             target: target.into(),
             words: words.max(1),
+            too_many: usize::MAX,
             tail: Vec::new(),
             turn: 0,
             tries: 0,
@@ -149,6 +152,7 @@ impl Fitting {
                 return;
             }
             // Rather a word too few than one too many: what is missing then is filled by ends.
+            self.too_many = self.too_many.min(self.words);
             let over = (tokens - self.target) as f64 / per_word;
             self.words = self
                 .words
@@ -157,9 +161,10 @@ impl Fitting {
             return;
         }
         let missing = (self.target - tokens) as f64 / per_word;
-        if missing >= 1.5 && self.tail.is_empty() {
+        let room = self.too_many.saturating_sub(self.words + 1);
+        if missing >= 1.5 && self.tail.is_empty() && room > 0 {
             // At most doubled: a count that says nothing must not make a prompt of any size.
-            self.words += (missing as usize).min(self.words.max(64));
+            self.words += (missing as usize).min(self.words.max(64)).min(room);
         } else {
             self.tail.push(TAILS[self.turn % TAILS.len()]);
             self.turn += 1;
@@ -229,8 +234,8 @@ mod tests {
     }
 
     #[test]
-    fn an_end_that_is_too_long_is_followed_by_another() {
-        // Counted in bytes, one is missing: half of the ends are too long for that.
+    fn words_that_were_too_many_are_not_tried_again() {
+        // Counted in bytes: a long word at the end is too much, and without it much is missing.
         let (_, tokens, _) = fit(3245381096050602665, 355276, 219, 0);
         assert_eq!(tokens, 219);
     }
