@@ -18,6 +18,7 @@ use plimsoll::container::{OWNER_LABEL, PROTECT_LABEL, RUN_LABEL, Runtime, launch
 use plimsoll::progress::Sink;
 use plimsoll::store::ContainerLock;
 use plimsoll::telemetry::{Target, cgroup_directory};
+use std::io::BufRead;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -389,11 +390,18 @@ impl Orphan {
         let mut child = Command::new("/bin/sh")
             .args(["-c", &format!("read begin; {script}")])
             .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
             .spawn()
             .expect("child");
         std::fs::write(cgroup.join("cgroup.procs"), child.id().to_string()).expect("moved");
         // Only now: its children are to be in the cgroup too.
         drop(child.stdin.take());
+        // Only when it says so has it done what comes before its loop.
+        let mut said = String::new();
+        let out = child.stdout.take().expect("stdout");
+        std::io::BufReader::new(out)
+            .read_line(&mut said)
+            .expect("a word");
         Some(Orphan {
             child,
             cgroup,
@@ -465,8 +473,8 @@ async fn a_process_that_outlived_its_container_ends_and_only_it() {
     let runtime = Runtime::connect().await.expect("daemon");
     let started = || -> Option<[Orphan; 2]> {
         Some([
-            Orphan::start("while true; do sleep 0.1; done")?,
-            Orphan::start("trap '' TERM; while true; do sleep 0.1; done")?,
+            Orphan::start("echo ready; while true; do sleep 0.1; done")?,
+            Orphan::start("trap '' TERM; echo ready; while true; do sleep 0.1; done")?,
         ])
     };
     let Some(orphans) = started() else {
