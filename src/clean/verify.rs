@@ -6,8 +6,8 @@ use super::memory::{Gate, Held, HeldDevice, Level, TOLERANCE};
 use super::verdict::{Act, Of};
 use crate::capture::{ContainerFacts, ProcessMemory};
 use crate::container::leftovers::Owner;
+use crate::container::process::Process;
 use crate::container::processes::{HostView, ProcessId};
-use crate::redact::{Redactor, Secrets};
 use crate::units::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -346,24 +346,21 @@ fn holder(survey: &Survey, pid: u32, container: Option<&str>, bytes: Option<u64>
             name.map_or_else(short, |c| c.name.clone())
         ));
     }
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let field = |name: &str| {
-        let line = status.lines().find_map(|l| l.strip_prefix(name))?;
-        line.split_ascii_whitespace().next().map(str::to_owned)
-    };
-    let uid = field("Uid:").and_then(|uid| uid.parse().ok());
+    let now = Process::read(pid);
+    let uid = now.as_ref().and_then(|p| p.uid);
     if let Some(uid) = uid.or(looked_at.and_then(|p| p.uid)) {
         words.push(user(uid));
     }
     words.push(format!("pid {pid}"));
-    if field("State:").as_deref() == Some("D") {
+    if now.as_ref().is_some_and(|p| p.state == 'D') {
         words.push("waits in the kernel (state D)".into());
     }
     let at_the_look = || Some(looked_at?.gpu_bytes.values().sum()).filter(|b| *b > 0);
     words.extend(bytes.or_else(at_the_look).map(|b| Bytes(b).to_string()));
-    let command = match looked_at.filter(|p| !p.command.is_empty()) {
-        Some(look) => look.command.clone(),
-        None => command(pid).unwrap_or_default(),
+    let command = match (looked_at.filter(|p| !p.command.is_empty()), now) {
+        (Some(look), _) => look.command.clone(),
+        (None, Some(now)) if now.command.is_empty() => now.name,
+        (None, now) => now.map(|p| p.command).unwrap_or_default(),
     };
     let short: String = command.chars().take(COMMAND).collect();
     match short.is_empty() {
@@ -379,20 +376,4 @@ fn user(uid: u32) -> String {
         (fields.get(2)?.parse() == Ok(uid)).then(|| fields[0].to_owned())
     });
     name.map_or(format!("user {uid}"), |name| format!("user {name}"))
-}
-
-/// A process' command line without secrets, or its name.
-fn command(pid: u32) -> Option<String> {
-    let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-    let argv: Vec<String> = bytes
-        .split(|b| *b == 0)
-        .filter(|part| !part.is_empty())
-        .map(|part| String::from_utf8_lossy(part).into_owned())
-        .collect();
-    if argv.is_empty() {
-        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
-        return Some(name.trim_end().to_owned());
-    }
-    let redactor: Redactor = Secrets::gather([], &argv).redactor();
-    Some(redactor.argv(&argv).join(" "))
 }
