@@ -14,7 +14,7 @@
 //! container | telemetry | load | store      (these do not see each other)
 //! report
 //! matrix
-//! compare -> profile -> breakdown -> engine
+//! compare -> profile -> breakdown -> estimate -> engine
 //! capture, catalog, clock, host, preset, progress, redact, error, units
 //! ```
 
@@ -31,6 +31,7 @@ pub mod console;
 pub mod container;
 pub mod engine;
 pub mod error;
+pub mod estimate;
 pub mod host;
 pub mod live;
 pub mod load;

@@ -104,6 +104,7 @@ const LAYERS: &[&[&str]] = &[
     &["compare"],
     &["profile"],
     &["breakdown"],
+    &["estimate"],
     &["engine"],
     &[
         "catalog", "clock", "error", "host", "preset", "progress", "redact", "units",

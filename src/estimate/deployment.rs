@@ -1,0 +1,145 @@
+//! How a model is to be served: what the flags say, and `None` where they say nothing.
+
+use serde::Serialize;
+
+/// How a model is to be served. What is `None` takes the engine's default for its version.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Deployment {
+    /// The engine.
+    pub engine: EngineKind,
+    /// Its version; `None`: the newest that is known.
+    pub version: Option<Version>,
+    /// The GPU; `None`: only what needs none can be told.
+    pub gpu: Option<Gpu>,
+    /// Tensor parallelism.
+    pub tp: u64,
+    /// Pipeline parallelism.
+    pub pp: u64,
+    /// Expert parallelism: 1 where experts are split as all else is.
+    pub ep: u64,
+    /// Data parallelism of the attention.
+    pub dp: u64,
+    /// Decode context parallelism.
+    pub dcp: u64,
+    /// `--dtype`: `bfloat16`, `float16`, `float32`, `auto`.
+    pub dtype: Option<String>,
+    /// A quantisation by name, instead of what the model's config says.
+    pub quantization: Option<String>,
+    /// `--kv-cache-dtype`.
+    pub kv_dtype: Option<String>,
+    /// `--max-model-len`, tokens.
+    pub max_model_len: Option<u64>,
+    /// `--gpu-memory-utilization`, `--mem-fraction-static`, `free_gpu_memory_fraction`: 0 to 1.
+    pub memory_fraction: Option<f64>,
+    /// `--max-num-batched-tokens`, tokens.
+    pub max_batched_tokens: Option<u64>,
+    /// `--max-num-seqs`.
+    pub max_seqs: Option<u64>,
+    /// `--block-size`, tokens.
+    pub block_size: Option<u64>,
+    /// `--enforce-eager`: no CUDA graphs.
+    pub eager: Option<bool>,
+    /// LoRA slots.
+    pub lora: Option<Lora>,
+    /// `--kv-cache-memory-bytes`, bytes per GPU: the engine's own sizing is not asked.
+    pub kv_cache_memory: Option<u64>,
+    /// FlashInfer's sampler is used, or not; `None`: as the version does.
+    pub flashinfer_sampler: Option<bool>,
+    /// `VLLM_USE_V1=0`, or a run that said so; `None`: as the version does.
+    pub vllm_v0: Option<bool>,
+}
+
+impl Deployment {
+    /// One GPU's worth of `engine`, all defaults.
+    pub fn of(engine: EngineKind) -> Self {
+        Deployment {
+            engine,
+            version: None,
+            gpu: None,
+            tp: 1,
+            pp: 1,
+            ep: 1,
+            dp: 1,
+            dcp: 1,
+            dtype: None,
+            quantization: None,
+            kv_dtype: None,
+            max_model_len: None,
+            memory_fraction: None,
+            max_batched_tokens: None,
+            max_seqs: None,
+            block_size: None,
+            eager: None,
+            lora: None,
+            kv_cache_memory: None,
+            flashinfer_sampler: None,
+            vllm_v0: None,
+        }
+    }
+
+    /// GPUs that one replica takes.
+    pub fn gpus(&self) -> u64 {
+        self.tp.max(1) * self.pp.max(1) * self.dp.max(1)
+    }
+}
+
+/// LoRA slots that the engine allocates at its start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lora {
+    /// `--max-lora-rank`.
+    pub rank: u64,
+    /// `--max-loras`.
+    pub slots: u64,
+}
+
+/// A GPU to plan for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Gpu {
+    /// As it is called in configs/gpus or by the driver.
+    pub name: String,
+    /// What the driver reports as its memory, bytes: a little less than what is sold.
+    pub total: u64,
+    /// Taken by others before the engine starts, bytes.
+    pub in_use: u64,
+}
+
+/// The engines whose rules are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EngineKind {
+    /// vLLM.
+    Vllm,
+    /// SGLang.
+    Sglang,
+    /// Text Generation Inference.
+    Tgi,
+    /// TensorRT-LLM.
+    #[serde(rename = "tensorrt-llm")]
+    TensorRtLlm,
+    /// llama.cpp, and Ollama, which runs it.
+    LlamaCpp,
+    /// Hugging Face transformers: weights and a cache that grows.
+    Transformers,
+}
+
+/// A version of an engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct Version {
+    /// Major.
+    pub major: u32,
+    /// Minor.
+    pub minor: u32,
+    /// Patch.
+    pub patch: u32,
+}
+
+impl Version {
+    /// `major.minor.patch`.
+    pub const fn new(major: u32, minor: u32, patch: u32) -> Self {
+        Version {
+            major,
+            minor,
+            patch,
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! A model as far as memory goes: its layers' mixers and every tensor, with how each is split.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// A model as far as memory goes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Model {
+    /// As it was asked for: `Qwen/Qwen3-8B`, or a path.
+    pub name: String,
+    /// `model_type` of the language model: `qwen3`, `deepseek_v3`.
+    pub kind: String,
+    /// Width of the residual stream.
+    pub hidden: u64,
+    /// Query heads of an attention layer; 0 where the model has no attention.
+    pub heads: u64,
+    /// Key and value heads of an attention layer.
+    pub kv_heads: u64,
+    /// Values of a head.
+    pub head_dim: u64,
+    /// Entries of the vocabulary, as the embedding has them.
+    pub vocab: u64,
+    /// Longest context that the configuration names, tokens.
+    pub max_positions: Option<u64>,
+    /// The output layer is the embedding.
+    pub tied: bool,
+    /// Tables of rotary positions that an engine keeps beside the weights.
+    pub rope: Option<RopeTables>,
+    /// What mixes tokens in each layer, in order.
+    pub mixers: Vec<Mixer>,
+    /// Every parameter, by kind and layer.
+    pub tensors: Vec<Tensor>,
+    /// Experts that one token is sent to.
+    pub experts_per_token: Option<u64>,
+    /// Bytes of a value where no quantisation says otherwise.
+    pub value_bytes: u64,
+    /// `quantization_config` of config.json, whole.
+    pub quantization: Option<Value>,
+    /// config.json, whole: for what only one engine or one term reads of it.
+    pub config: Value,
+    /// Where the facts come from: a path, `configs/models`, flags.
+    pub source: String,
+}
+
+/// Tables of rotary positions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct RopeTables {
+    /// Positions of each.
+    pub positions: u64,
+    /// Values of a position.
+    pub dim: u64,
+    /// Tables of distinct settings.
+    pub tables: u64,
+    /// Bytes of a value.
+    pub value_bytes: u64,
+}
+
+/// What mixes tokens in one layer, and so what a sequence keeps there.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Mixer {
+    /// Attention with keys and values for each head.
+    Attention {
+        /// Key and value heads.
+        kv_heads: u64,
+        /// Values of a key.
+        key_dim: u64,
+        /// Values of a value.
+        value_dim: u64,
+        /// Tokens that it looks back at, where that is bounded.
+        window: Option<Window>,
+        /// Uses the keys and values of an earlier layer, and keeps none.
+        shares: bool,
+    },
+    /// Multi-head latent attention: one compressed row for all heads.
+    Latent {
+        /// `kv_lora_rank`.
+        rank: u64,
+        /// `qk_rope_head_dim`.
+        rope: u64,
+        /// `index_head_dim`, where a sparse indexer keeps keys of its own.
+        index: Option<u64>,
+    },
+    /// Mamba 2.
+    Mamba2 {
+        /// Heads.
+        heads: u64,
+        /// Values of a head.
+        head_dim: u64,
+        /// Groups of B and C.
+        groups: u64,
+        /// State of each value.
+        state: u64,
+        /// Width of the convolution.
+        conv: u64,
+    },
+    /// Mamba 1.
+    Mamba1 {
+        /// Inner width.
+        inner: u64,
+        /// State of each value.
+        state: u64,
+        /// Width of the convolution.
+        conv: u64,
+    },
+    /// Gated delta net, and Kimi's delta attention.
+    DeltaNet {
+        /// Key heads.
+        key_heads: u64,
+        /// Value heads.
+        value_heads: u64,
+        /// Values of a key.
+        key_dim: u64,
+        /// Values of a value.
+        value_dim: u64,
+        /// Width of the convolution.
+        conv: u64,
+    },
+    /// Lightning attention: a square state for each head.
+    Lightning {
+        /// Heads.
+        heads: u64,
+        /// Values of a head.
+        head_dim: u64,
+    },
+    /// Nothing is kept: a layer of only an MLP, a replaced or a left-out attention.
+    None,
+}
+
+/// A bounded look back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Window {
+    /// The last so many tokens.
+    Sliding(u64),
+    /// The chunk of so many tokens that a token is in.
+    Chunked(u64),
+}
+
+/// One parameter, or several of the same shape in one layer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tensor {
+    /// What it is, by one short name for all models: `q`, `kv`, `o`, `gate_up`, `down`, `embed`, `lm_head`,
+    /// `norm`, `router`, `exp_w13`, `exp_w2`, `q_a`, `kv_b`, `in_proj`, …
+    pub role: &'static str,
+    /// Rows: outputs of a linear layer.
+    pub rows: u64,
+    /// Columns: inputs of a linear layer; 1 for a vector.
+    pub columns: u64,
+    /// How many of them: the experts of a layer; else 1.
+    pub count: u64,
+    /// Its layer; `None` outside the layers.
+    pub layer: Option<u32>,
+    /// How tensor parallelism splits it.
+    pub split: Split,
+    /// A linear layer that a quantisation of the whole model takes.
+    pub quantizable: bool,
+    /// Kept in 32 bits whatever the model's type is.
+    pub float32: bool,
+}
+
+impl Tensor {
+    /// Values in it.
+    pub fn values(&self) -> u64 {
+        self.rows
+            .saturating_mul(self.columns)
+            .saturating_mul(self.count)
+    }
+}
+
+/// How a tensor is spread over the GPUs of tensor parallelism.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Split {
+    /// Whole on each.
+    Replicated,
+    /// By outputs.
+    Columns,
+    /// By inputs.
+    Rows,
+    /// By key and value heads: a head that does not go further is repeated.
+    KvHeads,
+    /// By entries of the (padded) vocabulary.
+    Vocabulary,
+    /// Experts: each by outputs, or whole experts under expert parallelism.
+    ExpertColumns,
+    /// Experts: each by inputs, or whole experts under expert parallelism.
+    ExpertRows,
+    /// Something of an expert that tensor parallelism repeats.
+    ExpertReplicated,
+}
+
+impl Model {
+    /// Parameters, as a model card counts them.
+    pub fn parameters(&self) -> u64 {
+        self.tensors.iter().map(Tensor::values).sum()
+    }
+}

@@ -1,0 +1,76 @@
+//! One term of an estimate: bytes, or why they are unknown; the formula; the band around it.
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+/// A part of a GPU's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Component {
+    /// Weights, with what the engine keeps beside them.
+    Weights,
+    /// The pool of keys and values.
+    KvCache,
+    /// The peak of a forward pass or of the sampler.
+    Activation,
+    /// CUDA graphs.
+    CudaGraphs,
+    /// The driver's context, the libraries' and NCCL's buffers.
+    NonTorch,
+    /// A draft model for speculative decoding.
+    Draft,
+}
+
+/// One term of an estimate, on the GPU that needs most.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Term {
+    /// Which part it is.
+    pub component: Component,
+    /// Bytes, or what is missing.
+    pub bytes: Result<u64, Unknown>,
+    /// How it is computed, in the inputs' names: `2 * kv_heads / tp * head_dim * bytes`.
+    pub formula: String,
+    /// The inputs, by the names in the formula; bytes, tokens or counts.
+    pub inputs: Map<String, Value>,
+    /// Where nine of ten measurements lie; `None` where there is no data.
+    pub band: Option<Band>,
+}
+
+/// Where nine of ten measurements lie.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Band {
+    /// Bytes.
+    pub low: u64,
+    /// Bytes.
+    pub high: u64,
+    /// Measurements that it is drawn from.
+    pub cases: u64,
+    /// Whose they are: `shipped: vLLM on H100, 28 runs`, or the user's own.
+    pub source: String,
+}
+
+/// Why something cannot be told, and what would make it known.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
+#[error("{what}")]
+pub struct Unknown {
+    /// One sentence, lower case, no full stop: `the architecture `foo` is not known`.
+    pub what: String,
+    /// How to make it known: `give --num-layers …`.
+    pub hint: Option<String>,
+}
+
+impl Unknown {
+    /// Without advice.
+    pub fn new(what: impl Into<String>) -> Self {
+        Unknown {
+            what: what.into(),
+            hint: None,
+        }
+    }
+
+    /// With advice.
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
