@@ -874,6 +874,32 @@ async fn an_endpoint_is_reached_by_every_route() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_begins_to_listen_is_not_asked_through_its_container_for_ever() {
+    let Some(runtime) = runtime().await else {
+        return;
+    };
+    // Nothing listens until the ways from outside were tried: then `curl` in the container starts
+    // the server before it answers.
+    let curl = r#"printf '#!/bin/sh\ncat >/dev/null\nbusybox httpd -p 8000 -h /www\ncat /www/metrics; printf "\\n200"\n' > /bin/curl; chmod 755 /bin/curl; "#;
+    let script = format!(
+        "mkdir -p /www; echo metrics 1 > /www/metrics; {curl} touch /ready; exec sleep 600"
+    );
+    let c = TestContainer::run("late", &["-p", "127.0.0.1::8000"], &script);
+    let facts = runtime.find(&c.id).await.expect("found").facts;
+    for _ in 0..100 {
+        if let Ok(Some(_)) = runtime.read_file(&c.id, "/ready", 10).await {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    for _ in 0..2 {
+        let reply = runtime.get(&facts, 8000, "/metrics", None).await;
+        let got = (reply.status, reply.body.as_str(), reply.route.as_str());
+        assert_eq!(got, (Some(200), "metrics 1\n", "published port"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn our_own_containers_are_launched_and_removed_and_nobody_elses() {
     let Some(runtime) = runtime().await else {
         return;

@@ -11,7 +11,7 @@ use plimsoll::redact::Redactor;
 use scripted::{Asked, Reply, Server};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 fn target(server: &Server) -> Target {
@@ -149,6 +149,44 @@ async fn prompts_have_exactly_the_tokens_that_the_server_counts() {
         .into_iter()
         .collect();
     assert_eq!(again, first.into_iter().collect());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn prompts_are_made_before_the_first_request_may_be_sent() {
+    let seen: Arc<Mutex<Vec<(bool, Instant)>>> = Arc::default();
+    let asked_at = Arc::clone(&seen);
+    let server = Server::start(move |asked| {
+        let request = asked.path == "/v1/completions";
+        asked_at.lock().unwrap().push((request, Instant::now()));
+        like_vllm(asked)
+    })
+    .await;
+    let not_before = tokio::time::Instant::now() + Duration::from_secs(2);
+    let plan = LoadPlan {
+        not_before: Some(not_before),
+        ..plan(4)
+    };
+    let mut told = Vec::new();
+    let news = |news: News<'_>| match news {
+        News::WarmingUp => told.push(("warming up", Instant::now())),
+        News::Measuring => told.push(("measuring", Instant::now())),
+        News::Row { .. } => {}
+    };
+    let cancel = CancellationToken::new();
+    run(&target(&server), &plan, &cancel, news).await.unwrap();
+    let not_before = not_before.into_std();
+    let seen = seen.lock().unwrap();
+    let counted_early = seen
+        .iter()
+        .filter(|(request, at)| !request && *at < not_before);
+    assert!(counted_early.count() >= 4, "{seen:?}");
+    assert!(
+        seen.iter()
+            .all(|(request, at)| !request || *at >= not_before)
+    );
+    let words: Vec<&str> = told.iter().map(|(what, _)| *what).collect();
+    assert_eq!(words, ["warming up", "measuring"]);
+    assert!(told[0].1 >= not_before, "the phase before lasts until then");
 }
 
 #[tokio::test(flavor = "multi_thread")]

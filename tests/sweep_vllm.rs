@@ -30,6 +30,10 @@ print("to stderr", file=sys.stderr)
 print("read", repr(sys.stdin.read()))
 os.environ["LEFT"] = "behind"
 os.chdir("/")
+if sys.argv[1] == "write":
+    print("no end of line", end="")
+    open("/tmp/written", "w").write('{"\u00fc\U0001f6a2 "\n' * 3000)
+    sys.exit(0)
 if sys.argv[1] == "words":
     sys.exit("last words")
 if sys.argv[1] == "raise":
@@ -75,7 +79,9 @@ async fn ran(
     let mut lines = Vec::new();
     let nobody = CancellationToken::new();
     let sink = |stream, line: String| lines.push((stream, line));
-    let result = kept.run(&request, &nobody, sink).await.unwrap();
+    let done = kept.run(&request, None, &nobody, sink).await.unwrap();
+    assert_eq!(done.written, None, "no file was asked for");
+    let result = done.ended;
     lines.retain(|(_, line)| !line.is_empty());
     (result, lines)
 }
@@ -127,6 +133,27 @@ async fn a_kept_program_runs_as_if_started_anew_but_for_what_it_imported() {
         "{lines:?}"
     );
 
+    // What a run writes comes with its words, whole, and not as its words.
+    let request = ExecRequest {
+        argv: vec!["counting".into(), "write".into()],
+        ..ExecRequest::default()
+    };
+    let mut said = String::new();
+    let sink = |stream, line: String| {
+        if stream == Stream::Stdout {
+            said.push_str(&line);
+        }
+    };
+    let nobody = CancellationToken::new();
+    let written = Some("/tmp/written");
+    let done = kept.run(&request, written, &nobody, sink).await.unwrap();
+    assert_eq!(done.ended.end, ExecEnd::Exited(0));
+    assert_eq!(done.written, Some("{\"ü🚢 \"\n".repeat(3000)));
+    assert!(said.ends_with("no end of line"), "{said}");
+    let missing = Some("/tmp/not-there");
+    let none = kept.run(&request, missing, &nobody, |_, _| ()).await;
+    assert_eq!(none.unwrap().written, None);
+
     // What it is told reaches no command line, and it goes with its orders.
     let processes = engine.processes().join("\n");
     assert!(processes.contains("kept_bench.py") && !processes.contains("secret"));
@@ -152,7 +179,8 @@ async fn who_stops_a_run_ends_the_process() {
             stop.cancel();
         }
     };
-    let stopped = kept.run(&request(None), &stop, sink).await.unwrap();
+    let stopped = kept.run(&request(None), None, &stop, sink).await;
+    let stopped = stopped.unwrap().ended;
     assert_eq!(stopped.end, ExecEnd::Cancelled);
     assert!(stopped.killed > 0 && stopped.survivors == 0, "{stopped:?}");
     assert!(!engine.processes().join("\n").contains("kept_bench.py"));
@@ -163,8 +191,8 @@ async fn who_stops_a_run_ends_the_process() {
     let kept = start("kept-2").await.unwrap();
     let nobody = CancellationToken::new();
     let short = Some(Duration::from_millis(500));
-    let late = kept.run(&request(short), &nobody, |_, _| ()).await.unwrap();
-    assert_eq!(late.end, ExecEnd::Deadline);
+    let late = kept.run(&request(short), None, &nobody, |_, _| ()).await;
+    assert_eq!(late.unwrap().ended.end, ExecEnd::Deadline);
     assert!(!engine.processes().join("\n").contains("kept_bench.py"));
 }
 

@@ -35,12 +35,12 @@ struct Order<'a> {
     result: Option<&'a str>,
 }
 
-/// A run of a bench.
-pub(super) struct Done {
+/// A run that is over.
+pub struct Done {
     /// How it ended.
-    pub(super) ended: ExecResult,
+    pub ended: ExecResult,
     /// What it wrote to its result file, where that came with its words.
-    pub(super) written: Option<String>,
+    pub written: Option<String>,
 }
 
 /// A program that runs again and again in one process. Clones share it; one at a time has it.
@@ -157,8 +157,9 @@ impl KeptBench {
 
     /// Runs the program once more, with the words, the environment and the deadline of `request`.
     /// At the deadline and on cancellation the process ends with the run; a run in a process that
-    /// is over has no end ([`ExecEnd::Unknown`]).
-    async fn run(
+    /// is over has no end ([`ExecEnd::Unknown`]). What a good run wrote to the file `result`, up to
+    /// 1 MiB of UTF-8, comes with its words.
+    pub async fn run(
         &self,
         request: &ExecRequest,
         result: Option<&str>,

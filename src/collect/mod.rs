@@ -23,7 +23,7 @@ pub use endpoints::Door;
 pub use finish::Loaded;
 pub use follow::Deadline;
 pub use graph_probe::{ProbeJob, Probed, probe_graphs};
-pub use kept::KeptBench;
+pub use kept::{Done, KeptBench};
 pub use launching::{
     Launch, end, engine_of_image, gpu_request, gpu_words, launch, launch_spec, told_port,
 };
