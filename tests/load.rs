@@ -298,7 +298,6 @@ async fn row_of(reply: impl Fn() -> Reply + Send + Sync + 'static) -> RequestRow
 async fn row_within(
     reply: impl Fn() -> Reply + Send + Sync + 'static,
     patience: Duration,
-    not_before: None,
 ) -> RequestRow {
     let first = Mutex::new(true);
     let server = Server::start(without_tokenizer(move |_| {
