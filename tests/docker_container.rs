@@ -878,11 +878,11 @@ async fn an_engine_that_begins_to_listen_is_not_asked_through_its_container_for_
     let Some(runtime) = runtime().await else {
         return;
     };
-    // Nothing listens until the ways from outside were tried: then `curl` in the container starts
-    // the server before it answers.
-    let curl = r#"printf '#!/bin/sh\ncat >/dev/null\nbusybox httpd -p 8000 -h /www\ncat /www/metrics; printf "\\n200"\n' > /bin/curl; chmod 755 /bin/curl; "#;
+    // Nothing listens until the ways from outside were tried: `curl` in the container has the server
+    // started, and answers when it serves.
+    let curl = r#"printf '#!/bin/sh\ncat >/dev/null; touch /begin\nuntil busybox wget -q -O - http://127.0.0.1:8000/metrics; do sleep 0.1; done\nprintf "\\n200"\n' > /bin/curl; chmod 755 /bin/curl; "#;
     let script = format!(
-        "mkdir -p /www; echo metrics 1 > /www/metrics; {curl} touch /ready; exec sleep 600"
+        "mkdir -p /www; echo metrics 1 > /www/metrics; {curl} touch /ready; until [ -e /begin ]; do sleep 0.1; done; exec busybox httpd -f -p 8000 -h /www"
     );
     let c = TestContainer::run("late", &["-p", "127.0.0.1::8000"], &script);
     let facts = runtime.find(&c.id).await.expect("found").facts;
