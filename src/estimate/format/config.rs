@@ -7,7 +7,11 @@ use serde_json::{Map, Value};
 
 /// What the model's configuration says of its quantisation, where it says anything.
 pub fn quantization(model: &Model) -> Option<&Value> {
-    let keys = ["quantization_config", "compression_config", "hf_quant_config"];
+    let keys = [
+        "quantization_config",
+        "compression_config",
+        "hf_quant_config",
+    ];
     let parents = [
         Some(&model.config),
         model.config.get("text_config"),
@@ -202,7 +206,9 @@ fn auto_round(q: Config) -> Result<Scheme, Unknown> {
         }
         let group = own.number(&["group_size"]).unwrap_or(group);
         if let Some(format) = integers(bits, group, false, zeros) {
-            scheme.others.push((Patterns::of([module.as_str()]), format));
+            scheme
+                .others
+                .push((Patterns::of([module.as_str()]), format));
         }
         if scheme.others.len() > 4096 {
             break;
@@ -304,7 +310,9 @@ fn compressed(q: Config) -> Result<Scheme, Unknown> {
             .filter_map(Value::as_str)
             .collect();
         // A class of modules means all of them.
-        let class = |t: &&str| !t.starts_with("re:") && !t.contains('.') && t.starts_with(char::is_uppercase);
+        let class = |t: &&str| {
+            !t.starts_with("re:") && !t.contains('.') && t.starts_with(char::is_uppercase)
+        };
         if targets.is_empty() || targets.iter().any(|t| class(t)) {
             base.get_or_insert(format);
         } else {
@@ -318,7 +326,9 @@ fn compressed(q: Config) -> Result<Scheme, Unknown> {
     if base.is_none() {
         scheme.name = others[0].1.label();
     }
-    scheme.lm_head = others.iter().any(|(who, _)| who.name(&["lm_head".to_owned()]));
+    scheme.lm_head = others
+        .iter()
+        .any(|(who, _)| who.name(&["lm_head".to_owned()]));
     scheme.others = others;
     Ok(scheme)
 }
@@ -327,7 +337,9 @@ fn compressed_format(w: Config, format: &str) -> Result<Format, Unknown> {
     let bits = w.number(&["num_bits"]).unwrap_or(0);
     let float = w.text("type") == "float";
     let group = w.number(&["group_size"]);
-    let actorder = w.0.get("actorder").is_some_and(|a| *a == "group" || *a == true);
+    let actorder =
+        w.0.get("actorder")
+            .is_some_and(|a| *a == "group" || *a == true);
     let zeros = w.flag("symmetric") == Some(false);
     Ok(match (float, bits) {
         (true, 8) if group == Some(32) || format.contains("mxfp8") => Format::Mxfp8,
@@ -353,7 +365,11 @@ fn compressed_format(w: Config, format: &str) -> Result<Format, Unknown> {
         }
         (false, bits) => integers(bits, group.unwrap_or(0), actorder, zeros)
             .ok_or_else(|| unknown(&format!("compressed-tensors with {bits} bits")))?,
-        (true, bits) => return Err(unknown(&format!("compressed-tensors with {bits}-bit floats"))),
+        (true, bits) => {
+            return Err(unknown(&format!(
+                "compressed-tensors with {bits}-bit floats"
+            )));
+        }
     })
 }
 

@@ -131,8 +131,10 @@ fn what_is_not_recognised_is_unknown_and_no_guess() {
 
 #[test]
 fn values_of_wrong_types_are_as_if_they_were_not_there() {
-    let odd = json!({"quant_method": "fp8", "weight_block_size": "128", "ignored_layers": {"a": [1]}});
+    let odd =
+        json!({"quant_method": "fp8", "weight_block_size": "128", "ignored_layers": {"a": [1]}});
     assert_eq!(read(&odd).unwrap().base, Format::Fp8Tensor);
-    let odd = json!({"quant_method": "awq", "group_size": 1e300, "modules_to_not_convert": [null, 3]});
+    let odd =
+        json!({"quant_method": "awq", "group_size": 1e300, "modules_to_not_convert": [null, 3]});
     assert_eq!(read(&odd).unwrap().base, Format::Awq { group: 128 });
 }

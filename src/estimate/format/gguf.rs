@@ -211,9 +211,8 @@ impl FileType {
     pub fn blocks(self, role: &str, layer: Option<u32>, columns: u64, of: Mixture) -> [Block; 2] {
         let both = |block: Block| [block.fitting(columns); 2];
         let i = u64::from(layer.unwrap_or(0));
-        let more = i < of.layers / 8
-            || i >= 7 * of.layers / 8
-            || i.saturating_sub(of.layers / 8) % 3 == 2;
+        let more =
+            i < of.layers / 8 || i >= 7 * of.layers / 8 || i.saturating_sub(of.layers / 8) % 3 == 2;
         let whole = matches!(self.mix, Mix::Uniform);
         match role {
             "lm_head" if !whole => both(Block::Q6K),

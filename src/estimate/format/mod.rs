@@ -93,7 +93,11 @@ impl Format {
         let outputs = rows.saturating_mul(count);
         // Values of scales where each output has one for every group of inputs.
         let grouped = |group: u64| {
-            let groups = if group == 0 { 1 } else { columns.div_ceil(group) };
+            let groups = if group == 0 {
+                1
+            } else {
+                columns.div_ceil(group)
+            };
             outputs.saturating_mul(groups)
         };
         let (values, scales) = match self {
@@ -147,10 +151,7 @@ impl Format {
             Format::BnbInt8 => (n, outputs.saturating_mul(4)),
             Format::Mxfp4 => (bits(4), grouped(32)),
             Format::Mxfp8 => (n, grouped(32)),
-            Format::Nvfp4 => (
-                bits(4),
-                grouped(16).saturating_add(count.saturating_mul(8)),
-            ),
+            Format::Nvfp4 => (bits(4), grouped(16).saturating_add(count.saturating_mul(8))),
             Format::Gguf(block) => (block.bytes(columns).saturating_mul(outputs), 0),
         };
         Bytes { values, scales }
@@ -250,7 +251,10 @@ mod tests {
             Format::Mxfp4,
             Format::Nf4 { double: true },
             Format::Gguf(Block::Q6K),
-            Format::Fp8Block { rows: 0, columns: 0 },
+            Format::Fp8Block {
+                rows: 0,
+                columns: 0,
+            },
         ] {
             let _ = format.bytes(u64::MAX, u64::MAX, u64::MAX, u64::MAX).total();
         }

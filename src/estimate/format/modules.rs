@@ -68,7 +68,16 @@ const MODULES: &[(&str, &[&str])] = &[
             "mixer.down_proj",
         ],
     ),
-    ("router", &["mlp.gate", "mlp.router", "block_sparse_moe.gate", "feed_forward.router", "mixer.gate"]),
+    (
+        "router",
+        &[
+            "mlp.gate",
+            "mlp.router",
+            "block_sparse_moe.gate",
+            "feed_forward.router",
+            "mixer.gate",
+        ],
+    ),
     (
         "exp_w13",
         &[
@@ -125,7 +134,10 @@ const MODULES: &[(&str, &[&str])] = &[
     ("kv_b", &["self_attn.kv_b_proj"]),
     ("idx_wq_b", &["self_attn.indexer.wq_b"]),
     ("idx_wk", &["self_attn.indexer.wk"]),
-    ("idx_w", &["self_attn.indexer.weights_proj", "self_attn.indexers_proj"]),
+    (
+        "idx_w",
+        &["self_attn.indexer.weights_proj", "self_attn.indexers_proj"],
+    ),
     (
         "in_proj",
         &[
@@ -170,7 +182,10 @@ pub fn names(tensor: &Tensor) -> Vec<String> {
             let found = MODULES.iter().find(|(name, _)| *name == role);
             let modules = found.map_or(&[][..], |(_, modules)| *modules);
             return match tensor.layer {
-                Some(layer) => modules.iter().map(|m| format!("layers.{layer}.{m}")).collect(),
+                Some(layer) => modules
+                    .iter()
+                    .map(|m| format!("layers.{layer}.{m}"))
+                    .collect(),
                 None => modules.iter().map(|m| (*m).to_owned()).collect(),
             };
         }
@@ -238,7 +253,9 @@ impl Patterns {
                 continue;
             }
             let bare = without_root(entry);
-            if made.cut && let Some(any) = any_layer(bare) {
+            if made.cut
+                && let Some(any) = any_layer(bare)
+            {
                 shells.insert(any);
             } else if bare.contains(['*', '?', '[']) {
                 shells.insert(shell(bare));
@@ -279,9 +296,15 @@ impl Patterns {
             // A part of the name: `gate`, `lm_head`, `self_attn`, `layers.3.mlp`.
             let mut starts: Vec<usize> = module.match_indices('.').map(|(at, _)| at + 1).collect();
             starts.insert(0, 0);
-            let ends = module.match_indices('.').map(|(at, _)| at).chain([module.len()]);
+            let ends = module
+                .match_indices('.')
+                .map(|(at, _)| at)
+                .chain([module.len()]);
             for end in ends {
-                let parts = starts.iter().filter(|s| **s < end).map(|s| &module[*s..end]);
+                let parts = starts
+                    .iter()
+                    .filter(|s| **s < end)
+                    .map(|s| &module[*s..end]);
                 let mut parts = parts.filter(|p| p.contains(|c: char| !c.is_ascii_digit()));
                 if parts.any(|part| self.exact.contains(part)) {
                     return true;
@@ -302,7 +325,10 @@ fn without_root(entry: &str) -> &str {
 
 /// `...52 more`: a list that was shortened for showing.
 fn is_cut(entry: &str) -> bool {
-    entry.trim_start_matches(['.', '…']).trim().ends_with(" more")
+    entry
+        .trim_start_matches(['.', '…'])
+        .trim()
+        .ends_with(" more")
         && entry.starts_with(['.', '…'])
 }
 
@@ -367,7 +393,11 @@ mod tests {
         assert!(named(&["model.layers.3.self_attn"], "kv", Some(3)));
         assert!(named(&["re:.*mlp.gate$"], "router", Some(9)));
         assert!(named(&["model.layers.*.self_attn"], "o", Some(11)));
-        assert!(named(&["language_model.model.layers.4.self_attn*"], "kv_b", Some(4)));
+        assert!(named(
+            &["language_model.model.layers.4.self_attn*"],
+            "kv_b",
+            Some(4)
+        ));
         assert!(named(&["gate"], "router", Some(1)));
         assert!(named(&["re:.*experts.*"], "exp_w2", Some(1)));
     }

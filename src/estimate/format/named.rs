@@ -105,7 +105,10 @@ mod tests {
     #[test]
     fn engines_and_peoples_names_lead_to_the_same_format() {
         assert_eq!(read("AWQ").unwrap().base, read("awq_marlin").unwrap().base);
-        assert_eq!(read("bitsandbytes").unwrap().base, read("nf4").unwrap().base);
+        assert_eq!(
+            read("bitsandbytes").unwrap().base,
+            read("nf4").unwrap().base
+        );
         assert!(read("w4a16_experts").unwrap().experts_only);
         assert!(read("nvfp4_experts").unwrap().experts_only);
         assert_eq!(read("Q4_K_M").unwrap().name, "GGUF Q4_K_M");

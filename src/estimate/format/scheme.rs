@@ -216,10 +216,7 @@ fn mxfp4_padding(deployment: &Deployment) -> Padding {
         hidden: 256,
         width: 128,
     };
-    if !matches!(
-        deployment.engine,
-        EngineKind::Vllm | EngineKind::Sglang
-    ) {
+    if !matches!(deployment.engine, EngineKind::Vllm | EngineKind::Sglang) {
         return Padding::None;
     }
     let gpu = deployment.gpu.as_ref().map(|g| g.name.to_ascii_uppercase());
@@ -233,7 +230,9 @@ fn mxfp4_padding(deployment: &Deployment) -> Padding {
             width: 256,
         };
     }
-    let ampere = ["A100", "A10", "A40", "A30", "A6000", "L4", "40", "30", "T4", "RTX"];
+    let ampere = [
+        "A100", "A10", "A40", "A30", "A6000", "L4", "40", "30", "T4", "RTX",
+    ];
     if !is(&["H100", "H200", "H20", "H800", "GH200"]) && is(&ampere) {
         return marlin;
     }

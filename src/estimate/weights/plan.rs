@@ -37,7 +37,10 @@ impl Allocation {
 
 /// Where a tensor outside of the layers is: with the first stage or the last.
 pub fn is_last(role: &str) -> bool {
-    matches!(role, "lm_head" | "lm_head_bias" | "final_norm" | "project_out")
+    matches!(
+        role,
+        "lm_head" | "lm_head_bias" | "final_norm" | "project_out"
+    )
 }
 
 /// What a stage needs besides the model itself.
@@ -61,7 +64,8 @@ impl Context<'_> {
         let outside = |t: &&Tensor| t.layer.is_none();
         let tensors = &self.model.tensors;
         if first {
-            let head = tensors.iter().filter(outside).filter(|t| !is_last(t.role));
+            let here = |t: &&Tensor| !is_last(t.role) && !self.on_host(t.role);
+            let head = tensors.iter().filter(outside).filter(here);
             made.extend(head.map(|t| self.allocation(t)));
         }
         let mut roped = false;
@@ -77,16 +81,15 @@ impl Context<'_> {
             }
             let allocation = self.allocation(tensor);
             // Engines fuse queries, keys and values.
-            let fused = matches!(tensor.role, "kv")
-                .then(|| made[of_layer..].iter_mut().find(|a: &&mut Allocation| a.role == "q"))
-                .flatten();
-            match fused {
-                Some(query) if self.fuses() => {
-                    let sum = |a: u64, b: u64| a.saturating_add(b);
-                    query.bytes.values = sum(query.bytes.values, allocation.bytes.values);
-                    query.bytes.scales = sum(query.bytes.scales, allocation.bytes.scales);
+            let fused = tensor.role == "kv" && self.fuses();
+            let query = made[of_layer..].iter().position(|a| fused && a.role == "q");
+            match query.and_then(|at| made.get_mut(of_layer + at)) {
+                Some(query) => {
+                    let (sum, more) = (&mut query.bytes, allocation.bytes);
+                    sum.values = sum.values.saturating_add(more.values);
+                    sum.scales = sum.scales.saturating_add(more.scales);
                 }
-                _ => made.push(allocation),
+                None => made.push(allocation),
             }
             if tensor.role == "o" && !roped {
                 roped = true;
@@ -111,6 +114,12 @@ impl Context<'_> {
             }
         }
         made
+    }
+
+    /// Whether it stays in the host's memory: llama.cpp looks tokens up there, where the output layer is another.
+    pub fn on_host(&self, role: &str) -> bool {
+        let llama_cpp = self.deployment.engine == EngineKind::LlamaCpp;
+        llama_cpp && !self.model.tied && matches!(role, "embed" | "pos_embed")
     }
 
     fn fuses(&self) -> bool {
@@ -249,7 +258,11 @@ pub fn make(allocations: &[Allocation], caching: bool) -> Made {
     for allocation in allocations {
         let bytes = allocation.bytes.total();
         plain = plain.saturating_add(bytes);
-        match made.parts.iter_mut().find(|(role, _)| *role == allocation.role) {
+        match made
+            .parts
+            .iter_mut()
+            .find(|(role, _)| *role == allocation.role)
+        {
             Some((_, sum)) => *sum = sum.saturating_add(bytes),
             None => made.parts.push((allocation.role, bytes)),
         }
@@ -274,7 +287,8 @@ pub fn make(allocations: &[Allocation], caching: bool) -> Made {
     if caching {
         made.used = memory.used();
         made.reserved = memory.reserved();
-        made.parts.push(("rounding", made.used.saturating_sub(plain)));
+        made.parts
+            .push(("rounding", made.used.saturating_sub(plain)));
     } else {
         made.used = plain;
         made.reserved = plain;

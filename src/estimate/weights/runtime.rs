@@ -30,7 +30,12 @@ pub fn absorbed(
     value_bytes: u64,
 ) -> Option<u64> {
     let engine = matches!(deployment.engine, EngineKind::Vllm | EngineKind::Sglang);
-    let latent = || model.mixers.iter().any(|m| matches!(m, Mixer::Latent { .. }));
+    let latent = || {
+        model
+            .mixers
+            .iter()
+            .any(|m| matches!(m, Mixer::Latent { .. }))
+    };
     if tensor.role != "kv_b" || !engine || !latent() || scheme.format(tensor) == Format::Plain {
         return None;
     }

@@ -138,10 +138,9 @@ pub fn check(model: &Model, deployment: &Deployment) -> Result<(), Unknown> {
             "the model's {} attention heads cannot be divided among {tp} GPUs: vLLM refuses with `Total number of attention heads ({}) must be divisible by tensor parallel size ({tp})`",
             model.heads, model.heads
         );
-        return Err(Unknown::new(what).hint(format!(
-            "tensor parallelism can be {}",
-            fits(model.heads)
-        )));
+        return Err(
+            Unknown::new(what).hint(format!("tensor parallelism can be {}", fits(model.heads)))
+        );
     }
     let kv = model.kv_heads.max(1);
     let plain = !model
