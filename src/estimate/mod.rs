@@ -5,8 +5,11 @@
 //! Units: bytes, tokens. `per GPU` is the GPU that needs most.
 
 pub mod deployment;
+pub mod format;
+pub mod headers;
 pub mod model;
 pub mod term;
+pub mod weights;
 
 pub use deployment::{Deployment, EngineKind, Gpu, Lora, Version};
 pub use model::{Mixer, Model, Split, Tensor};

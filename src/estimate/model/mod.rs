@@ -1,5 +1,22 @@
 //! A model as far as memory goes: its layers' mixers and every tensor, with how each is split.
 
+mod attention;
+mod build;
+mod compressed;
+mod config;
+mod facts;
+mod families;
+mod ffn;
+mod flags;
+mod known;
+mod mixers;
+mod recurrent;
+mod table;
+mod vision;
+
+pub use build::{from_config, known_kinds};
+pub use flags::{Flags, from_flags};
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -30,14 +47,20 @@ pub struct Model {
     pub mixers: Vec<Mixer>,
     /// Every parameter, by kind and layer.
     pub tensors: Vec<Tensor>,
+    /// Parameters of the layers that predict further tokens (MTP, nextn), which the files hold and
+    /// no engine loads unless it is told to; not among `tensors`.
+    pub mtp: u64,
     /// Experts that one token is sent to.
     pub experts_per_token: Option<u64>,
-    /// Bytes of a value where no quantisation says otherwise.
+    /// Bytes of a value where no quantisation says otherwise: 4 only where the configuration says
+    /// float32 (which vLLM and SGLang load in 16 bits unless they are told `--dtype float32`).
     pub value_bytes: u64,
-    /// `quantization_config` of config.json, whole.
+    /// `quantization_config` of config.json, whole; else `compression_config` or `hf_quant_config`.
     pub quantization: Option<Value>,
     /// config.json, whole: for what only one engine or one term reads of it.
     pub config: Value,
+    /// What of the model is not counted, in whole sentences without a full stop.
+    pub warnings: Vec<String>,
     /// Where the facts come from: a path, `configs/models`, flags.
     pub source: String,
 }
@@ -123,6 +146,9 @@ pub enum Mixer {
         /// Values of a head.
         head_dim: u64,
     },
+    /// Keeps something for each token that is not counted here (DeepSeek V4's compressed keys):
+    /// the cache of such a model is unknown.
+    NotCounted,
     /// Nothing is kept: a layer of only an MLP, a replaced or a left-out attention.
     None,
 }
@@ -190,9 +216,46 @@ pub enum Split {
     ExpertReplicated,
 }
 
+impl Mixer {
+    /// Bytes that one token adds on one GPU without any parallelism, while no window is full;
+    /// `None` where they are not counted. An indexer's key is kept in 8 bits with a scale of 4 bytes
+    /// whatever the others' type is.
+    pub fn cache_bytes_per_token(&self, value_bytes: u64) -> Option<u64> {
+        match self {
+            Mixer::NotCounted => None,
+            Mixer::Attention {
+                kv_heads,
+                key_dim,
+                value_dim,
+                shares: false,
+                ..
+            } => Some(
+                kv_heads
+                    .saturating_mul(key_dim.saturating_add(*value_dim))
+                    .saturating_mul(value_bytes),
+            ),
+            Mixer::Latent { rank, rope, index } => Some(
+                rank.saturating_add(*rope)
+                    .saturating_mul(value_bytes)
+                    .saturating_add(index.map_or(0, |dim| dim.saturating_add(4))),
+            ),
+            _ => Some(0),
+        }
+    }
+}
+
 impl Model {
+    /// Bytes of keys and values that one token adds, as [`Mixer::cache_bytes_per_token`] has them.
+    pub fn cache_bytes_per_token(&self, value_bytes: u64) -> Option<u64> {
+        self.mixers.iter().try_fold(0u64, |sum, mixer| {
+            Some(sum.saturating_add(mixer.cache_bytes_per_token(value_bytes)?))
+        })
+    }
+
     /// Parameters, as a model card counts them.
     pub fn parameters(&self) -> u64 {
-        self.tensors.iter().map(Tensor::values).sum()
+        self.tensors
+            .iter()
+            .fold(0, |sum, t| sum.saturating_add(t.values()))
     }
 }
