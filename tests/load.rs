@@ -33,6 +33,7 @@ fn plan(requests: u32) -> LoadPlan {
         seed: 0,
         first_prompt: 0,
         patience: Duration::from_secs(30),
+        not_before: None,
     }
 }
 
@@ -259,6 +260,7 @@ async fn row_of(reply: impl Fn() -> Reply + Send + Sync + 'static) -> RequestRow
 async fn row_within(
     reply: impl Fn() -> Reply + Send + Sync + 'static,
     patience: Duration,
+    not_before: None,
 ) -> RequestRow {
     let first = Mutex::new(true);
     let server = Server::start(without_tokenizer(move |_| {

@@ -6,9 +6,10 @@ environment, an empty standard input.
 
     kept_bench.py PROGRAM MARK
 
-Orders come on standard input, a line each: {"argv": [...], "env": {...}}. After each, both streams say `MARK <exit code>` on
-a line of their own; before the first, `MARK ready`. It ends with its input. A program that is no Python script is refused
-with exit code 3 before anything else.
+Orders come on standard input, a line each: {"argv": [...], "env": {...}, "result": PATH}. After each, both streams say
+`MARK <exit code>` on a line of their own; before that, of a run that ended with 0, standard output says what it wrote to
+PATH, in pieces: `MARK text <a string of JSON>`. Before the first order comes `MARK ready`. It ends with its input. A program
+that is no Python script is refused with exit code 3 before anything else.
 """
 
 import gc
@@ -21,6 +22,11 @@ import sys
 import traceback
 
 REFUSED = 3
+
+# A result beyond this is fetched as any other file, characters.
+LARGEST = 1 << 20
+# Of a line; each may become twelve characters of JSON, and a line holds 64 KiB.
+PIECE = 4000
 
 
 def script_of(program):
@@ -60,6 +66,19 @@ def say(mark, word):
         print("\n%s %s" % (mark, word), file=stream, flush=True)
 
 
+def hand_over(mark, path):
+    """Says what the run has written: to fetch a file from a container takes longer than a run's whole beginning."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read(LARGEST + 1)
+    except (OSError, ValueError):
+        return
+    if len(text) > LARGEST:
+        return
+    for at in range(0, len(text), PIECE):
+        print("%s text %s" % (mark, json.dumps(text[at : at + PIECE])), flush=True)
+
+
 def tidy_up(freeze=gc.freeze):
     """Takes away what a run has left. What is imported is frozen once: going through it takes a second."""
     if gc.freeze is freeze:
@@ -92,7 +111,12 @@ def main():
         os.environ.update(surroundings)
         os.environ.update(order["env"])
         os.chdir(folder)
-        say(mark, run(script, order["argv"]))
+        code = run(script, order["argv"])
+        if code == 0 and order.get("result"):
+            # What the run has printed without an end of line ends here.
+            print(flush=True)
+            hand_over(mark, order["result"])
+        say(mark, code)
         tidy_up()
     return 0
 

@@ -1,5 +1,6 @@
 //! Runs the bench in the container, repeat by repeat, and judges how each ended.
 
+use super::kept::Done;
 use super::recorder::Recorder;
 use super::stop::Stop;
 use super::{BenchSetup, Door, Plan, setup::job};
@@ -13,6 +14,7 @@ use crate::telemetry::SamplerHandle;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// A bench's result file is some KiB, with every request's figures some MiB.
 const RESULT_LIMIT: usize = 64 << 20;
@@ -29,6 +31,8 @@ pub struct Bench<'a> {
     pub stop: &'a Stop,
     pub sampler: &'a SamplerHandle,
     pub door: &'a Door,
+    /// The first request is not to be sent before: the baseline is sampled until then.
+    pub not_before: Instant,
 }
 
 impl Bench<'_> {
@@ -143,9 +147,13 @@ impl Bench<'_> {
         // The client beside a serving engine is measured apart; an in-process bench is the engine. One
         // that is kept is known already, and stays.
         let kept = plan.kept_for(&planned.argv).is_some();
-        let exec = plan.exec(self.runtime, request, self.stop.token(), sink);
+        let token = self.stop.token();
+        let exec = plan.exec(self.runtime, request, Some(&planned.result_path), token, sink);
         let mut client_known = in_process || kept;
-        let result = {
+        let Done {
+            ended: result,
+            written,
+        } = {
             tokio::pin!(exec);
             loop {
                 tokio::select! {
@@ -177,18 +185,17 @@ impl Bench<'_> {
             kept,
         };
         if outcome.end == ExecEnd::Exited(0) {
-            match self
-                .runtime
-                .read_file(&plan.found.facts.id, &planned.result_path, RESULT_LIMIT)
-                .await
-            {
-                Ok(Some(bytes)) => {
-                    outcome.result = Some(
-                        recorder
-                            .redactor
-                            .text(&String::from_utf8_lossy(&bytes))
-                            .into_owned(),
-                    )
+            let read = match written {
+                Some(text) => Ok(Some(text)),
+                None => {
+                    let path = &planned.result_path;
+                    let read = self.runtime.read_file(id, path, RESULT_LIMIT).await;
+                    read.map(|b| b.map(|b| String::from_utf8_lossy(&b).into_owned()))
+                }
+            };
+            match read {
+                Ok(Some(text)) => {
+                    outcome.result = Some(recorder.redactor.text(&text).into_owned());
                 }
                 Ok(None) => {
                     outcome.result_error = Some(format!("it wrote no `{}`", planned.result_path))

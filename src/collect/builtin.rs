@@ -75,6 +75,7 @@ pub fn load_plan(workload: &Workload, repeat: u32) -> LoadPlan {
         seed: workload.seed.unwrap_or(0),
         first_prompt: 0,
         patience: PATIENCE,
+        not_before: None,
     };
     plan.first_prompt = plan.prompts() * u64::from(repeat.saturating_sub(1));
     plan
@@ -145,16 +146,17 @@ impl Bench<'_> {
         let recorder = self.recorder;
         let workload = &self.plan.request.workload;
         let of = self.plan.repeats;
-        let load = load_plan(workload, repeat);
+        let mut load = load_plan(workload, repeat);
+        load.not_before = Some(self.not_before).filter(|_| repeat == 1);
         if repeat == 1 {
             notes(self.plan)
                 .into_iter()
                 .for_each(|n| recorder.news(Progress::Warning(n)));
         }
         let started_at_ns = recorder.clock.now();
-        recorder.mark(Phase::Warmup, Some(repeat));
         let mut zero_ns = started_at_ns;
         let done = load::run(target, &load, self.stop.token(), |news| match news {
+            News::WarmingUp => recorder.mark(Phase::Warmup, Some(repeat)),
             News::Measuring => {
                 zero_ns = recorder.clock.now();
                 recorder.mark(Phase::Bench, Some(repeat));

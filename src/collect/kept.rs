@@ -17,6 +17,9 @@ use tokio_util::sync::CancellationToken;
 /// What runs in the container.
 const SCRIPT: &str = include_str!("../../scripts/probes/kept_bench.py");
 const SCRIPT_NAME: &str = "kept_bench.py";
+/// From its order to its first request it takes so long at least: it reads its words and the
+/// tokenizer, and makes its prompts.
+pub(super) const PREPARING: Duration = Duration::from_millis(100);
 /// Python starts in a tenth of this.
 const STARTING: Duration = Duration::from_secs(30);
 /// From the end of its orders until it is ended.
@@ -29,6 +32,15 @@ const LONGEST: Duration = Duration::from_secs(24 * 3600);
 struct Order<'a> {
     argv: &'a [String],
     env: &'a BTreeMap<String, String>,
+    result: Option<&'a str>,
+}
+
+/// A run of a bench.
+pub(super) struct Done {
+    /// How it ended.
+    pub(super) ended: ExecResult,
+    /// What it wrote to its result file, where that came with its words.
+    pub(super) written: Option<String>,
 }
 
 /// A program that runs again and again in one process. Clones share it; one at a time has it.
@@ -45,6 +57,29 @@ struct Process {
     said: mpsc::UnboundedReceiver<(Stream, String)>,
     cancel: CancellationToken,
     task: Option<JoinHandle<Result<ExecResult, Failure>>>,
+    written: Written,
+}
+
+/// What a run wrote, as it comes in pieces.
+#[derive(Default)]
+struct Written {
+    pieces: Vec<String>,
+    /// A piece could not be read: the rest means nothing.
+    broken: bool,
+}
+
+impl Written {
+    fn take(&mut self, piece: &str) {
+        match serde_json::from_str(piece) {
+            Ok(piece) => self.pieces.push(piece),
+            Err(_) => self.broken = true,
+        }
+    }
+
+    /// The whole; `None` where nothing was said, or not all of it understood.
+    fn text(self) -> Option<String> {
+        (!self.broken && !self.pieces.is_empty()).then(|| self.pieces.concat())
+    }
 }
 
 impl KeptBench {
@@ -91,6 +126,7 @@ impl KeptBench {
             said,
             cancel,
             task: Some(task),
+            written: Written::default(),
         };
         let mut last_words = None;
         let patience = CancellationToken::new();
@@ -122,17 +158,19 @@ impl KeptBench {
     /// Runs the program once more, with the words, the environment and the deadline of `request`.
     /// At the deadline and on cancellation the process ends with the run; a run in a process that
     /// is over has no end ([`ExecEnd::Unknown`]).
-    pub async fn run(
+    async fn run(
         &self,
         request: &ExecRequest,
+        result: Option<&str>,
         cancel: &CancellationToken,
-        sink: impl FnMut(Stream, String) + Send,
-    ) -> Result<ExecResult, Failure> {
+        mut sink: impl FnMut(Stream, String) + Send,
+    ) -> Result<Done, Failure> {
         let mut process = self.process.lock().await;
         let began = Instant::now();
         let order = Order {
             argv: &request.argv,
             env: &request.env,
+            result,
         };
         let mut line = serde_json::to_vec(&order).map_err(|e| {
             Failure::new(ExitCode::Internal, "an order cannot be written").caused_by(e)
@@ -143,16 +181,22 @@ impl KeptBench {
             let _ = orders.send(line).await;
         }
         let deadline = request.deadline.unwrap_or(LONGEST);
-        match process.until_marked(cancel, deadline, sink).await {
-            Ended::Over(result) => result,
+        let ended = process.until_marked(cancel, deadline, &mut sink).await;
+        let written = std::mem::take(&mut process.written).text();
+        match ended {
+            Ended::Over(result) => result.map(|ended| Done {
+                ended,
+                written: None,
+            }),
             Ended::Marked(word) => {
                 let code = word.parse().ok();
-                Ok(ExecResult {
+                let ended = ExecResult {
                     end: code.map_or(ExecEnd::Unknown, ExecEnd::Exited),
                     exit_code: code,
                     took: began.elapsed(),
                     ..ExecResult::default()
-                })
+                };
+                Ok(Done { ended, written })
             }
         }
     }
@@ -208,6 +252,10 @@ impl Process {
                 sink(stream, text);
                 continue;
             };
+            if let Some(piece) = word.strip_prefix(" text ") {
+                self.written.take(piece);
+                continue;
+            }
             marks += 1;
             if marks == 2 && stopped.is_none() {
                 return Ended::Marked(word.trim().to_owned());
@@ -234,19 +282,24 @@ impl Process {
 
 impl Plan {
     /// Runs a command in the plan's container: in the process that is kept for its program, where
-    /// there is one. See [`Runtime::exec`].
+    /// there is one, which tells what was written to `result`. See [`Runtime::exec`].
     pub(super) async fn exec(
         &self,
         runtime: &Runtime,
         request: ExecRequest,
+        result: Option<&str>,
         cancel: &CancellationToken,
         sink: impl FnMut(Stream, String) + Send,
-    ) -> Result<ExecResult, Failure> {
+    ) -> Result<Done, Failure> {
         match self.kept_for(&request.argv) {
-            Some(kept) => kept.run(&request, cancel, sink).await,
+            Some(kept) => kept.run(&request, result, cancel, sink).await,
             None => {
                 let container = &self.found.facts.id;
-                runtime.exec(container, request, cancel, sink).await
+                let ended = runtime.exec(container, request, cancel, sink).await?;
+                Ok(Done {
+                    ended,
+                    written: None,
+                })
             }
         }
     }

@@ -373,7 +373,15 @@ impl Run<'_> {
         };
 
         recorder.news(Progress::Stage(Stage::Baseline));
-        pause_until(baseline, stop).await;
+        // A client that makes its prompts first sends nothing yet, and the baseline goes on.
+        match &setup.bench {
+            Some(bench) if bench.target.is_some() => {}
+            Some(_) if plan.kept.is_some() => {
+                let begin = baseline.checked_sub(kept::PREPARING).unwrap_or(baseline);
+                pause_until(begin, stop).await;
+            }
+            _ => pause_until(baseline, stop).await,
+        }
         if plan.mode != Mode::Idle {
             let gauges = endpoints::watch_gauges(
                 self.runtime.clone(),
@@ -397,6 +405,7 @@ impl Run<'_> {
                     stop,
                     sampler: &self.sampler,
                     door: &setup.door,
+                    not_before: baseline,
                 };
                 bench.run(&mut seen.execs).await
             }

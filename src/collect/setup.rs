@@ -271,7 +271,10 @@ async fn ask_help(
             text.push('\n');
         }
     };
-    let result = plan.exec(runtime, request, stop.token(), sink).await?;
+    let result = plan
+        .exec(runtime, request, None, stop.token(), sink)
+        .await?
+        .ended;
     execs.push(ExecOutcome {
         role: ExecRole::Help,
         argv: argv.clone(),

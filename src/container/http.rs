@@ -58,6 +58,14 @@ pub enum Route {
 }
 
 impl Route {
+    /// Whether no help from inside the container is needed.
+    fn is_outside(&self) -> bool {
+        matches!(
+            self,
+            Route::Published(_) | Route::Address(_) | Route::HostNetwork(_)
+        )
+    }
+
     /// The words that a [`Probe`](crate::capture::Probe) uses.
     pub fn name(&self) -> &'static str {
         match self {
@@ -144,12 +152,7 @@ impl Runtime {
 
     fn outside_routes(&self, facts: &ContainerFacts, port: u16) -> Vec<Route> {
         let mut routes = self.routes(facts, port);
-        routes.retain(|r| {
-            matches!(
-                r,
-                Route::Published(_) | Route::Address(_) | Route::HostNetwork(_)
-            )
-        });
+        routes.retain(Route::is_outside);
         routes
     }
 
@@ -162,13 +165,30 @@ impl Runtime {
         bearer: Option<&str>,
     ) -> Reply {
         let mut errors: Vec<String> = Vec::new();
+        let mut outside = Vec::new();
         for route in routes {
-            match self.ask(&route, facts, port, path, bearer).await {
+            let mut asked = self.ask(&route, facts, port, path, bearer).await;
+            let mut answers = route;
+            if asked.is_ok() && !answers.is_outside() {
+                // The engine may have begun to listen since the ways from outside were tried; what
+                // is remembered here stays for as long as it lives, and each way inside takes a
+                // process in the container.
+                for route in std::mem::take(&mut outside) {
+                    if let Ok(reply) = self.ask(&route, facts, port, path, bearer).await {
+                        (asked, answers) = (Ok(reply), route);
+                        break;
+                    }
+                }
+            }
+            match asked {
                 Ok(reply) => {
-                    locked(&self.shared.routes).insert((facts.id.clone(), port), route);
+                    locked(&self.shared.routes).insert((facts.id.clone(), port), answers);
                     return reply;
                 }
-                Err(e) => errors.push(format!("{}: {e}", route.name())),
+                Err(e) => {
+                    errors.push(format!("{}: {e}", answers.name()));
+                    outside.extend(Some(answers).filter(Route::is_outside));
+                }
             }
         }
         Reply {

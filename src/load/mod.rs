@@ -83,6 +83,8 @@ pub struct LoadPlan {
     pub first_prompt: u64,
     /// Time for one request.
     pub patience: Duration,
+    /// No request is sent before; the prompts are made meanwhile.
+    pub not_before: Option<Instant>,
 }
 
 impl LoadPlan {
@@ -95,6 +97,8 @@ impl LoadPlan {
 /// News of a run.
 #[derive(Debug)]
 pub enum News<'a> {
+    /// The prompts are made, the first request is sent.
+    WarmingUp,
     /// The measured part begins: the zero of every row's moments is now.
     Measuring,
     /// A request is over.
@@ -146,7 +150,7 @@ pub async fn run(
     let prepared = tokio::select! {
         biased;
         () = cancel.cancelled() => None,
-        prepared = prepare::prepare(&http, target, plan) => Some(prepared?),
+        prepared = prepare::prepare(&http, target, plan, || news(News::WarmingUp)) => Some(prepared?),
     };
     let Some(Prepared {
         prompts,

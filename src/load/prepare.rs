@@ -66,8 +66,14 @@ pub struct Prepared {
     pub notes: Vec<String>,
 }
 
-/// Makes the prompts, finds out what the server takes, and warms it up.
-pub async fn prepare(http: &Http, target: &Target, plan: &LoadPlan) -> Result<Prepared, Failure> {
+/// Makes the prompts, finds out what the server takes, and warms it up; `warming_up` is told before
+/// the first request.
+pub async fn prepare(
+    http: &Http,
+    target: &Target,
+    plan: &LoadPlan,
+    warming_up: impl FnOnce(),
+) -> Result<Prepared, Failure> {
     let counter = Counter::find(http, target).await;
     let per_word = match &counter {
         Some(counter) => counter.tokens_per_word(plan.seed).await,
@@ -88,6 +94,10 @@ pub async fn prepare(http: &Http, target: &Target, plan: &LoadPlan) -> Result<Pr
         })?;
     let mut measured = prompts;
     let warmups = measured.split_off(plan.requests as usize);
+    if let Some(moment) = plan.not_before {
+        tokio::time::sleep_until(moment).await;
+    }
+    warming_up();
     let extras = warm_up(http, target, plan, &warmups).await?;
 
     let mut notes = Vec::new();

@@ -79,23 +79,36 @@ impl Lane<'_> {
         let ended = self
             .cells(watcher, &news, known, &mut hopeless, &mut running)
             .await;
-        if let Some(running) = running {
-            hopeless.ended(release::end(self.context, running, &news).await);
-        }
+        // The last cell needs the engine no more either.
+        let last = async {
+            match ended? {
+                Some(last) => last.await,
+                None => Ok(()),
+            }
+        };
+        let end = async {
+            match running {
+                Some(running) => release::end(self.context, running, &news).await,
+                None => None,
+            }
+        };
+        let (ended, held) = tokio::join!(last, end);
+        hopeless.ended(held);
         (ended, hopeless.unsettled)
     }
 
-    async fn cells(
-        &self,
+    /// Gives what is left to do of the last cell.
+    async fn cells<'l>(
+        &'l self,
         watcher: &dyn LaneWatcher,
-        news: &Sink,
+        news: &'l Sink,
         known: &OomMemory,
         // What keeps the engine from starting keeps it from every cell.
         hopeless: &mut Hopeless,
         running: &mut Option<Running>,
-    ) -> Result<(), Failure> {
+    ) -> Result<Option<BoxFuture<'l, Result<(), Failure>>>, Failure> {
         let mut ooms = known.clone();
-        let mut before: Option<BoxFuture<'_, Result<(), Failure>>> = None;
+        let mut before: Option<BoxFuture<'l, Result<(), Failure>>> = None;
         let cells = &self.group.cells;
         for (cell, next) in cells
             .iter()
@@ -155,10 +168,7 @@ impl Lane<'_> {
             }
             self.keep(cell, row)?;
         }
-        match before {
-            Some(before) => before.await,
-            None => Ok(()),
-        }
+        Ok(before)
     }
 
     /// Takes a row. Where results cannot be written the sweep ends: every further cell would be
