@@ -1,5 +1,6 @@
 //! What was calculated of a deployment, item by item, and how near to a measurement it comes.
 
+use crate::estimate::{Component, Term, Unknown};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -142,6 +143,49 @@ impl Calculated {
         }
     }
 
+    /// From the terms of an estimate, its pool (bytes and tokens) and its sum.
+    ///
+    /// A term that is not among them is unknown; a draft model's weights count as weights.
+    pub fn of_terms(
+        basis: String,
+        terms: &[Term],
+        pool: Result<(u64, u64), &Unknown>,
+        total: Result<u64, &Unknown>,
+    ) -> Calculated {
+        let term = |component: Component| {
+            let Some(term) = terms.iter().find(|t| t.component == component) else {
+                return Claim::of(Err("the estimate does not name it".into()));
+            };
+            Claim {
+                value: term.bytes.clone().map_err(|u| u.to_string()),
+                band: term.band.as_ref().map(|b| (b.low, b.high)),
+            }
+        };
+        let mut weights = term(Component::Weights);
+        if let Some(draft) = terms.iter().find(|t| t.component == Component::Draft) {
+            weights = match (weights.value, &draft.bytes) {
+                (Ok(main), Ok(draft)) => Claim::of(Ok(main.saturating_add(*draft))),
+                (Ok(_), Err(why)) => Claim::of(Err(why.to_string())),
+                (why, _) => Claim::of(why),
+            };
+        }
+        let mut kv_pool = term(Component::KvCache);
+        if let Ok((bytes, _)) = pool {
+            kv_pool.value = Ok(bytes);
+        }
+        Calculated {
+            basis,
+            weights,
+            kv_pool,
+            kv_tokens: Claim::of(pool.map(|(_, tokens)| tokens).map_err(Unknown::to_string)),
+            kv_used: Claim::of(Err("not asked".into())),
+            activation: term(Component::Activation),
+            cuda_graphs: term(Component::CudaGraphs),
+            non_torch: term(Component::NonTorch),
+            total: Claim::of(total.map_err(Unknown::to_string)),
+        }
+    }
+
     /// One figure of it.
     pub fn claim(&self, item: Item) -> Claim {
         match item {
@@ -241,6 +285,29 @@ mod tests {
         assert_eq!(error_pct(1.0, 0.0), None);
         // An overhead can be negative; too much is positive all the same.
         assert_eq!(error_pct(1.0, -1.0), Some(200.0));
+    }
+
+    #[test]
+    fn the_terms_of_an_estimate_are_taken_as_they_are() {
+        let term = |component, bytes| Term {
+            component,
+            bytes,
+            formula: String::new(),
+            inputs: serde_json::Map::new(),
+            band: None,
+        };
+        let missing = || Unknown::new("the GPU is not known");
+        let terms = [
+            term(Component::Weights, Ok(10)),
+            term(Component::Draft, Ok(3)),
+            term(Component::CudaGraphs, Err(missing())),
+        ];
+        let c = Calculated::of_terms("b".into(), &terms, Ok((7, 70)), Err(&missing()));
+        assert_eq!((c.weights.value, c.kv_pool.value), (Ok(13), Ok(7)));
+        assert_eq!(c.kv_tokens.value, Ok(70));
+        assert_eq!(c.cuda_graphs.value, Err("the GPU is not known".into()));
+        assert_eq!(c.total.value, Err("the GPU is not known".into()));
+        assert!(c.non_torch.value.is_err());
     }
 
     #[test]

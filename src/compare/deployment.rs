@@ -67,6 +67,15 @@ pub fn deployment_of(profile: &Profile) -> Result<Deployment, Unknown> {
     })
 }
 
+/// The load where it is known exactly how much of it is in flight at once: sequences, and tokens of
+/// each at its end. Only the latency bench sends whole batches.
+pub fn batch_of(profile: &Profile) -> Option<(u64, u64)> {
+    let load = &profile.parameters.workload;
+    let exact = profile.parameters.bench == "latency" && load.input_len > 0;
+    let tokens = u64::from(load.input_len) + u64::from(load.output_len);
+    exact.then_some((u64::from(load.batch_size?), tokens))
+}
+
 fn engine_kind(name: &str) -> Option<EngineKind> {
     Some(match name {
         "vllm" => EngineKind::Vllm,

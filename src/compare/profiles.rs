@@ -137,6 +137,7 @@ impl Pair {
     }
 
     /// Judges every component: one that was nothing and now is something moved too far as well.
+    /// What nothing explains is judged as part of the overhead only: alone it is mostly noise.
     pub fn judge(&mut self, percent: f64, ignore_below_bytes: u64) {
         let mut limit = Limit {
             percent,
@@ -144,7 +145,8 @@ impl Pair {
             exceeded: Vec::new(),
             not_judged: Vec::new(),
         };
-        for row in &self.components {
+        let judged = self.components.iter().filter(|r| r.component != "unexplained");
+        for row in judged {
             let name = row.component.clone();
             match (row.diff_gb, row.profile1_gb) {
                 (Some(diff), Some(first)) => {
