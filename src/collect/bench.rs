@@ -148,7 +148,13 @@ impl Bench<'_> {
         // that is kept is known already, and stays.
         let kept = plan.kept_for(&planned.argv).is_some();
         let token = self.stop.token();
-        let exec = plan.exec(self.runtime, request, Some(&planned.result_path), token, sink);
+        let exec = plan.exec(
+            self.runtime,
+            request,
+            Some(&planned.result_path),
+            token,
+            sink,
+        );
         let mut client_known = in_process || kept;
         let Done {
             ended: result,

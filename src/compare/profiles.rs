@@ -145,7 +145,10 @@ impl Pair {
             exceeded: Vec::new(),
             not_judged: Vec::new(),
         };
-        let judged = self.components.iter().filter(|r| r.component != "unexplained");
+        let judged = self
+            .components
+            .iter()
+            .filter(|r| r.component != "unexplained");
         for row in judged {
             let name = row.component.clone();
             match (row.diff_gb, row.profile1_gb) {

@@ -398,8 +398,6 @@ pub fn family(name: Option<&str>, architecture: Option<&str>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     #[test]
     fn families_come_from_the_class_else_the_name() {
         for (name, class, family) in [

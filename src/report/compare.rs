@@ -147,8 +147,13 @@ fn unknown(pair: &Pair) -> Vec<String> {
 fn verdict(sheet: &mut Sheet, pair: &Pair) {
     let Some(limit) = &pair.limit else { return };
     let labels = |keys: &[String]| {
-        let rows = pair.components.iter().filter(|r| keys.contains(&r.component));
-        rows.map(|r| r.label.as_str()).collect::<Vec<_>>().join(", ")
+        let rows = pair
+            .components
+            .iter()
+            .filter(|r| keys.contains(&r.component));
+        rows.map(|r| r.label.as_str())
+            .collect::<Vec<_>>()
+            .join(", ")
     };
     sheet.line("");
     match limit.exceeded.is_empty() {

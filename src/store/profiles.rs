@@ -225,14 +225,9 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, "{}").unwrap();
         };
-        [
-            "b.json",
-            "a/c.json",
-            "a.capture/capture.json",
-            ".h/d.json",
-            "e.txt",
-        ]
-        .map(put);
+        for path in ["b.json", "a/c.json", "a.capture/capture.json", ".h/d.json", "e.txt"] {
+            put(path);
+        }
         std::os::unix::fs::symlink(dir.path(), dir.path().join("loop")).unwrap();
         let b = dir.path().join("b.json");
         let found = find_profiles(&[dir.path().to_owned(), b.clone()]).unwrap();
