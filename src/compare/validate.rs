@@ -308,7 +308,9 @@ fn recommendations(groups: &[Group], runs: &[RunValidation]) -> Vec<String> {
         }
         return all;
     }
-    for group in groups {
+    let all_runs = groups.first().map_or(0, |g| g.runs);
+    // A group that is all runs would say the same again.
+    for group in (groups.iter()).filter(|g| g.by == "all" || g.runs < all_runs) {
         let of = match group.by.as_str() {
             "all" => "all runs".to_owned(),
             _ => format!("{} {}", group.by, group.name),

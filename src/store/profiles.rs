@@ -225,7 +225,13 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, "{}").unwrap();
         };
-        for path in ["b.json", "a/c.json", "a.capture/capture.json", ".h/d.json", "e.txt"] {
+        for path in [
+            "b.json",
+            "a/c.json",
+            "a.capture/capture.json",
+            ".h/d.json",
+            "e.txt",
+        ] {
             put(path);
         }
         std::os::unix::fs::symlink(dir.path(), dir.path().join("loop")).unwrap();
