@@ -194,7 +194,7 @@ pub fn is_older(document: &Value) -> bool {
     };
     OLDER
         .iter()
-        .any(|(_, _, _, names)| names.iter().any(|n| known(&n)))
+        .any(|(_, _, _, names)| names.iter().any(|n| known(n)))
 }
 
 /// Why a run is not whole.
