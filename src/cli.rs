@@ -8,6 +8,7 @@ use std::time::Duration;
 
 mod ablation;
 mod clean;
+mod compare;
 mod config;
 mod models;
 mod sweep;
@@ -15,6 +16,7 @@ mod words;
 
 pub use ablation::{AblateArgs, CudaGraphsArgs};
 pub use clean::CleanArgs;
+pub use compare::{BasisChoice, CalibrateArgs, CompareArgs, FailOn, Limits, ValidateArgs};
 pub use config::{ConfigArgs, ConfigCommand};
 pub use models::ModelsArgs;
 pub use sweep::{MergeArgs, Scheduler, SweepArgs, SweepBench, SweepCommand, SweepRunArgs};
@@ -25,7 +27,7 @@ const STYLES: Styles = Styles::styled()
     .literal(AnsiColor::Cyan.on_default().bold())
     .placeholder(AnsiColor::Cyan.on_default());
 
-const EXIT_CODES: &str = "Exit codes: 0 done, 1 internal, 2 usage, 3 environment, 4 the measured run failed, 5 some cells failed, 8 clean incomplete, 130 interrupted";
+const EXIT_CODES: &str = "Exit codes: 0 done, 1 internal, 2 usage, 3 environment, 4 the measured run failed, 5 some cells failed, 7 beyond --fail-on, 8 clean incomplete, 130 interrupted";
 
 /// How much memory does this LLM container really use, and where does every byte go.
 #[derive(Debug, Parser)]
@@ -92,6 +94,12 @@ pub enum Command {
     Ablate(Box<AblateArgs>),
     /// Measure what CUDA graphs cost (TensorRT-LLM: by draft length; vLLM: eager against graphs)
     CudaGraphs(Box<CudaGraphsArgs>),
+    /// Compare two profiles part by part, or profiles with figures that were calculated elsewhere
+    Compare(Box<CompareArgs>),
+    /// Hold what was measured against what is calculated, over one profile or a folder of them
+    Validate(ValidateArgs),
+    /// Learn from profiles what the engines' overheads are, for `estimate`
+    Calibrate(CalibrateArgs),
     /// Derive the profile of a stored capture again
     Derive(DeriveArgs),
     /// Tell what an engine's log says about memory

@@ -1,7 +1,9 @@
 //! One file per subcommand: read the settings, call down once, hand the result to the console.
 
 mod ablate;
+mod calibrate;
 mod clean;
+mod compare;
 mod config;
 mod cuda_graphs;
 mod derive;
@@ -16,6 +18,7 @@ mod run;
 mod schema;
 mod sweep;
 mod top;
+mod validate;
 
 use crate::cli::{Cli, ColorWhen, Command, Talk};
 use crate::console::{ColorChoice, Console, ConsoleOptions};
@@ -43,6 +46,9 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Sweep(args) => sweep::run(&console, *args),
         Command::Ablate(args) => ablate::run(&console, *args),
         Command::CudaGraphs(args) => cuda_graphs::run(&console, *args),
+        Command::Compare(args) => compare::run(&console, &args),
+        Command::Validate(args) => validate::run(&console, &args),
+        Command::Calibrate(args) => calibrate::run(&console, &args),
         Command::Derive(args) => derive::run(&console, &args),
         Command::Parse(args) => parse::run(&console, &args),
         Command::Doctor(args) => doctor::run(&console, &args),

@@ -4,9 +4,19 @@
 //! reason; it is never taken for 0.
 
 pub mod ablation;
+pub mod calculated;
+pub mod calibrate;
+pub mod correlate;
+pub mod deployment;
 mod figures;
+pub mod given;
 pub mod graph_report;
 pub mod graphs;
+pub mod measured;
+pub mod profiles;
+pub mod settings;
+pub mod subject;
+pub mod validate;
 
 use crate::capture::RunEnd;
 use crate::profile::Profile;

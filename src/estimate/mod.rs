@@ -4,6 +4,7 @@
 //!
 //! Units: bytes, tokens. `per GPU` is the GPU that needs most.
 
+pub mod calibration;
 pub mod deployment;
 pub mod format;
 pub mod headers;

@@ -3,12 +3,18 @@
 //! A new format is one new file here and one line in [`ALL`].
 
 pub mod ablation;
+pub mod calibration;
+pub mod compare;
 pub mod facts;
+pub mod given;
 pub mod graphs;
 pub mod json;
 pub mod layout;
+mod sheet;
+pub mod spreadsheet;
 pub mod sweep;
 pub mod text;
+pub mod validation;
 
 use crate::profile::Profile;
 

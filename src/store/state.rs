@@ -51,6 +51,11 @@ impl SharedFile {
         })
     }
 
+    /// Where it lies.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// What is in it; `None` where there is nothing that could be read.
     pub fn read(&self) -> Option<Vec<u8>> {
         let found = std::fs::symlink_metadata(&self.path).ok()?;

@@ -3,6 +3,7 @@
 use super::{Outcome, Results};
 use crate::matrix::{Cause, Figures, Place, RowPhase};
 use crate::report::RenderError;
+use crate::report::spreadsheet::harmless;
 use crate::units::{GIB, gib, gib_signed};
 
 /// A column: its name, and what stands in it.
@@ -160,16 +161,6 @@ pub fn render(results: &Results) -> Result<Vec<u8>, RenderError> {
         table.write_record(fields).map_err(|e| failed(e.into()))?;
     }
     table.into_inner().map_err(|e| failed(e.to_string().into()))
-}
-
-/// Words that a spreadsheet would take for a formula are written so that it takes them for words.
-fn harmless(words: String) -> String {
-    let formula = words.starts_with(['=', '+', '-', '@', '\t', '\r', '\n']);
-    let number = words.parse::<f64>().is_ok_and(f64::is_finite);
-    match formula && !number {
-        true => format!("'{words}"),
-        false => words,
-    }
 }
 
 fn words(words: impl ToString) -> Field {

@@ -1,0 +1,182 @@
+//! Flags of `compare`, `validate` and `calibrate`.
+
+use crate::units::{Bytes, GIB};
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+
+/// `plimsoll compare`
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Two profiles: every difference is the second less the first. With --calc-*: one profile or more, against what was calculated"
+)]
+pub struct CompareArgs {
+    /// Profiles: two of them, or any number against --calc-*
+    #[arg(required = true, value_name = "PROFILE")]
+    pub profiles: Vec<PathBuf>,
+    /// Calculated weights, GiB over all GPUs, or with a unit
+    #[arg(long, value_name = "GIB", value_parser = gib, help_heading = "Calculated elsewhere")]
+    pub calc_weights: Option<u64>,
+    /// Calculated KV cache, GiB over all GPUs
+    #[arg(long, value_name = "GIB", value_parser = gib, help_heading = "Calculated elsewhere")]
+    pub calc_kv: Option<u64>,
+    /// Calculated activations, GiB over all GPUs
+    #[arg(long, value_name = "GIB", value_parser = gib, help_heading = "Calculated elsewhere")]
+    pub calc_activations: Option<u64>,
+    /// Calculated overhead, GiB over all GPUs
+    #[arg(long, value_name = "GIB", value_parser = gib, help_heading = "Calculated elsewhere")]
+    pub calc_overhead: Option<u64>,
+    /// What --calc-kv is of
+    #[arg(
+        long,
+        value_name = "WHAT",
+        default_value = "pool",
+        help_heading = "Calculated elsewhere"
+    )]
+    pub kv_basis: BasisChoice,
+    /// How large differences may be.
+    #[command(flatten)]
+    pub limits: Limits,
+    /// Judge by --fail-on although batch, lengths, precision or memory differ
+    #[arg(long)]
+    pub force: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Write the table to a CSV file, too
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+}
+
+/// What a figure for the KV cache is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum BasisChoice {
+    /// The pool as the engine reserves it
+    Pool,
+    /// What the requests used of it at most
+    Used,
+}
+
+/// How large differences may be.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct Limits {
+    /// End with code 7 where a component differs by more, in percent
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    pub fail_on: Option<f64>,
+    /// Differences of no more than this never fail
+    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = bytes)]
+    pub ignore_below: u64,
+}
+
+/// `plimsoll validate`
+#[derive(Debug, Args)]
+pub struct ValidateArgs {
+    /// Profiles, or folders with profiles in them
+    #[arg(required = true, value_name = "PROFILE|DIR")]
+    pub paths: Vec<PathBuf>,
+    /// End with code 7 where an item is off by more, in percent, or beyond its own tolerance
+    #[arg(long, value_name = "PERCENT|tolerance", value_parser = fail_on)]
+    pub fail_on: Option<FailOn>,
+    /// Results directory; reports go to validation-reports in it
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "results",
+        env = "PLIMSOLL_RESULTS_DIR"
+    )]
+    pub results_dir: PathBuf,
+    /// Folder for the reports, instead
+    #[arg(long, value_name = "DIR")]
+    pub output_dir: Option<PathBuf>,
+    /// Print JSON, and write reports only where --output-dir says so
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// How far a calculation may be off.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum FailOn {
+    /// By this many percent.
+    Percent(f64),
+    /// Each item by its own tolerance.
+    Tolerance,
+}
+
+/// `plimsoll calibrate`
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Without --output the database lies in the user's state folder, where `estimate` looks for it; runs that it knows already count once"
+)]
+pub struct CalibrateArgs {
+    /// Profiles, or folders with profiles in them [default: the results directory]
+    #[arg(value_name = "PROFILE|DIR")]
+    pub paths: Vec<PathBuf>,
+    /// Results directory
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "results",
+        env = "PLIMSOLL_RESULTS_DIR"
+    )]
+    pub results_dir: PathBuf,
+    /// File for the database, instead
+    #[arg(long, short, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Forget the runs that the database knows already
+    #[arg(long)]
+    pub fresh: bool,
+    /// Say what moves with what instead: memory with power, temperature, batch and KV use; overhead with model size
+    #[arg(long, conflicts_with_all = ["output", "fresh"])]
+    pub correlations: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `13.5` is GiB; with a unit it is what it says.
+fn gib(text: &str) -> Result<u64, String> {
+    match text.trim().parse::<f64>() {
+        Ok(gib) if gib.is_finite() && (0.0..=1e9).contains(&gib) => Ok((gib * GIB).round() as u64),
+        Ok(_) => Err("must be 0 or more GiB".into()),
+        Err(_) => bytes(text),
+    }
+}
+
+fn bytes(text: &str) -> Result<u64, String> {
+    text.parse::<Bytes>()
+        .map(|b| b.0)
+        .map_err(|e| e.to_string())
+}
+
+/// `5%` and `5`.
+fn percent(text: &str) -> Result<f64, String> {
+    let number = text.trim().trim_end_matches('%').trim_end();
+    match number.parse::<f64>() {
+        Ok(p) if p.is_finite() && p >= 0.0 => Ok(p),
+        _ => Err("must be 0 or more percent: 5%".into()),
+    }
+}
+
+fn fail_on(text: &str) -> Result<FailOn, String> {
+    match text.trim() {
+        "tolerance" => Ok(FailOn::Tolerance),
+        other => percent(other)
+            .map(FailOn::Percent)
+            .map_err(|_| "must be 0 or more percent (5%), or tolerance".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_read_as_calculators_print_them() {
+        assert_eq!(gib("0.5"), Ok(1 << 29));
+        assert_eq!(gib("512MiB"), Ok(1 << 29));
+        assert!(gib("-1").is_err() && gib("nan").is_err() && gib("1e300").is_err());
+        assert_eq!(percent("5%"), Ok(5.0));
+        assert_eq!(percent("0.5 %"), Ok(0.5));
+        assert!(percent("-5%").is_err() && percent("inf").is_err() && percent("%").is_err());
+        assert_eq!(fail_on("tolerance"), Ok(FailOn::Tolerance));
+    }
+}

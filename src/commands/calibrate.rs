@@ -1,0 +1,153 @@
+//! `plimsoll calibrate`: learns from profiles what the engines' overheads are.
+
+use super::validate::profiles;
+use crate::catalog;
+use crate::cli::CalibrateArgs;
+use crate::compare::calibrate::learn;
+use crate::compare::correlate::Correlations;
+use crate::console::Console;
+use crate::error::{ExitCode, Failure};
+use crate::estimate::calibration::Calibration;
+use crate::profile::Profile;
+use crate::report;
+use crate::store::{SharedFile, check_overwrite, model_config, write_atomically};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+
+/// The database's name in the state folder.
+pub(super) const CALIBRATION_FILE: &str = "calibration.json";
+
+pub fn run(console: &Console, args: &CalibrateArgs) -> anyhow::Result<ExitCode> {
+    if let Some(output) = &args.output {
+        check_overwrite(output)?;
+    }
+    let paths: Vec<PathBuf> = match args.paths.is_empty() {
+        true if !args.results_dir.is_dir() => {
+            return Err(Failure::usage(format!(
+                "there is no results directory `{}`",
+                args.results_dir.display()
+            ))
+            .hint("name a folder with profiles in it")
+            .into());
+        }
+        true => vec![args.results_dir.clone()],
+        false => args.paths.clone(),
+    };
+    let (profiles, _) = profiles(console, &paths)?;
+    if args.correlations {
+        let all: Vec<&Profile> = profiles.iter().map(|(_, p)| p).collect();
+        let found = Correlations::of(&all);
+        let page = || report::calibration::correlations(&found, console.text_options());
+        return show(console, args, &found, page);
+    }
+
+    let gpus = catalog::gpus()?;
+    let name = |gpu: &str| {
+        let known = catalog::model_of(&gpus, gpu);
+        known.map_or_else(|| gpu.to_owned(), |m| m.name.clone())
+    };
+    let mut learned = Vec::new();
+    let mut skipped: Vec<(String, u64)> = Vec::new();
+    for (file, profile) in &profiles {
+        match learn(profile, model_config(file).as_ref(), name) {
+            Ok(run) => learned.push(run),
+            Err(why) => match skipped.iter_mut().find(|s| s.0 == why) {
+                Some(s) => s.1 += 1,
+                None => skipped.push((why, 1)),
+            },
+        }
+    }
+    let place = Place::of(args.output.as_deref())?;
+    let known = match args.fresh {
+        true => Calibration::default(),
+        false => place.read(console)?,
+    };
+    let calibration = known.with(learned);
+    let mut text = serde_json::to_vec_pretty(&calibration)?;
+    text.push(b'\n');
+    place.write(&text)?;
+    let page = || report::calibration::render(&calibration, &skipped, console.text_options());
+    let code = show(console, args, &calibration, page)?;
+    console.note(&place.told());
+    Ok(code)
+}
+
+fn show(
+    console: &Console,
+    args: &CalibrateArgs,
+    document: &impl Serialize,
+    page: impl FnOnce() -> String,
+) -> anyhow::Result<ExitCode> {
+    match args.json {
+        true => {
+            let mut text = serde_json::to_vec_pretty(document)?;
+            text.push(b'\n');
+            console.data(&text)?;
+        }
+        false => console.data(page().as_bytes())?,
+    }
+    Ok(ExitCode::Done)
+}
+
+/// Where the database lies.
+enum Place<'a> {
+    /// In a file that the user named.
+    File(&'a Path),
+    /// In the state folder, held while it is changed.
+    State(SharedFile),
+}
+
+impl<'a> Place<'a> {
+    fn of(output: Option<&'a Path>) -> Result<Place<'a>, Failure> {
+        match output {
+            Some(file) => Ok(Place::File(file)),
+            None => SharedFile::open(CALIBRATION_FILE)
+                .map(Place::State)
+                .ok_or_else(|| {
+                    Failure::environment(
+                        "the state folder cannot be written to, or another plimsoll holds it",
+                    )
+                    .hint(
+                        "name a file with --output, or set XDG_STATE_HOME to a folder of your own",
+                    )
+                }),
+        }
+    }
+
+    /// What is known already. What cannot be read is not written over in silence.
+    fn read(&self, console: &Console) -> Result<Calibration, Failure> {
+        let bytes = match self {
+            Place::File(file) => std::fs::read(file).ok(),
+            Place::State(shared) => shared.read(),
+        };
+        let Some(bytes) = bytes.filter(|b| !b.is_empty()) else {
+            return Ok(Calibration::default());
+        };
+        match (serde_json::from_slice::<Calibration>(&bytes), self) {
+            (Ok(known), _) if known.document == "calibration" => Ok(known),
+            (_, Place::File(file)) => Err(Failure::usage(format!(
+                "`{}` is no database of overheads",
+                file.display()
+            ))
+            .hint("--fresh begins a new one there")),
+            (_, Place::State(_)) => {
+                console.warning("the database could not be read: a new one is begun");
+                Ok(Calibration::default())
+            }
+        }
+    }
+
+    fn write(&self, bytes: &[u8]) -> Result<(), Failure> {
+        match self {
+            Place::File(file) => write_atomically(file, bytes),
+            Place::State(shared) => shared.write(bytes),
+        }
+    }
+
+    fn told(&self) -> String {
+        match self {
+            Place::File(file) => format!("database: {}", file.display()),
+            Place::State(shared) => format!("database: {}", shared.path().display()),
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! `plimsoll compare`: two profiles side by side, or profiles against given figures.
+
+use crate::cli::{BasisChoice, CompareArgs};
+use crate::compare::given::{Given, GivenReport, KvBasis};
+use crate::compare::profiles::Pair;
+use crate::compare::subject::Subject;
+use crate::console::Console;
+use crate::error::{ExitCode, Failure};
+use crate::report;
+use crate::store::{ProfileFile, read_profile, write_atomically};
+use serde::Serialize;
+use std::path::Path;
+
+pub fn run(console: &Console, args: &CompareArgs) -> anyhow::Result<ExitCode> {
+    let given = Given {
+        weights: args.calc_weights,
+        kv: args.calc_kv,
+        activations: args.calc_activations,
+        overhead: args.calc_overhead,
+        basis: match args.kv_basis {
+            BasisChoice::Pool => KvBasis::Pool,
+            BasisChoice::Used => KvBasis::Used,
+        },
+    };
+    match given.any() {
+        true => against(console, args, &given),
+        false => two(console, args),
+    }
+}
+
+fn read(path: &Path) -> Result<Subject, Failure> {
+    let shown = path.display().to_string();
+    Ok(match read_profile(path)? {
+        ProfileFile::Profile(profile) => Subject::of(&profile, &shown),
+        ProfileFile::Older(document) => Subject::of_older(&document, &shown),
+    })
+}
+
+fn two(console: &Console, args: &CompareArgs) -> anyhow::Result<ExitCode> {
+    let [a, b] = args.profiles.as_slice() else {
+        let n = args.profiles.len();
+        return Err(
+            Failure::usage(format!("two profiles are compared with each other, and {n} were named"))
+                .hint("any number is compared with what was calculated: give --calc-weights, --calc-kv, --calc-activations or --calc-overhead")
+                .into(),
+        );
+    };
+    let mut pair = Pair::of(&read(a)?, &read(b)?);
+    if let Some(percent) = args.limits.fail_on {
+        // A verdict on figures that do not answer the same question is none.
+        if !args.force && !pair.incomparable.is_empty() {
+            let mut failure = Failure::usage(format!(
+                "the two cannot be judged: {}",
+                pair.incomparable.join("; ")
+            ));
+            failure = failure.hint(
+                "--force judges them all the same; without --fail-on they are shown side by side",
+            );
+            return Err(failure.into());
+        }
+        pair.judge(percent, args.limits.ignore_below);
+        if pair.diff_gb.is_none() {
+            return Err(Failure::usage(
+                "the two cannot be judged: the peak of one of them is unknown",
+            )
+            .into());
+        }
+    }
+    let exceeded = pair.limit.as_ref().is_some_and(|l| !l.exceeded.is_empty());
+    let page = || report::compare::render(&pair, console.text_options());
+    let csv = args
+        .csv
+        .is_some()
+        .then(|| report::compare::csv(&pair))
+        .transpose()?;
+    show(console, args, &pair, page, csv)?;
+    Ok(code(exceeded))
+}
+
+fn against(console: &Console, args: &CompareArgs, given: &Given) -> anyhow::Result<ExitCode> {
+    let subjects = args
+        .profiles
+        .iter()
+        .map(|p| read(p))
+        .collect::<Result<Vec<_>, _>>()?;
+    let mut found = GivenReport::of(&subjects, given);
+    if let Some(percent) = args.limits.fail_on {
+        found.judge(percent, args.limits.ignore_below);
+    }
+    let exceeded = found.limit.as_ref().is_some_and(|l| !l.exceeded.is_empty());
+    let page = || report::given::render(&found, console.text_options());
+    let csv = args
+        .csv
+        .is_some()
+        .then(|| report::given::csv(&found))
+        .transpose()?;
+    show(console, args, &found, page, csv)?;
+    let judged = found
+        .profiles
+        .iter()
+        .flat_map(|p| &p.rows)
+        .any(|r| r.measured_gb.is_some());
+    if args.limits.fail_on.is_some() && !judged {
+        return Err(
+            Failure::usage("nothing could be judged: no profile measured what was given").into(),
+        );
+    }
+    Ok(code(exceeded))
+}
+
+fn show(
+    console: &Console,
+    args: &CompareArgs,
+    document: &impl Serialize,
+    page: impl FnOnce() -> String,
+    csv: Option<Vec<u8>>,
+) -> anyhow::Result<()> {
+    match args.json {
+        true => {
+            let mut text = serde_json::to_vec_pretty(document)?;
+            text.push(b'\n');
+            console.data(&text)?;
+        }
+        false => console.data(page().as_bytes())?,
+    }
+    if let Some((file, table)) = args.csv.as_ref().zip(csv) {
+        write_atomically(file, &table)?;
+        console.note(&format!("table: {}", file.display()));
+    }
+    Ok(())
+}
+
+fn code(exceeded: bool) -> ExitCode {
+    match exceeded {
+        true => ExitCode::Exceeded,
+        false => ExitCode::Done,
+    }
+}

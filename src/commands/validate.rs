@@ -1,0 +1,151 @@
+//! `plimsoll validate`: what was measured against what is calculated, over a folder of profiles.
+
+use crate::cli::{FailOn, ValidateArgs};
+use crate::compare::calculated::Calculated;
+use crate::compare::validate::{RunValidation, Skipped, Validation};
+use crate::console::Console;
+use crate::error::{ExitCode, Failure};
+use crate::profile::Profile;
+use crate::report::{self, text::TextOptions};
+use crate::store::{ProfileFile, find_profiles, model_config, read_profile, write_atomically};
+use std::path::{Path, PathBuf};
+
+pub fn run(console: &Console, args: &ValidateArgs) -> anyhow::Result<ExitCode> {
+    let (profiles, skipped) = profiles(console, &args.paths)?;
+    let runs: Vec<RunValidation> = profiles
+        .iter()
+        .map(|(file, profile)| {
+            let calculated = calculate(profile, file);
+            RunValidation::of(profile, &file.display().to_string(), &calculated)
+        })
+        .collect();
+    let mut validation = Validation::of(runs, skipped);
+    match args.fail_on {
+        Some(FailOn::Percent(percent)) => validation.judge(Some(percent)),
+        Some(FailOn::Tolerance) => validation.judge(None),
+        None => {}
+    }
+    if args.json {
+        let mut text = serde_json::to_vec_pretty(&validation)?;
+        text.push(b'\n');
+        console.data(&text)?;
+    } else {
+        let page = report::validation::render(&validation, console.text_options());
+        console.data(page.as_bytes())?;
+    }
+    if !args.json || args.output_dir.is_some() {
+        store(console, args, &validation)?;
+    }
+    match &validation.limit {
+        Some(limit) if limit.judged == 0 => Err(Failure::usage(
+            "nothing could be judged: no item is both measured and calculated",
+        )
+        .into()),
+        Some(limit) if !limit.exceeded.is_empty() => Ok(ExitCode::Exceeded),
+        _ => Ok(ExitCode::Done),
+    }
+}
+
+/// What is calculated for the deployment of a profile.
+fn calculate(profile: &Profile, file: &Path) -> Calculated {
+    let _ = (profile, model_config(file));
+    Calculated::nothing("there is no estimator in this version")
+}
+
+/// A profile and the file that it lies in.
+pub(super) type FoundProfile = (PathBuf, Profile);
+
+/// The profiles of some paths. What was named must be one; what lies in a folder and is none is
+/// skipped, with its reason where it looks like one.
+pub(super) fn profiles(
+    console: &Console,
+    paths: &[PathBuf],
+) -> Result<(Vec<FoundProfile>, Vec<Skipped>), Failure> {
+    let found = find_profiles(paths)?;
+    if found.twice > 0 {
+        console.warning(&format!(
+            "{} files were named twice, and count once",
+            found.twice
+        ));
+    }
+    let (mut profiles, mut skipped): (Vec<FoundProfile>, Vec<Skipped>) = (Vec::new(), Vec::new());
+    let mut others = 0;
+    for file in found.files {
+        let why = match read_profile(&file) {
+            Ok(ProfileFile::Profile(profile)) => {
+                profiles.push((file, *profile));
+                continue;
+            }
+            Ok(ProfileFile::Older(_)) => {
+                "it is of an earlier schema, which does not tell its deployment".to_owned()
+            }
+            Err(failure) if found.named.contains(&file) => return Err(failure),
+            // Results, reports and plans lie in the same folders.
+            Err(failure) if failure.message.contains("is no profile") => {
+                others += 1;
+                continue;
+            }
+            Err(failure) => failure.message,
+        };
+        skipped.push(Skipped {
+            file: file.display().to_string(),
+            why,
+        });
+    }
+    if others > 0 {
+        console.note(&format!(
+            "{others} other documents in these folders are no profiles"
+        ));
+    }
+    if profiles.is_empty() {
+        let shown: Vec<String> = paths.iter().map(|p| format!("`{}`", p.display())).collect();
+        let mut failure = Failure::usage(format!("there is no profile in {}", shown.join(", ")));
+        for s in skipped.iter().take(3) {
+            failure = failure.hint(format!("`{}`: {}", s.file, s.why));
+        }
+        return Err(failure.hint(
+            "profiles are written by `plimsoll profile`, `run` and `sweep`, to results/ as a rule",
+        ));
+    }
+    Ok((profiles, skipped))
+}
+
+/// Writes summary and table.
+fn store(console: &Console, args: &ValidateArgs, validation: &Validation) -> anyhow::Result<()> {
+    let folder = match &args.output_dir {
+        Some(folder) => folder.clone(),
+        None => args.results_dir.join("validation-reports"),
+    };
+    std::fs::create_dir_all(&folder).map_err(|e| {
+        Failure::environment(format!("cannot write reports to `{}`", folder.display()))
+            .hint("choose another place with --output-dir")
+            .caused_by(e)
+    })?;
+    let time = jiff::Zoned::now().strftime("%Y%m%d_%H%M%S").to_string();
+    let (summary, table) = free_names(&folder, &time);
+    let page = report::validation::render(validation, TextOptions::default());
+    write_atomically(&summary, page.as_bytes())?;
+    write_atomically(&table, &report::validation::csv(validation)?)?;
+    console.note(&format!("summary: {}", summary.display()));
+    console.note(&format!("table: {}", table.display()));
+    Ok(())
+}
+
+/// Names that nothing has yet: two reports of one second do not share theirs.
+fn free_names(folder: &Path, time: &str) -> (PathBuf, PathBuf) {
+    let named = |n: u32| {
+        let end = if n == 1 {
+            String::new()
+        } else {
+            format!("-{n}")
+        };
+        (
+            folder.join(format!("batch-summary-{time}{end}.txt")),
+            folder.join(format!("batch-validation-{time}{end}.csv")),
+        )
+    };
+    (1..1000)
+        .map(named)
+        .find(|(a, b)| !a.exists() && !b.exists())
+        .unwrap_or_else(|| named(1000))
+}

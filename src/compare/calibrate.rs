@@ -1,0 +1,132 @@
+//! What one run teaches about overheads, and why another teaches nothing.
+
+use super::settings;
+use super::subject::not_whole;
+use crate::breakdown::{Component, EvidenceSource};
+use crate::capture::DeviceKind;
+use crate::estimate::calibration::{CalibrationRun, Key, by_heads};
+use crate::profile::Profile;
+use serde_json::Value;
+
+/// What a run teaches.
+///
+/// `config` is the model's config.json where it was kept; `gpu_name` gives a GPU the name that it
+/// has in the shipped facts.
+///
+/// # Errors
+/// Why it teaches nothing, a sentence.
+pub fn learn(
+    profile: &Profile,
+    config: Option<&Value>,
+    gpu_name: impl Fn(&str) -> String,
+) -> Result<CalibrationRun, String> {
+    if let Some(why) = not_whole(&profile.metadata.outcome) {
+        return Err(why);
+    }
+    if profile.metadata.simulated {
+        return Err("an engine or a device only pretends".into());
+    }
+    let gpus = profile.gpu_info.devices.iter();
+    let Some(gpu) = gpus.clone().find(|d| d.kind == DeviceKind::Gpu) else {
+        return Err("no GPU was measured".into());
+    };
+    let mut others = gpus.filter(|d| d.kind == DeviceKind::Gpu && d.name != gpu.name);
+    if others.next().is_some() {
+        return Err("it ran on GPUs of several kinds".into());
+    }
+    let Some(version) = &profile.engine_metadata.engine_version else {
+        return Err("the engine's version is not known".into());
+    };
+    let Some(model) = &profile.model_info.name else {
+        return Err("the model is not known".into());
+    };
+    let settings = settings::of(profile);
+    let number = |name: &str| {
+        settings
+            .get(name)
+            .and_then(|v| v.trim().parse::<u64>().ok())
+    };
+    let run = CalibrationRun {
+        run_id: profile.metadata.run_id.clone(),
+        timestamp: profile.metadata.timestamp.clone(),
+        key: Key {
+            engine: profile.engine_metadata.engine_type.clone(),
+            version: version.clone(),
+            attention: attention(profile, config).into(),
+            dtype: settings
+                .get("weights_dtype")
+                .map_or("unknown", String::as_str)
+                .into(),
+            tp: number("tensor_parallel_size").unwrap_or(1),
+            gpu: gpu_name(&gpu.name),
+        },
+        model: model.clone(),
+        max_num_seqs: number("max_num_seqs"),
+        max_num_batched_tokens: number("max_num_batched_tokens"),
+        max_model_len: number("max_model_len"),
+        eager: settings.get("enforce_eager").map(|v| v == "true"),
+        // The engine's own profile run, and not what this load took.
+        activation: figure(profile, Component::Activations, true),
+        non_torch: figure(profile, Component::NonTorch, false),
+        cuda_graphs: figure(profile, Component::CudaGraphs, false),
+    };
+    match (run.activation, run.non_torch, run.cuda_graphs) {
+        (None, None, None) => {
+            Err("it knows neither activations nor graphs nor what is outside torch".into())
+        }
+        _ => Ok(run),
+    }
+}
+
+/// The best witness of a component on the GPU that has most of it, bytes.
+fn figure(profile: &Profile, component: Component, engines_word: bool) -> Option<u64> {
+    let witnesses = profile.evidence.iter().filter(|e| e.component == component);
+    let counts = |source: EvidenceSource| match engines_word {
+        true => matches!(
+            source,
+            EvidenceSource::EngineLog | EvidenceSource::EngineInfo
+        ),
+        false => !matches!(
+            source,
+            EvidenceSource::Residual | EvidenceSource::Architecture
+        ),
+    };
+    witnesses
+        .filter(|e| (e.used || engines_word) && counts(e.source))
+        .filter_map(|e| u64::try_from(e.bytes).ok())
+        .max()
+}
+
+/// What kind of attention the model has.
+fn attention(profile: &Profile, config: Option<&Value>) -> &'static str {
+    // Models with several towers keep the language model's figures one level down.
+    let text = config.map(|c| c.get("text_config").unwrap_or(c));
+    let has = |names: &[&str]| {
+        let given = |name: &&str| {
+            text.and_then(|t| t.get(*name))
+                .is_some_and(|v| !v.is_null())
+        };
+        names.iter().any(|n| given(n))
+    };
+    const RECURRENT: &[&str] = &[
+        "linear_num_value_heads",
+        "linear_attn_config",
+        "mamba_d_state",
+        "mamba_num_heads",
+        "ssm_state_size",
+        "attn_type_list",
+    ];
+    if has(RECURRENT) {
+        return "hybrid";
+    }
+    if has(&["kv_lora_rank"]) {
+        return "mla";
+    }
+    let info = &profile.model_info;
+    match (info.num_heads, info.num_kv_heads) {
+        (Some(heads), Some(kv_heads)) => by_heads(heads, kv_heads),
+        // A config that names no heads for keys and values has one for each query.
+        (Some(heads), None) if config.is_some() => by_heads(heads, heads),
+        _ => "unknown",
+    }
+}

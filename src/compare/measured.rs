@@ -1,0 +1,269 @@
+//! What a profile measured of each item that is calculated: pool against pool, used against used.
+
+use super::calculated::Item;
+use super::settings::{self, Settings};
+use super::subject::source_word;
+use crate::breakdown::{Component, EvidenceSource};
+use crate::capture::DeviceKind;
+use crate::profile::Profile;
+use crate::units::GIB;
+
+/// One measured figure.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Reading {
+    /// Bytes on the GPU that has most of it, or tokens; or why it is unknown.
+    pub value: Result<f64, String>,
+    /// What it rests on.
+    pub source: Option<String>,
+}
+
+impl Reading {
+    fn known(value: f64, source: impl Into<String>) -> Reading {
+        Reading {
+            value: Ok(value),
+            source: Some(source.into()),
+        }
+    }
+
+    fn unknown(why: impl Into<String>) -> Reading {
+        Reading {
+            value: Err(why.into()),
+            source: None,
+        }
+    }
+}
+
+/// A profile, read item by item.
+pub struct Measured<'a> {
+    profile: &'a Profile,
+    settings: Settings,
+}
+
+impl<'a> Measured<'a> {
+    /// Of this profile.
+    pub fn of(profile: &'a Profile) -> Measured<'a> {
+        Measured {
+            settings: settings::of(profile),
+            profile,
+        }
+    }
+
+    /// What was measured of an item.
+    pub fn reading(&self, item: Item) -> Reading {
+        let on_host = self.on_host();
+        match item {
+            Item::Weights if on_host => self.alone(self.host_part(Component::ModelWeights)),
+            Item::Weights => self.part(Component::ModelWeights),
+            Item::KvPool => self.pool(),
+            Item::KvTokens => self.tokens(),
+            Item::KvUsed => self.used(),
+            _ if on_host => {
+                Reading::unknown("measured in host memory: what is calculated is of a GPU")
+            }
+            Item::Activation => self.activation(),
+            Item::CudaGraphs => self.graphs(),
+            Item::NonTorch => self.part(Component::NonTorch),
+            Item::Overhead => self.overhead(),
+            Item::Total => self.total(),
+        }
+    }
+
+    /// Whether host memory was measured.
+    pub fn on_host(&self) -> bool {
+        let devices = &self.profile.gpu_info.devices;
+        devices.iter().any(|d| d.kind == DeviceKind::HostCgroup)
+    }
+
+    /// Ranks that the engine runs on.
+    fn ranks(&self) -> f64 {
+        let sizes = [
+            "tensor_parallel_size",
+            "pipeline_parallel_size",
+            "data_parallel_size",
+        ];
+        sizes.iter().map(|name| self.size(name)).product()
+    }
+
+    fn size(&self, name: &str) -> f64 {
+        let told = self
+            .settings
+            .get(name)
+            .and_then(|v| v.trim().parse::<u32>().ok());
+        f64::from(told.unwrap_or(1).max(1))
+    }
+
+    /// A figure of host memory, which holds all ranks: of a GPU only where there is one rank.
+    fn alone(&self, reading: Reading) -> Reading {
+        match self.ranks() > 1.0 {
+            true => Reading::unknown("measured in host memory, over several ranks"),
+            false => reading,
+        }
+    }
+
+    fn host_part(&self, component: Component) -> Reading {
+        let parts = &self.profile.memory_breakdown.components;
+        match parts.iter().find(|p| p.component == component) {
+            Some(part) => Reading::known(part.bytes as f64, self.sources(component, None)),
+            None => Reading::unknown(self.why(component)),
+        }
+    }
+
+    /// A part on the GPU that has most of it.
+    fn part(&self, component: Component) -> Reading {
+        let most = (self.profile.memory_breakdown.per_gpu.iter())
+            .filter_map(|d| {
+                let part = d.parts.iter().find(|p| p.component == component)?;
+                Some((part.bytes, d.gpu_id))
+            })
+            .max_by_key(|(bytes, _)| *bytes);
+        match most {
+            Some((bytes, gpu)) => Reading::known(bytes as f64, self.sources(component, Some(gpu))),
+            None => Reading::unknown(self.why(component)),
+        }
+    }
+
+    /// What a used part rests on.
+    fn sources(&self, component: Component, gpu: Option<u32>) -> String {
+        let used = (self.profile.evidence.iter())
+            .filter(|e| e.used && e.component == component)
+            .find(|e| gpu.is_none_or(|g| g == e.gpu_id));
+        source_word(used.map_or(EvidenceSource::Residual, |e| e.source)).into()
+    }
+
+    /// Why a part is unknown.
+    fn why(&self, component: Component) -> String {
+        let path = super::figures::path(component);
+        let told = self.profile.unknown.get(path).cloned();
+        told.unwrap_or_else(|| "no witness of this run tells of it".into())
+    }
+
+    /// The largest word of the engine itself on a component, whether the breakdown rests on it or
+    /// not.
+    fn engines_word(&self, component: Component) -> Option<Reading> {
+        use EvidenceSource::{EngineInfo, EngineLog, EngineMetrics};
+        (self.profile.evidence.iter())
+            .filter(|e| e.component == component)
+            .filter(|e| matches!(e.source, EngineLog | EngineMetrics | EngineInfo))
+            .max_by_key(|e| e.bytes)
+            .map(|e| Reading::known(e.bytes as f64, source_word(e.source)))
+    }
+
+    /// The pool as reserved. Memory of a host is taken when it is first touched: there the engine's
+    /// word counts, and not what was seen.
+    fn pool(&self) -> Reading {
+        if self.grows() {
+            return Reading::unknown(
+                "this engine reserves no pool: its cache grows with each request",
+            );
+        }
+        let told = self.engines_word(Component::KvCache);
+        match (told, self.on_host()) {
+            (Some(reading), true) => self.alone(reading),
+            (Some(reading), false) => reading,
+            (None, true) => self.alone(self.host_part(Component::KvCache)),
+            (None, false) => self.part(Component::KvCache),
+        }
+    }
+
+    fn tokens(&self) -> Reading {
+        match self.profile.vllm_internal_metrics.total_gpu_kv_cache_tokens {
+            // Engines beside each other have a pool each.
+            Some(tokens) => Reading::known(
+                tokens as f64 / self.size("data_parallel_size"),
+                "the engine's word",
+            ),
+            None => {
+                Reading::unknown(self.reason("vllm_internal_metrics.total_gpu_kv_cache_tokens"))
+            }
+        }
+    }
+
+    fn used(&self) -> Reading {
+        if self.grows() {
+            return self.part(Component::KvCache);
+        }
+        match self.profile.vllm_internal_metrics.kv_cache_used_gb {
+            Some(gib) => {
+                Reading::known(gib * GIB / self.ranks(), "the pool times its highest usage")
+            }
+            None => Reading::unknown(self.reason("vllm_internal_metrics.kv_cache_used_gb")),
+        }
+    }
+
+    /// The peak of the engine's own profile run. What a load took is another question.
+    fn activation(&self) -> Reading {
+        if self.grows() {
+            return self.part(Component::Activations);
+        }
+        self.engines_word(Component::Activations).unwrap_or_else(|| {
+            Reading::unknown(
+                "the engine did not tell the peak of its own profile run; what this load took is another figure",
+            )
+        })
+    }
+
+    fn graphs(&self) -> Reading {
+        let eager = self
+            .settings
+            .get("enforce_eager")
+            .is_some_and(|v| v == "true");
+        match self.part(Component::CudaGraphs) {
+            Reading { value: Err(_), .. } if eager => Reading::known(0.0, "none: enforce_eager"),
+            reading => reading,
+        }
+    }
+
+    /// What is neither weights nor KV nor activations, nor another's, nor the driver's own.
+    fn overhead(&self) -> Reading {
+        use Component::{CudaGraphs, NonTorch, Runtime, Unexplained, WarmupGrowth};
+        let engines = [CudaGraphs, NonTorch, Runtime, WarmupGrowth, Unexplained];
+        let of_device = |parts: &[crate::breakdown::Part]| {
+            let known = [
+                Component::ModelWeights,
+                Component::KvCache,
+                Component::Activations,
+            ];
+            let all_known = known
+                .iter()
+                .all(|c| parts.iter().any(|p| p.component == *c));
+            let bytes = parts.iter().filter(|p| engines.contains(&p.component));
+            all_known.then(|| bytes.map(|p| p.bytes as f64).sum::<f64>())
+        };
+        (self.profile.memory_breakdown.per_gpu.iter())
+            .filter_map(|d| of_device(&d.parts))
+            .reduce(f64::max)
+            .map_or_else(
+                || {
+                    Reading::unknown(
+                        "weights, KV cache or activations are unknown, and so is what they leave",
+                    )
+                },
+                |bytes| Reading::known(bytes, "what the other parts leave"),
+            )
+    }
+
+    /// The peak without what others and the driver held.
+    fn total(&self) -> Reading {
+        (self.profile.memory_breakdown.per_gpu.iter())
+            .filter_map(|d| {
+                let of = |c| d.parts.iter().find(|p| p.component == c).map(|p| p.bytes);
+                let reserved = of(Component::DriverReserved).unwrap_or(0);
+                Some(d.peak_bytes as f64 - of(Component::Baseline)? as f64 - reserved as f64)
+            })
+            .reduce(f64::max)
+            .map_or_else(
+                || Reading::unknown("how much was in use without this engine is unknown"),
+                |bytes| Reading::known(bytes, "the peak without what others held"),
+            )
+    }
+
+    /// Whether the cache grows with each request.
+    fn grows(&self) -> bool {
+        self.profile.engine_metadata.engine_type == "transformers"
+    }
+
+    fn reason(&self, path: &str) -> String {
+        let told = self.profile.unknown.get(path).cloned();
+        told.unwrap_or_else(|| "the engine did not tell it".into())
+    }
+}

@@ -1,0 +1,372 @@
+//! Two profiles side by side: the settings that differ first, then component by component.
+
+use super::figures::Unit;
+use super::settings::{FIRST, MUST_AGREE, SHOULD_AGREE};
+use super::subject::{Figure, Kind, SILENT, Subject, Who};
+use crate::units::GIB;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// Version of the document.
+pub const PAIR_VERSION: &str = "1.0";
+
+/// Two profiles side by side. Every difference is the second less the first.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Pair {
+    /// `comparison`.
+    pub document: String,
+    /// [`PAIR_VERSION`].
+    pub schema_version: String,
+    /// Version of the plimsoll that wrote it.
+    pub profiler_version: String,
+    /// The first.
+    pub profile1: Who,
+    /// The second.
+    pub profile2: Who,
+    /// Difference of the peaks, GiB; null where one is unknown.
+    pub diff_gb: Option<f64>,
+    /// The same in percent of the first; null where one is unknown or the first is 0.
+    pub diff_pct: Option<f64>,
+    /// Settings that are not the same, those that people look at first in front.
+    pub settings: Vec<SettingDifference>,
+    /// Why the figures do not answer the same question, sentences.
+    pub incomparable: Vec<String>,
+    /// What else must be known of the figures, sentences.
+    pub warnings: Vec<String>,
+    /// The peak and its parts.
+    pub components: Vec<PairRow>,
+    /// What is no part of the peak: pool, latency, throughput.
+    pub others: Vec<OtherRow>,
+    /// What was asked of the differences; null where nothing was.
+    pub limit: Option<Limit>,
+}
+
+/// A setting that is not the same.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SettingDifference {
+    /// Its name.
+    pub setting: String,
+    /// Of the first; null where it is unknown.
+    pub profile1: Option<String>,
+    /// Of the second; null where it is unknown.
+    pub profile2: Option<String>,
+}
+
+/// The peak, or a part of it, on both sides.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PairRow {
+    /// `model_weights`.
+    pub component: String,
+    /// As people read it.
+    pub label: String,
+    /// Where it belongs.
+    pub kind: Kind,
+    /// Of the first, GiB; null where it is unknown.
+    pub profile1_gb: Option<f64>,
+    /// Of the second, GiB; null where it is unknown.
+    pub profile2_gb: Option<f64>,
+    /// The second less the first, GiB.
+    pub diff_gb: Option<f64>,
+    /// The same in percent of the first; null where one is unknown or the first is 0.
+    pub diff_pct: Option<f64>,
+    /// What the first rests on.
+    pub profile1_source: Option<String>,
+    /// What the second rests on.
+    pub profile2_source: Option<String>,
+    /// Why the first is unknown.
+    pub profile1_unknown: Option<String>,
+    /// Why the second is unknown.
+    pub profile2_unknown: Option<String>,
+}
+
+/// A figure beside the peak, on both sides.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct OtherRow {
+    /// `kv_cache_tokens`.
+    pub key: String,
+    /// As people read it.
+    pub label: String,
+    /// Unit of the row's figures.
+    pub unit: Unit,
+    /// Of the first.
+    pub profile1: Option<f64>,
+    /// Of the second.
+    pub profile2: Option<f64>,
+    /// The second less the first.
+    pub diff: Option<f64>,
+    /// The same in percent of the first.
+    pub diff_pct: Option<f64>,
+}
+
+/// How far components may move.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Limit {
+    /// A component that moves by more percent of the first is too far.
+    pub percent: f64,
+    /// Unless it moves by no more bytes than this.
+    pub ignore_below_bytes: u64,
+    /// Components that moved too far.
+    pub exceeded: Vec<String>,
+    /// Components that only one side knows: whether they moved cannot be told.
+    pub not_judged: Vec<String>,
+}
+
+impl Pair {
+    /// Holds the second against the first.
+    pub fn of(a: &Subject, b: &Subject) -> Pair {
+        let components = rows(a, b);
+        let total = components.iter().find(|r| r.kind == Kind::Total);
+        let settings = setting_differences(a, b);
+        let (incomparable, warnings) = verdicts(a, b, &settings, &components);
+        Pair {
+            document: "comparison".into(),
+            schema_version: PAIR_VERSION.into(),
+            profiler_version: env!("CARGO_PKG_VERSION").into(),
+            profile1: a.who.clone(),
+            profile2: b.who.clone(),
+            diff_gb: total.and_then(|t| t.diff_gb),
+            diff_pct: total.and_then(|t| t.diff_pct),
+            settings,
+            incomparable,
+            warnings,
+            others: others(a, b),
+            components,
+            limit: None,
+        }
+    }
+
+    /// Judges every component: one that was nothing and now is something moved too far as well.
+    /// What nothing explains is judged as part of the overhead only: alone it is mostly noise.
+    pub fn judge(&mut self, percent: f64, ignore_below_bytes: u64) {
+        let mut limit = Limit {
+            percent,
+            ignore_below_bytes,
+            exceeded: Vec::new(),
+            not_judged: Vec::new(),
+        };
+        let judged = self
+            .components
+            .iter()
+            .filter(|r| r.component != "unexplained");
+        for row in judged {
+            let name = row.component.clone();
+            match (row.diff_gb, row.profile1_gb) {
+                (Some(diff), Some(first)) => {
+                    let large = (diff * GIB).abs() > ignore_below_bytes as f64;
+                    if large && diff.abs() * 100.0 > percent * first.abs() {
+                        limit.exceeded.push(name);
+                    }
+                }
+                _ => limit.not_judged.push(name),
+            }
+        }
+        self.limit = Some(limit);
+    }
+}
+
+/// The rows that either side knows, in the order of the first, those of the second alone in place.
+fn rows(a: &Subject, b: &Subject) -> Vec<PairRow> {
+    let parts = |s: &Subject| -> Vec<(String, String, Kind)> {
+        let parts = s.figures.iter().filter(|f| f.kind != Kind::Other);
+        parts
+            .map(|f| (f.key.clone(), f.label.clone(), f.kind))
+            .collect()
+    };
+    let mut keys = parts(a);
+    for key in parts(b) {
+        if !keys.contains(&key) {
+            keys.push(key);
+        }
+    }
+    // Reading order, and what nothing explains at the end.
+    keys.sort_by_key(|(key, _, kind)| {
+        let known = ORDER.iter().position(|k| k == key);
+        (kind == &Kind::OfOverhead, known.unwrap_or(ORDER.len()))
+    });
+    keys.into_iter()
+        .map(|(key, label, kind)| {
+            let side = |s: &Subject| match s.figure(&key) {
+                Some(Figure { value, source, .. }) => (value.clone(), source.clone()),
+                None => (Err(SILENT.to_owned()), None),
+            };
+            let ((first, source1), (second, source2)) = (side(a), side(b));
+            let both = first.as_ref().ok().zip(second.as_ref().ok());
+            PairRow {
+                component: key,
+                label,
+                kind,
+                diff_gb: both.map(|(a, b)| (b - a) / GIB),
+                diff_pct: both.and_then(|(a, b)| percent(*a, *b)),
+                profile1_gb: first.as_ref().ok().map(|b| b / GIB),
+                profile2_gb: second.as_ref().ok().map(|b| b / GIB),
+                profile1_source: source1,
+                profile2_source: source2,
+                profile1_unknown: first.err(),
+                profile2_unknown: second.err(),
+            }
+        })
+        // What neither knows is no row.
+        .filter(|r| r.kind == Kind::Total || r.profile1_gb.is_some() || r.profile2_gb.is_some())
+        .collect()
+}
+
+const ORDER: &[&str] = &[
+    "total",
+    "baseline",
+    "model_weights",
+    "kv_cache",
+    "activations",
+    "framework_overhead",
+    "driver_reserved",
+    "cuda_graphs",
+    "non_torch",
+    "runtime",
+    "warmup_growth",
+    "page_cache",
+    "bench_client",
+    "unexplained",
+];
+
+fn others(a: &Subject, b: &Subject) -> Vec<OtherRow> {
+    let of = |s: &Subject, key: &str| s.figure(key).and_then(|f| f.value.clone().ok());
+    let mut all: Vec<&Figure> = Vec::new();
+    for f in a
+        .figures
+        .iter()
+        .chain(&b.figures)
+        .filter(|f| f.kind == Kind::Other)
+    {
+        if all.iter().all(|seen| seen.key != f.key) {
+            all.push(f);
+        }
+    }
+    all.into_iter()
+        .map(|f| {
+            let (first, second) = (of(a, &f.key), of(b, &f.key));
+            let both = first.zip(second);
+            OtherRow {
+                key: f.key.clone(),
+                label: f.label.clone(),
+                unit: f.unit,
+                profile1: first,
+                profile2: second,
+                diff: both.map(|(a, b)| b - a),
+                diff_pct: both.and_then(|(a, b)| percent(a, b)),
+            }
+        })
+        .filter(|r| r.profile1.is_some() || r.profile2.is_some())
+        .collect()
+}
+
+/// The difference in percent of the first; `None` of 0.
+fn percent(a: f64, b: f64) -> Option<f64> {
+    (a != 0.0).then(|| (b - a) / a.abs() * 100.0)
+}
+
+fn setting_differences(a: &Subject, b: &Subject) -> Vec<SettingDifference> {
+    let names: BTreeSet<&String> = a.settings.keys().chain(b.settings.keys()).collect();
+    let mut names: Vec<&String> = names.into_iter().collect();
+    names.sort_by_key(|name| FIRST.iter().position(|f| f == name).unwrap_or(FIRST.len()));
+    names
+        .into_iter()
+        .filter(|name| !same(a.settings.get(*name), b.settings.get(*name)))
+        .map(|name| SettingDifference {
+            setting: name.clone(),
+            profile1: a.settings.get(name).cloned(),
+            profile2: b.settings.get(name).cloned(),
+        })
+        .collect()
+}
+
+/// Whether two spellings mean the same: `0.90` is `0.9`.
+fn same(a: Option<&String>, b: Option<&String>) -> bool {
+    match (a, b) {
+        (Some(a), Some(b)) => {
+            let numbers = a.parse::<f64>().ok().zip(b.parse::<f64>().ok());
+            a == b || numbers.is_some_and(|(a, b)| a == b)
+        }
+        (None, None) => true,
+        _ => false,
+    }
+}
+
+/// Why the figures do not answer the same question, and what else must be known of them.
+fn verdicts(
+    a: &Subject,
+    b: &Subject,
+    settings: &[SettingDifference],
+    rows: &[PairRow],
+) -> (Vec<String>, Vec<String>) {
+    let (mut incomparable, mut warnings) = (Vec::new(), Vec::new());
+    for (letter, s) in [("A", a), ("B", b)] {
+        if let Some(why) = &s.who.not_whole {
+            incomparable.push(format!("{letter}: {why}"));
+        }
+    }
+    if a.who.simulated != b.who.simulated {
+        incomparable.push("one of them is of an engine or a device that only pretends".into());
+    }
+    for d in settings {
+        let name = d.setting.as_str();
+        match (&d.profile1, &d.profile2) {
+            (Some(a), Some(b)) if MUST_AGREE.contains(&name) => {
+                incomparable.push(format!("{name} differs: {a} and {b}"));
+            }
+            (Some(a), Some(b)) if SHOULD_AGREE.contains(&name) => {
+                warnings.push(format!(
+                    "{name} differs ({a} and {b}): what was in use may differ for that alone"
+                ));
+            }
+            // No quantisation has no name.
+            (one, other) if name == "quantization" => {
+                let word =
+                    |v: &Option<String>| v.clone().unwrap_or_else(|| "none or unknown".into());
+                incomparable.push(format!("{name} differs: {} and {}", word(one), word(other)));
+            }
+            (one, other) if MUST_AGREE.contains(&name) && one.is_none() != other.is_none() => {
+                let (known, unknown) = if one.is_some() {
+                    ("A", "B")
+                } else {
+                    ("B", "A")
+                };
+                warnings.push(format!("{name} is known of {known} and not of {unknown}: whether it is the same cannot be told"));
+            }
+            _ => {}
+        }
+    }
+    if a.who.file == b.who.file {
+        warnings.push("A and B are the same file".into());
+    } else if a.who.run_id.is_some() && a.who.run_id == b.who.run_id {
+        warnings.push("A and B are of the same run".into());
+    }
+    for s in [a, b] {
+        if s.who
+            .schema_version
+            .as_deref()
+            .is_none_or(|v| !v.starts_with("4."))
+        {
+            let version = s.who.schema_version.as_deref().unwrap_or("none");
+            warnings.push(format!(
+                "`{}` is of an earlier schema ({version}): only its totals are read, and its GB are taken for GiB",
+                s.who.file
+            ));
+        }
+    }
+    for row in rows {
+        let sources = row
+            .profile1_source
+            .as_ref()
+            .zip(row.profile2_source.as_ref());
+        let (true, Some((one, other))) = (row.diff_gb.is_some(), sources) else {
+            continue;
+        };
+        if one != other {
+            warnings.push(format!(
+                "{} rests on different witnesses: {one} in A, {other} in B",
+                row.label
+            ));
+        }
+    }
+    (incomparable, warnings)
+}

@@ -1,0 +1,290 @@
+//! What a profile says of its settings and its load, under one name each.
+
+use crate::capture::DeviceKind;
+use crate::profile::Profile;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Settings by name; a name that is absent is unknown.
+pub type Settings = BTreeMap<String, String>;
+
+/// The names that people look at first, in their order; the others follow by alphabet.
+pub const FIRST: &[&str] = &[
+    "model",
+    "engine",
+    "engine_version",
+    "memory",
+    "gpu",
+    "gpus",
+    "weights_dtype",
+    "quantization",
+    "activations_dtype",
+    "kv_cache_dtype",
+    "bench",
+    "batch_size",
+    "input_len",
+    "output_len",
+    "num_prompts",
+    "max_concurrency",
+    "request_rate",
+    "tensor_parallel_size",
+    "pipeline_parallel_size",
+    "data_parallel_size",
+    "max_model_len",
+    "gpu_memory_utilization",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "block_size",
+    "enforce_eager",
+    "mode",
+    "image",
+];
+
+/// Where these differ the figures do not answer the same question.
+pub const MUST_AGREE: &[&str] = &[
+    "memory",
+    "weights_dtype",
+    "quantization",
+    "kv_cache_dtype",
+    "batch_size",
+    "input_len",
+    "output_len",
+];
+
+/// Where these differ, what was in use may differ for that alone.
+pub const SHOULD_AGREE: &[&str] = &["bench", "num_prompts", "max_concurrency", "request_rate"];
+
+/// Settings in force, else asked for; the model, the engine, the GPUs and the load.
+pub fn of(profile: &Profile) -> Settings {
+    let mut all = Settings::new();
+    let asked = &profile.parameters.settings;
+    put(&mut all, "dtype", asked.dtype.as_deref());
+    put(
+        &mut all,
+        "enforce_eager",
+        asked.enforce_eager.then_some("true"),
+    );
+    put(&mut all, "max_model_len", asked.max_model_len);
+    put(
+        &mut all,
+        "gpu_memory_utilization",
+        asked.gpu_memory_utilization,
+    );
+    put(&mut all, "tensor_parallel_size", asked.tensor_parallel_size);
+    all.extend(flags(&profile.parameters.extra_engine_args));
+    all.extend(profile.configuration.requested.clone());
+    all.extend(profile.configuration.effective.clone());
+
+    let told = &profile.vllm_internal_metrics;
+    put(&mut all, "max_model_len", told.max_model_len);
+    put(&mut all, "block_size", told.block_size);
+    put(
+        &mut all,
+        "gpu_memory_utilization",
+        told.gpu_memory_utilization,
+    );
+    put(&mut all, "model", profile.model_info.name.as_deref());
+    put(
+        &mut all,
+        "engine",
+        Some(&profile.engine_metadata.engine_type),
+    );
+    put(
+        &mut all,
+        "engine_version",
+        profile.engine_metadata.engine_version.as_deref(),
+    );
+
+    let types = &profile.dtype_metadata;
+    put(&mut all, "weights_dtype", types.weights.as_deref());
+    put(&mut all, "activations_dtype", types.activations.as_deref());
+    put(&mut all, "kv_cache_dtype", types.kv_cache.as_deref());
+    put(&mut all, "quantization", types.quantization.as_deref());
+
+    let load = &profile.parameters.workload;
+    put(&mut all, "bench", Some(&profile.parameters.bench));
+    put(
+        &mut all,
+        "input_len",
+        (load.input_len > 0).then_some(load.input_len),
+    );
+    put(&mut all, "output_len", Some(load.output_len));
+    put(&mut all, "batch_size", load.batch_size);
+    put(&mut all, "num_prompts", load.num_prompts);
+    put(&mut all, "max_concurrency", load.max_concurrency);
+    put(&mut all, "request_rate", load.request_rate);
+
+    let devices = &profile.gpu_info.devices;
+    let on_host = devices.iter().any(|d| d.kind == DeviceKind::HostCgroup);
+    let memory = match (devices.is_empty(), on_host) {
+        (true, _) => None,
+        (false, true) => Some("host"),
+        (false, false) => Some("GPU"),
+    };
+    put(&mut all, "memory", memory);
+    if !on_host {
+        let mut names: Vec<&str> = devices.iter().map(|d| d.name.as_str()).collect();
+        names.dedup();
+        put(
+            &mut all,
+            "gpu",
+            (!names.is_empty()).then(|| names.join(", ")),
+        );
+        put(&mut all, "gpus", Some(profile.gpu_info.num_gpus));
+    }
+    put(&mut all, "mode", word(&profile.metadata.mode));
+    put(&mut all, "image", Some(&profile.metadata.container.image));
+    tidy(&mut all);
+    all
+}
+
+/// The same of a document of an earlier schema, as far as it goes.
+pub fn of_older(document: &Value) -> Settings {
+    let mut all = Settings::new();
+    for (name, paths) in [
+        (
+            "model",
+            &[
+                "/model_info/name",
+                "/model_info/model_name",
+                "/parameters/model",
+            ][..],
+        ),
+        ("engine", &["/engine_metadata/engine_type", "/engine"]),
+        (
+            "engine_version",
+            &["/engine_metadata/engine_version", "/engine_version"],
+        ),
+        (
+            "weights_dtype",
+            &["/dtype_metadata/weights", "/model_info/dtype"],
+        ),
+        (
+            "kv_cache_dtype",
+            &["/dtype_metadata/kv_cache", "/parameters/kv_cache_dtype"],
+        ),
+        (
+            "quantization",
+            &["/dtype_metadata/quantization", "/parameters/quantization"],
+        ),
+        (
+            "batch_size",
+            &["/parameters/batch_size", "/model_info/batch_size"],
+        ),
+        (
+            "input_len",
+            &["/parameters/input_len", "/model_info/prompt_length"],
+        ),
+        ("output_len", &["/parameters/output_len"]),
+        (
+            "tensor_parallel_size",
+            &["/parameters/tensor_parallel_size"],
+        ),
+        ("max_model_len", &["/vllm_internal_metrics/max_model_len"]),
+        ("gpus", &["/gpu_info/num_gpus"]),
+    ] {
+        let found = paths.iter().find_map(|p| scalar(document.pointer(p)?));
+        put(&mut all, name, found);
+    }
+    tidy(&mut all);
+    all
+}
+
+/// Arguments as settings: `--a b`, `--a=b`, and `--a` alone, which is `true`.
+fn flags(words: &[String]) -> Settings {
+    let mut found = Settings::new();
+    let mut words = words.iter().peekable();
+    while let Some(word) = words.next() {
+        let Some(name) = word.strip_prefix("--") else {
+            continue;
+        };
+        let (name, value) = match name.split_once('=') {
+            Some((name, value)) => (name, value.to_owned()),
+            None => {
+                let value = words.next_if(|next| !next.starts_with("--"));
+                (name, value.map_or_else(|| "true".to_owned(), Clone::clone))
+            }
+        };
+        found.insert(name.replace('-', "_"), value);
+    }
+    found
+}
+
+/// Puts in what is known; a text that says nothing is not known.
+fn put(all: &mut Settings, name: &str, value: Option<impl ToString>) {
+    if let Some(value) = value
+        .map(|v| v.to_string())
+        .filter(|v| !v.trim().is_empty())
+    {
+        all.insert(name.to_owned(), value);
+    }
+}
+
+/// One spelling for what means the same.
+fn tidy(all: &mut Settings) {
+    for name in [
+        "weights_dtype",
+        "activations_dtype",
+        "kv_cache_dtype",
+        "dtype",
+    ] {
+        if let Some(value) = all.get_mut(name) {
+            let plain = value
+                .trim()
+                .trim_start_matches("torch.")
+                .to_ascii_lowercase();
+            *value = match plain.as_str() {
+                "half" => "float16".into(),
+                "float" => "float32".into(),
+                _ => plain,
+            };
+        }
+    }
+    if let Some(eager) = all.get_mut("enforce_eager") {
+        *eager = eager.to_ascii_lowercase();
+    }
+}
+
+fn scalar(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Bool(flag) => Some(flag.to_string()),
+        _ => None,
+    }
+}
+
+/// A unit variant's name.
+fn word(value: &impl serde::Serialize) -> Option<String> {
+    scalar(&serde_json::to_value(value).ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_read_in_every_spelling() {
+        let words = [
+            "stray",
+            "--max-num-seqs",
+            "64",
+            "--dtype=half",
+            "--enforce-eager",
+            "--x",
+        ];
+        let read = flags(&words.map(str::to_owned));
+        assert_eq!(read["max_num_seqs"], "64");
+        assert_eq!(read["dtype"], "half");
+        assert_eq!(read["enforce_eager"], "true");
+        assert_eq!(read["x"], "true");
+        assert_eq!(read.len(), 4);
+    }
+
+    #[test]
+    fn names_of_torch_are_the_plain_ones() {
+        let mut all = Settings::from([("weights_dtype".into(), "torch.Float16".into())]);
+        tidy(&mut all);
+        assert_eq!(all["weights_dtype"], "float16");
+    }
+}

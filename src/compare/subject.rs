@@ -1,0 +1,325 @@
+//! A profile as it is held against another: who it is, its settings, its figures and their sources.
+
+use super::figures::{self, OTHERS, Unit};
+use super::settings::{self, Settings};
+use crate::breakdown::{Component, EvidenceSource};
+use crate::capture::RunEnd;
+use crate::profile::Profile;
+use crate::units::GIB;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// A profile as it is held against another.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Subject {
+    /// Who it is.
+    pub who: Who,
+    /// Its settings and its load.
+    pub settings: Settings,
+    /// The peak, its parts in reading order, then what is no part of it.
+    pub figures: Vec<Figure>,
+}
+
+/// Who a profile is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Who {
+    /// Its file, as it was named.
+    pub file: String,
+    /// Version of its schema; null where it has none.
+    pub schema_version: Option<String>,
+    /// Its run.
+    pub run_id: Option<String>,
+    /// Its start.
+    pub timestamp: Option<String>,
+    /// The model.
+    pub model: Option<String>,
+    /// The engine.
+    pub engine: Option<String>,
+    /// Its version.
+    pub engine_version: Option<String>,
+    /// Why the run is not whole; null where it came to its end.
+    pub not_whole: Option<String>,
+    /// An engine or a device only pretends.
+    pub simulated: bool,
+}
+
+/// Which figures belong together.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// The peak.
+    Total,
+    /// A part of the peak; these sum to it.
+    Part,
+    /// A part of `framework_overhead`; these sum to it.
+    OfOverhead,
+    /// No part of the peak.
+    Other,
+}
+
+/// One figure of a profile.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Figure {
+    /// `model_weights`.
+    pub key: String,
+    /// As people read it.
+    pub label: String,
+    /// Where it belongs.
+    pub kind: Kind,
+    /// Its unit.
+    pub unit: Unit,
+    /// The figure, or why it is unknown.
+    pub value: Result<f64, String>,
+    /// What it rests on; `None` where it is unknown.
+    pub source: Option<String>,
+}
+
+impl Subject {
+    /// Of a profile in `file`.
+    pub fn of(profile: &Profile, file: &str) -> Subject {
+        let meta = &profile.metadata;
+        let who = Who {
+            file: file.into(),
+            schema_version: Some(profile.schema_version.clone()),
+            run_id: Some(meta.run_id.clone()),
+            timestamp: Some(meta.timestamp.clone()),
+            model: profile.model_info.name.clone(),
+            engine: Some(profile.engine_metadata.engine_type.clone()),
+            engine_version: profile.engine_metadata.engine_version.clone(),
+            not_whole: not_whole(&meta.outcome),
+            simulated: meta.simulated,
+        };
+        Subject {
+            who,
+            settings: settings::of(profile),
+            figures: figures_of(profile),
+        }
+    }
+
+    /// Of a document of an earlier schema: the figures that all of them have. Its `_gb` are taken
+    /// for GiB.
+    pub fn of_older(document: &Value, file: &str) -> Subject {
+        let text = |path: &str| document.pointer(path)?.as_str().map(str::to_owned);
+        let settings = settings::of_older(document);
+        let who = Who {
+            file: file.into(),
+            schema_version: text("/schema_version"),
+            run_id: text("/metadata/run_id").or_else(|| text("/run_id")),
+            timestamp: text("/metadata/timestamp").or_else(|| text("/timestamp")),
+            model: settings.get("model").cloned(),
+            engine: settings.get("engine").cloned(),
+            engine_version: settings.get("engine_version").cloned(),
+            not_whole: None,
+            simulated: false,
+        };
+        let figures = OLDER.iter().map(|(key, label, kind, names)| {
+            let gib = names
+                .iter()
+                .find_map(|name| document.get("memory_breakdown")?.get(name)?.as_f64());
+            let bytes = gib.map(|g| (g * GIB).round()).filter(|b| b.is_finite());
+            Figure {
+                key: (*key).into(),
+                label: (*label).into(),
+                kind: *kind,
+                unit: Unit::Bytes,
+                value: bytes.ok_or_else(|| "the document does not have it".into()),
+                source: bytes.map(|_| "not told".into()),
+            }
+        });
+        Subject {
+            who,
+            settings,
+            figures: figures.collect(),
+        }
+    }
+
+    /// A figure by its key.
+    pub fn figure(&self, key: &str) -> Option<&Figure> {
+        self.figures.iter().find(|f| f.key == key)
+    }
+
+    /// Bytes of a figure, or why they are unknown.
+    pub fn bytes(&self, key: &str) -> Result<f64, String> {
+        match self.figure(key) {
+            Some(figure) => figure.value.clone(),
+            None => Err(SILENT.into()),
+        }
+    }
+}
+
+/// Of a part that a profile does not name.
+pub(super) const SILENT: &str =
+    "no witness of this run tells of it: what it takes, if anything, is unexplained";
+
+/// Key, label, kind, and the names that schemas before 4.0 gave it.
+const OLDER: &[(&str, &str, Kind, &[&str])] = &[
+    (
+        "total",
+        "Total at the peak",
+        Kind::Total,
+        &["total_measured_gb", "total_gb"],
+    ),
+    ("baseline", "Baseline", Kind::Part, &["baseline_gb"]),
+    (
+        "model_weights",
+        "Model weights",
+        Kind::Part,
+        &["model_weights_gb"],
+    ),
+    ("kv_cache", "KV cache pool", Kind::Part, &["kv_cache_gb"]),
+    (
+        "activations",
+        "Activations",
+        Kind::Part,
+        &["activations_gb"],
+    ),
+    (
+        "framework_overhead",
+        "Framework overhead",
+        Kind::Part,
+        &["framework_overhead_gb"],
+    ),
+];
+
+/// Whether a document of an earlier schema has any figure.
+pub fn is_older(document: &Value) -> bool {
+    let known = |name: &&str| {
+        let breakdown = document.get("memory_breakdown");
+        breakdown
+            .and_then(|b| b.get(*name))
+            .is_some_and(Value::is_number)
+    };
+    OLDER
+        .iter()
+        .any(|(_, _, _, names)| names.iter().any(|n| known(n)))
+}
+
+/// Why a run is not whole.
+pub(super) fn not_whole(end: &RunEnd) -> Option<String> {
+    match end {
+        RunEnd::Completed => None,
+        RunEnd::BenchFailed(why) | RunEnd::ContainerLost(why) | RunEnd::Failed(why) => {
+            Some(format!("the run failed: {why}"))
+        }
+        RunEnd::Deadline => Some("the run did not end within its deadline".into()),
+        RunEnd::Interrupted => Some("the run was interrupted".into()),
+    }
+}
+
+fn figures_of(profile: &Profile) -> Vec<Figure> {
+    let breakdown = &profile.memory_breakdown;
+    let why = |path: &str| {
+        let told = profile.unknown.get(path).cloned();
+        told.unwrap_or_else(|| SILENT.into())
+    };
+    let figure =
+        |key: &str, label: &str, kind, value: Option<f64>, path: &str, source: String| Figure {
+            key: key.into(),
+            label: label.into(),
+            kind,
+            unit: Unit::Bytes,
+            source: value.is_some().then_some(source),
+            value: value.filter(|v| v.is_finite()).ok_or_else(|| why(path)),
+        };
+    let part = |component: Component, kind| {
+        figure(
+            &figures::key(component),
+            component.label(),
+            kind,
+            figures::part(profile, component),
+            figures::path(component),
+            source(profile, component),
+        )
+    };
+    let total = figures::total(profile);
+    let mut all = vec![figure(
+        "total",
+        "Total at the peak",
+        Kind::Total,
+        total,
+        "memory_breakdown.total_measured_bytes",
+        "measured".into(),
+    )];
+    let outer = [
+        Component::Baseline,
+        Component::ModelWeights,
+        Component::KvCache,
+        Component::Activations,
+    ];
+    all.extend(outer.map(|c| part(c, Kind::Part)));
+    let inner: Vec<f64> = (breakdown.components.iter())
+        .filter(|p| p.component.is_overhead())
+        .map(|p| p.bytes as f64)
+        .collect();
+    all.push(figure(
+        "framework_overhead",
+        "Framework overhead",
+        Kind::Part,
+        total.map(|_| inner.iter().sum()),
+        "memory_breakdown.framework_overhead_gb",
+        "what the other parts leave".into(),
+    ));
+    let rest = breakdown.components.iter().map(|p| p.component);
+    all.extend(
+        rest.filter(|c| c.is_overhead())
+            .map(|c| part(c, Kind::OfOverhead)),
+    );
+    let used = profile.vllm_internal_metrics.kv_cache_used_gb;
+    all.push(figure(
+        "kv_cache_used",
+        "KV cache in use",
+        Kind::Other,
+        used.map(|gib| (gib * GIB).round()),
+        "vllm_internal_metrics.kv_cache_used_gb",
+        "the pool times its highest usage".into(),
+    ));
+    all.extend(OTHERS.iter().map(|o| {
+        let value = (o.pick)(profile).filter(|v| v.is_finite());
+        Figure {
+            key: o.key.into(),
+            label: o.label.into(),
+            kind: Kind::Other,
+            unit: o.unit,
+            source: None,
+            value: value.ok_or_else(|| why(o.path)),
+        }
+    }));
+    all
+}
+
+/// What a part rests on, over all devices.
+fn source(profile: &Profile, component: Component) -> String {
+    let mut words: Vec<&str> = Vec::new();
+    for e in profile
+        .evidence
+        .iter()
+        .filter(|e| e.used && e.component == component)
+    {
+        let word = source_word(e.source);
+        if !words.contains(&word) {
+            words.push(word);
+        }
+    }
+    match words.is_empty() {
+        true => source_word(EvidenceSource::Residual).into(),
+        false => words.join(" and "),
+    }
+}
+
+/// What kind of witness, in words.
+pub fn source_word(source: EvidenceSource) -> &'static str {
+    match source {
+        EvidenceSource::EngineLog => "the engine's log",
+        EvidenceSource::EngineMetrics => "the engine's metrics",
+        EvidenceSource::EngineInfo => "the engine's endpoints",
+        EvidenceSource::MeasuredDelta => "measured",
+        EvidenceSource::MeasuredShared => "measured beside other tenants",
+        EvidenceSource::TorchProbe => "torch's allocator",
+        EvidenceSource::TorchProbeRss => "resident memory",
+        EvidenceSource::Architecture => "calculated from the model's files",
+        EvidenceSource::Residual => "what the other parts leave",
+    }
+}

@@ -1,0 +1,420 @@
+//! Measured against calculated, over one run or many: which items are off, where, and by how much.
+
+use super::calculated::{Calculated, Grade, Item, error_pct};
+use super::measured::Measured;
+use super::subject::not_whole;
+use crate::profile::Profile;
+use crate::profile::stats::{mean, quantile};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Version of the document.
+pub const VALIDATION_VERSION: &str = "1.0";
+
+/// Fewer runs than this say nothing about a kind of run.
+pub const FEWEST: u64 = 3;
+
+/// Measured against calculated over all runs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Validation {
+    /// `validation`.
+    pub document: String,
+    /// [`VALIDATION_VERSION`].
+    pub schema_version: String,
+    /// Version of the plimsoll that wrote it.
+    pub profiler_version: String,
+    /// Each run.
+    pub runs: Vec<RunValidation>,
+    /// Over all runs, then by engine and by family of models.
+    pub groups: Vec<Group>,
+    /// What follows from it, sentences.
+    pub recommendations: Vec<String>,
+    /// Files that were met and not validated, each with its reason.
+    pub skipped: Vec<Skipped>,
+    /// What was asked of the errors; null where nothing was.
+    pub limit: Option<ErrorLimit>,
+}
+
+/// A file that was not validated.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Skipped {
+    /// The file.
+    pub file: String,
+    /// Why.
+    pub why: String,
+}
+
+/// One run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RunValidation {
+    /// Its file.
+    pub file: String,
+    /// Its run.
+    pub run_id: String,
+    /// The model.
+    pub model: Option<String>,
+    /// Its family: `llama`.
+    pub family: String,
+    /// The engine.
+    pub engine: String,
+    /// Its version.
+    pub engine_version: Option<String>,
+    /// What the calculation rests on.
+    pub basis: String,
+    /// Item by item.
+    pub items: Vec<ItemRow>,
+    /// What must be known of the measured figures, sentences.
+    pub warnings: Vec<String>,
+}
+
+/// One item of one run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ItemRow {
+    /// The item.
+    pub item: Item,
+    /// Measured, bytes on the GPU with most of it, or tokens; null where it is unknown.
+    pub measured: Option<f64>,
+    /// What that rests on.
+    pub measured_source: Option<String>,
+    /// Calculated, in the same unit; null where it is unknown.
+    pub calculated: Option<u64>,
+    /// Calculated less measured, percent of what was measured.
+    pub error_pct: Option<f64>,
+    /// How far it may be off, percent.
+    pub tolerance_pct: f64,
+    /// Whether it is no further off; null where one is unknown.
+    pub within_tolerance: Option<bool>,
+    /// How good it is.
+    pub grade: Option<Grade>,
+    /// Whether the measurement lies in the band that was calculated with it; null where there is
+    /// no band.
+    pub in_band: Option<bool>,
+    /// Why it was not compared.
+    pub unknown: Option<String>,
+}
+
+/// Runs of one kind.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Group {
+    /// `all`, `engine`, `family`.
+    pub by: String,
+    /// Which: `vllm 0.11.0`, `llama`; empty for all.
+    pub name: String,
+    /// Runs in it.
+    pub runs: u64,
+    /// Item by item; items that no run could compare are left out.
+    pub items: Vec<GroupItem>,
+}
+
+/// One item over the runs of a group.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct GroupItem {
+    /// The item.
+    pub item: Item,
+    /// Runs that it was compared in.
+    pub n: u64,
+    /// Runs in which it was within its tolerance.
+    pub within_tolerance: u64,
+    /// Median of the errors, percent; too much is positive.
+    pub median_error_pct: Option<f64>,
+    /// Mean of their sizes, percent.
+    pub mean_abs_error_pct: Option<f64>,
+    /// Largest of their sizes, percent.
+    pub max_abs_error_pct: Option<f64>,
+    /// Runs that had a band for it.
+    pub banded: u64,
+    /// Of these, runs whose measurement lay in it.
+    pub in_band: u64,
+}
+
+/// How far items may be off.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ErrorLimit {
+    /// Percent; null: each item's own tolerance.
+    pub percent: Option<f64>,
+    /// `file: item` of each that is further off.
+    pub exceeded: Vec<String>,
+    /// Items that were compared.
+    pub judged: u64,
+}
+
+impl RunValidation {
+    /// Holds what was calculated against the profile in `file`.
+    pub fn of(profile: &Profile, file: &str, calculated: &Calculated) -> RunValidation {
+        let measured = Measured::of(profile);
+        let items = Item::ALL.map(|item| row(item, &measured, calculated));
+        let mut warnings = Vec::new();
+        warnings.extend(not_whole(&profile.metadata.outcome));
+        if profile.metadata.simulated {
+            warnings.push("an engine or a device only pretends".into());
+        }
+        RunValidation {
+            file: file.into(),
+            run_id: profile.metadata.run_id.clone(),
+            family: family(
+                profile.model_info.name.as_deref(),
+                profile.model_info.architecture.as_deref(),
+            ),
+            model: profile.model_info.name.clone(),
+            engine: profile.engine_metadata.engine_type.clone(),
+            engine_version: profile.engine_metadata.engine_version.clone(),
+            basis: calculated.basis.clone(),
+            // What neither side knows is no row, unless it is one that everybody asks for.
+            items: items
+                .into_iter()
+                .filter(|r| {
+                    r.measured.is_some()
+                        || r.calculated.is_some()
+                        || matches!(r.item, Item::Weights | Item::KvPool | Item::Total)
+                })
+                .collect(),
+            warnings,
+        }
+    }
+}
+
+fn row(item: Item, measured: &Measured<'_>, calculated: &Calculated) -> ItemRow {
+    let (reading, claim) = (measured.reading(item), calculated.claim(item));
+    let known = reading.value.as_ref().ok().copied();
+    let both = known.zip(claim.value.as_ref().ok().copied());
+    let error = both.and_then(|(m, c)| error_pct(c as f64, m));
+    // Something for nothing has no percentage, and is out of any tolerance.
+    let within = both.map(|_| error.is_some_and(|e| e.abs() <= item.tolerance()));
+    let in_band = both
+        .zip(claim.band)
+        .map(|((measured, _), (low, high))| measured >= low as f64 && measured <= high as f64);
+    let unknown = match (&reading.value, &claim.value) {
+        (Err(why), Err(other)) => Some(format!("not measured: {why}; not calculated: {other}")),
+        (Err(why), Ok(_)) => Some(format!("not measured: {why}")),
+        (Ok(_), Err(why)) => Some(format!("not calculated: {why}")),
+        (Ok(_), Ok(_)) => None,
+    };
+    ItemRow {
+        item,
+        measured: reading.value.ok(),
+        measured_source: reading.source,
+        calculated: claim.value.ok(),
+        error_pct: error,
+        tolerance_pct: item.tolerance(),
+        within_tolerance: within,
+        grade: both.map(|_| error.map_or(Grade::Poor, Grade::of)),
+        in_band,
+        unknown,
+    }
+}
+
+impl Validation {
+    /// Over these runs.
+    pub fn of(runs: Vec<RunValidation>, skipped: Vec<Skipped>) -> Validation {
+        let mut groups = vec![group("all", "", runs.iter())];
+        let engine = |r: &RunValidation| match &r.engine_version {
+            Some(version) => format!("{} {version}", r.engine),
+            None => r.engine.clone(),
+        };
+        groups.extend(by(&runs, "engine", engine));
+        groups.extend(by(&runs, "family", |r| r.family.clone()));
+        Validation {
+            document: "validation".into(),
+            schema_version: VALIDATION_VERSION.into(),
+            profiler_version: env!("CARGO_PKG_VERSION").into(),
+            recommendations: recommendations(&groups, &runs),
+            runs,
+            groups,
+            skipped,
+            limit: None,
+        }
+    }
+
+    /// Judges every item that could be compared, against `percent` or its own tolerance.
+    pub fn judge(&mut self, percent: Option<f64>) {
+        let mut limit = ErrorLimit {
+            percent,
+            exceeded: Vec::new(),
+            judged: 0,
+        };
+        for run in &self.runs {
+            for row in run.items.iter().filter(|r| r.within_tolerance.is_some()) {
+                limit.judged += 1;
+                let most = percent.unwrap_or(row.tolerance_pct);
+                if row.error_pct.is_none_or(|e| e.abs() > most) {
+                    limit
+                        .exceeded
+                        .push(format!("{}: {}", run.file, row.item.key()));
+                }
+            }
+        }
+        self.limit = Some(limit);
+    }
+}
+
+fn by(runs: &[RunValidation], kind: &str, name: impl Fn(&RunValidation) -> String) -> Vec<Group> {
+    let mut sorted: BTreeMap<String, Vec<&RunValidation>> = BTreeMap::new();
+    for run in runs {
+        sorted.entry(name(run)).or_default().push(run);
+    }
+    let groups = sorted.into_iter();
+    groups
+        .map(|(name, runs)| group(kind, &name, runs.into_iter()))
+        .collect()
+}
+
+fn group<'a>(by: &str, name: &str, runs: impl Iterator<Item = &'a RunValidation> + Clone) -> Group {
+    let items = Item::ALL.into_iter().filter_map(|item| {
+        let rows: Vec<&ItemRow> = runs
+            .clone()
+            .flat_map(|r| &r.items)
+            .filter(|r| r.item == item && r.within_tolerance.is_some())
+            .collect();
+        let mut errors: Vec<f64> = rows.iter().filter_map(|r| r.error_pct).collect();
+        errors.sort_by(f64::total_cmp);
+        let sizes: Vec<f64> = errors.iter().map(|e| e.abs()).collect();
+        let count = |pick: fn(&ItemRow) -> Option<bool>, is: bool| {
+            rows.iter().filter(|r| pick(r) == Some(is)).count() as u64
+        };
+        let in_band = count(|r| r.in_band, true);
+        (!rows.is_empty()).then(|| GroupItem {
+            item,
+            n: rows.len() as u64,
+            within_tolerance: count(|r| r.within_tolerance, true),
+            median_error_pct: quantile(&errors, 0.5),
+            mean_abs_error_pct: mean(&sizes),
+            max_abs_error_pct: sizes.iter().copied().reduce(f64::max),
+            banded: in_band + count(|r| r.in_band, false),
+            in_band,
+        })
+    });
+    Group {
+        by: by.into(),
+        name: name.into(),
+        items: items.collect(),
+        runs: runs.count() as u64,
+    }
+}
+
+/// What follows from the groups, in words.
+fn recommendations(groups: &[Group], runs: &[RunValidation]) -> Vec<String> {
+    let mut all = Vec::new();
+    let compared = groups.first().is_some_and(|g| !g.items.is_empty());
+    if !compared {
+        if let Some(why) = runs
+            .iter()
+            .flat_map(|r| &r.items)
+            .find_map(|i| i.unknown.clone())
+        {
+            all.push(format!(
+                "nothing could be compared; the first reason: {why}"
+            ));
+        }
+        return all;
+    }
+    let all_runs = groups.first().map_or(0, |g| g.runs);
+    // A group that is all runs would say the same again.
+    for group in (groups.iter()).filter(|g| g.by == "all" || g.runs < all_runs) {
+        let of = match group.by.as_str() {
+            "all" => "all runs".to_owned(),
+            _ => format!("{} {}", group.by, group.name),
+        };
+        for item in &group.items {
+            let Some(median) = item.median_error_pct.filter(|_| item.n >= FEWEST) else {
+                continue;
+            };
+            if median.abs() > item.item.tolerance() {
+                let side = if median > 0.0 { "high" } else { "low" };
+                all.push(format!(
+                    "{} is calculated {:.0} % too {side} for {of} (median of {}): {}",
+                    item.item.label(),
+                    median.abs(),
+                    item.n,
+                    advice(item.item)
+                ));
+            }
+            if item.banded >= FEWEST && item.in_band * 10 < item.banded * 8 {
+                all.push(format!(
+                    "{}: {} of {} measurements of {of} lie in the band that was told, and nine of ten should: the band is too narrow",
+                    item.item.label(),
+                    item.in_band,
+                    item.banded
+                ));
+            }
+        }
+    }
+    if all.is_empty() {
+        let few = groups[0].items.iter().all(|i| i.n < FEWEST);
+        all.push(match few {
+            true => format!("too few runs for advice: it takes {FEWEST} that could be compared"),
+            false => {
+                "no item is off by more than its tolerance in the median: nothing to change".into()
+            }
+        });
+    }
+    all
+}
+
+fn advice(item: Item) -> &'static str {
+    match item {
+        Item::Weights => {
+            "look at what the checkpoint holds (its index or headers) against what its config says: quantised or not, tied or not, all experts"
+        }
+        Item::KvPool | Item::KvTokens => {
+            "the pool is what the other items leave of the engine's share: mend these first, then look at the bytes per token and the version's sizing rule"
+        }
+        Item::KvUsed => {
+            "look at the bytes per token (KV heads, KV type, windows) and at the tokens that were in flight at once"
+        }
+        Item::Activation => {
+            "look at max_num_seqs and max_num_batched_tokens in force, and at the sampler of this version"
+        }
+        Item::CudaGraphs | Item::NonTorch | Item::Overhead => {
+            "no formula tells it well: `plimsoll calibrate` learns it from these runs"
+        }
+        Item::Total => "mend the largest item that is off",
+    }
+}
+
+/// The family of a model, lower case: `llama`, `qwen`, `deepseek`; `unknown` where nothing tells.
+pub fn family(name: Option<&str>, architecture: Option<&str>) -> String {
+    let letters = |text: &str| -> String {
+        let word = text.chars().take_while(char::is_ascii_alphabetic);
+        word.collect::<String>().to_ascii_lowercase()
+    };
+    // A path's or an id's last part is the model.
+    let last = name.map(|n| n.trim_end_matches('/').rsplit('/').next().unwrap_or(n));
+    let class = architecture.map(|a| {
+        let end = [
+            "ForCausalLM",
+            "ForConditionalGeneration",
+            "LMHeadModel",
+            "Model",
+        ];
+        let bare = end.iter().find_map(|e| a.strip_suffix(e)).unwrap_or(a);
+        letters(bare)
+    });
+    let found = class
+        .filter(|c| !c.is_empty())
+        .or_else(|| last.map(letters));
+    found
+        .filter(|f| !f.is_empty())
+        .unwrap_or_else(|| "unknown".into())
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn families_come_from_the_class_else_the_name() {
+        for (name, class, family) in [
+            (
+                Some("meta-llama/Llama-3.1-8B"),
+                Some("LlamaForCausalLM"),
+                "llama",
+            ),
+            (Some("my-finetune"), Some("Qwen3MoeForCausalLM"), "qwen"),
+            (Some("deepseek-ai/DeepSeek-V3"), None, "deepseek"),
+            (Some("/models/mistral-7b/"), None, "mistral"),
+            (Some("/models/7b"), None, "unknown"),
+            (None, None, "unknown"),
+        ] {
+            assert_eq!(super::family(name, class), family, "{name:?} {class:?}");
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Profiles against figures that were calculated elsewhere: as a page, and for spreadsheets.
+
+use super::RenderError;
+use super::compare::describe;
+use super::layout::{Align, Table};
+use super::sheet::{Sheet, gib, gib_change, percent};
+use super::spreadsheet::{cell, table};
+use super::text::TextOptions;
+use crate::compare::given::{GivenReport, GivenRow, LOOK_PERCENT, WRONG_PERCENT};
+
+/// The page.
+pub fn render(report: &GivenReport, options: TextOptions) -> String {
+    let mut sheet = Sheet::new(options);
+    for (i, p) in report.profiles.iter().enumerate() {
+        if i > 0 {
+            sheet.line("");
+        }
+        sheet.aside(&describe(&p.profile));
+        sheet.heading("Measured against calculated, GiB over all GPUs");
+        let mut table = Table::new(&[
+            ("", Align::Left),
+            ("measured", Align::Right),
+            ("calculated", Align::Right),
+            ("difference", Align::Right),
+            ("%", Align::Right),
+            ("", Align::Left),
+            ("", Align::Left),
+        ]);
+        for row in &p.rows {
+            table.row(vec![
+                row.label.clone(),
+                gib(row.measured_gb),
+                gib(Some(row.calculated_gb)),
+                gib_change(row.diff_gb),
+                percent(row.error_pct),
+                row.grade.map_or("", |g| g.label()).into(),
+                mark(row).into(),
+            ]);
+        }
+        sheet.table(&table);
+        sheet.asides("To know", &p.warnings);
+        let why = |r: &GivenRow| Some(format!("{}: {}", r.label, r.unknown.as_ref()?));
+        sheet.asides(
+            "Unknown",
+            &p.rows.iter().filter_map(why).collect::<Vec<_>>(),
+        );
+        if p.rows.iter().any(|r| r.measured_gb.is_some()) {
+            let nothing = format!("none: no part is off by more than {LOOK_PERCENT} %");
+            match p.recommendations.is_empty() {
+                true => sheet.asides("Recommendations", &[nothing]),
+                false => sheet.asides("Recommendations", &p.recommendations),
+            }
+        }
+    }
+    if report.profiles.len() > 1 {
+        summary(&mut sheet, report);
+    }
+    if let Some(limit) = &report.limit {
+        sheet.line("");
+        match limit.exceeded.is_empty() {
+            true => sheet.aside(&format!(
+                "no figure is off by more than {} %",
+                limit.percent
+            )),
+            false => sheet.aside(&format!(
+                "OFF BY MORE THAN {} %: {}",
+                limit.percent,
+                limit.exceeded.join(", ")
+            )),
+        }
+        if !limit.not_judged.is_empty() {
+            sheet.aside(&format!(
+                "not judged, because not measured: {}",
+                limit.not_judged.join(", ")
+            ));
+        }
+    }
+    sheet.end()
+}
+
+fn mark(row: &GivenRow) -> &'static str {
+    match (row.measured_gb, row.error_pct) {
+        (None, _) => "",
+        (Some(_), Some(e)) if e.abs() <= LOOK_PERCENT => "",
+        (Some(_), Some(e)) if e.abs() <= WRONG_PERCENT => "worth a look",
+        _ => "WRONG",
+    }
+}
+
+fn summary(sheet: &mut Sheet, report: &GivenReport) {
+    sheet.heading(&format!("Over {} profiles", report.profiles.len()));
+    let mut table = Table::new(&[
+        ("", Align::Left),
+        ("compared", Align::Right),
+        ("median error, %", Align::Right),
+        ("mean size, %", Align::Right),
+    ]);
+    for s in &report.summary {
+        let size = s
+            .mean_abs_error_pct
+            .map_or_else(|| "—".into(), |e| format!("{e:.1}"));
+        table.row(vec![
+            s.label.clone(),
+            s.n.to_string(),
+            percent(s.median_error_pct),
+            size,
+        ]);
+    }
+    sheet.table(&table);
+}
+
+/// The table for spreadsheets.
+///
+/// # Errors
+/// What the writer says.
+pub fn csv(report: &GivenReport) -> Result<Vec<u8>, RenderError> {
+    let head = [
+        "profile",
+        "component",
+        "measured_gib",
+        "calculated_gib",
+        "diff_gib",
+        "error_pct",
+        "grade",
+        "unknown",
+    ];
+    let rows: Vec<Vec<String>> = report
+        .profiles
+        .iter()
+        .flat_map(|p| {
+            p.rows.iter().map(|r| {
+                vec![
+                    p.profile.file.clone(),
+                    r.component.clone(),
+                    cell(r.measured_gb),
+                    cell(Some(r.calculated_gb)),
+                    cell(r.diff_gb),
+                    cell(r.error_pct),
+                    cell(r.grade.map(|g| g.label())),
+                    cell(r.unknown.as_ref()),
+                ]
+            })
+        })
+        .collect();
+    table(&head, &rows)
+}

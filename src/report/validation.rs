@@ -1,0 +1,215 @@
+//! Measured against calculated over many runs: the page, and the table for spreadsheets.
+
+use super::RenderError;
+use super::layout::{Align, Table, count};
+use super::sheet::{Sheet, gib_of, percent};
+use super::spreadsheet::{cell, table};
+use super::text::TextOptions;
+use crate::compare::calculated::Item;
+use crate::compare::validate::{Group, ItemRow, RunValidation, Validation};
+
+/// More runs than this are told in the table only.
+const MOST_RUNS_IN_FULL: usize = 12;
+
+/// The page.
+pub fn render(validation: &Validation, options: TextOptions) -> String {
+    let mut sheet = Sheet::new(options);
+    let n = validation.runs.len();
+    let runs = if n == 1 { "run" } else { "runs" };
+    sheet.line(&format!("Measured against calculated: {n} {runs}"));
+    if n <= MOST_RUNS_IN_FULL {
+        validation.runs.iter().for_each(|r| run(&mut sheet, r));
+    }
+    for g in validation.groups.iter().filter(|g| !g.items.is_empty()) {
+        // One run is told above.
+        if n > 1 {
+            group(&mut sheet, g);
+        }
+    }
+    sheet.asides("Recommendations", &validation.recommendations);
+    let skipped = |s: &crate::compare::validate::Skipped| format!("{}: {}", s.file, s.why);
+    sheet.asides(
+        "Not validated",
+        &validation.skipped.iter().map(skipped).collect::<Vec<_>>(),
+    );
+    if let Some(limit) = &validation.limit {
+        sheet.line("");
+        let most = match limit.percent {
+            Some(p) => format!("{p} %"),
+            None => "its tolerance".into(),
+        };
+        match (limit.judged, limit.exceeded.is_empty()) {
+            (0, _) => sheet.aside("nothing could be judged"),
+            (judged, true) => sheet.aside(&format!(
+                "none of {judged} figures is off by more than {most}"
+            )),
+            (judged, false) => {
+                let off = limit.exceeded.len();
+                sheet.aside(&format!(
+                    "OFF BY MORE THAN {most}: {off} of {judged} figures"
+                ));
+                limit.exceeded.iter().for_each(|e| sheet.aside(e));
+            }
+        }
+    }
+    sheet.end()
+}
+
+fn run(sheet: &mut Sheet, run: &RunValidation) {
+    sheet.line("");
+    let version = run
+        .engine_version
+        .as_deref()
+        .unwrap_or("of unknown version");
+    let model = run.model.as_deref().unwrap_or("model unknown");
+    sheet.aside(&format!("{}: {} {version}, {model}", run.file, run.engine));
+    if !run.basis.is_empty() {
+        sheet.aside(&format!("calculated from {}", run.basis));
+    }
+    let mut table = Table::new(&[
+        ("GiB on the fullest GPU", Align::Left),
+        ("measured", Align::Right),
+        ("calculated", Align::Right),
+        ("error, %", Align::Right),
+        ("allowed", Align::Right),
+        ("", Align::Left),
+        ("band", Align::Left),
+    ]);
+    for row in &run.items {
+        table.row(vec![
+            row.item.label().into(),
+            value(row.item, row.measured),
+            value(row.item, row.calculated.map(|c| c as f64)),
+            percent(row.error_pct),
+            format!("{}", row.tolerance_pct),
+            judgement(row),
+            match row.in_band {
+                Some(true) => "inside".into(),
+                Some(false) => "OUTSIDE".into(),
+                None => String::new(),
+            },
+        ]);
+    }
+    sheet.table(&table);
+    run.warnings.iter().for_each(|w| sheet.aside(w));
+    let mut said: Vec<(&str, Vec<&str>)> = Vec::new();
+    for row in &run.items {
+        let Some(why) = &row.unknown else { continue };
+        match said.iter_mut().find(|s| s.0 == why) {
+            Some(s) => s.1.push(row.item.label()),
+            None => said.push((why, vec![row.item.label()])),
+        }
+    }
+    for (why, items) in said {
+        sheet.aside(&format!("{}: {why}", items.join(", ")));
+    }
+}
+
+fn judgement(row: &ItemRow) -> String {
+    match (row.grade, row.within_tolerance) {
+        (Some(grade), Some(true)) => grade.label().into(),
+        (Some(grade), Some(false)) => format!("{}, beyond its tolerance", grade.label()),
+        _ => String::new(),
+    }
+}
+
+fn value(item: Item, figure: Option<f64>) -> String {
+    match (item, figure) {
+        (Item::KvTokens, Some(tokens)) => count(tokens.max(0.0).round() as u64),
+        (_, figure) => gib_of(figure),
+    }
+}
+
+fn group(sheet: &mut Sheet, g: &Group) {
+    let title = match g.by.as_str() {
+        "all" => "All".to_owned(),
+        "engine" => format!("Engine {}", g.name),
+        _ => format!("Family {}", g.name),
+    };
+    let runs = if g.runs == 1 { "run" } else { "runs" };
+    sheet.heading(&format!("{title}, {} {runs}", g.runs));
+    let mut table = Table::new(&[
+        ("", Align::Left),
+        ("compared", Align::Right),
+        ("within tolerance", Align::Right),
+        ("median error, %", Align::Right),
+        ("mean size, %", Align::Right),
+        ("largest, %", Align::Right),
+        ("in band", Align::Right),
+    ]);
+    let size = |v: Option<f64>| v.map_or_else(|| "—".into(), |e| format!("{e:.1}"));
+    for i in &g.items {
+        table.row(vec![
+            i.item.label().into(),
+            i.n.to_string(),
+            i.within_tolerance.to_string(),
+            percent(i.median_error_pct),
+            size(i.mean_abs_error_pct),
+            size(i.max_abs_error_pct),
+            match i.banded {
+                0 => "—".into(),
+                n => format!("{} of {n}", i.in_band),
+            },
+        ]);
+    }
+    sheet.table(&table);
+}
+
+/// The table for spreadsheets: a row for each item of each run.
+///
+/// # Errors
+/// What the writer says.
+pub fn csv(validation: &Validation) -> Result<Vec<u8>, RenderError> {
+    let head = [
+        "file",
+        "run_id",
+        "model",
+        "family",
+        "engine",
+        "engine_version",
+        "item",
+        "unit",
+        "measured",
+        "calculated",
+        "error_pct",
+        "tolerance_pct",
+        "within_tolerance",
+        "grade",
+        "in_band",
+        "measured_source",
+        "unknown",
+    ];
+    let rows: Vec<Vec<String>> = validation
+        .runs
+        .iter()
+        .flat_map(|run| {
+            run.items.iter().map(|r| {
+                vec![
+                    run.file.clone(),
+                    run.run_id.clone(),
+                    cell(run.model.as_ref()),
+                    run.family.clone(),
+                    run.engine.clone(),
+                    cell(run.engine_version.as_ref()),
+                    r.item.key().into(),
+                    if r.item == Item::KvTokens {
+                        "tokens"
+                    } else {
+                        "bytes"
+                    }
+                    .into(),
+                    cell(r.measured),
+                    cell(r.calculated),
+                    cell(r.error_pct),
+                    cell(Some(r.tolerance_pct)),
+                    cell(r.within_tolerance),
+                    cell(r.grade.map(|g| g.label())),
+                    cell(r.in_band),
+                    cell(r.measured_source.as_ref()),
+                    cell(r.unknown.as_ref()),
+                ]
+            })
+        })
+        .collect();
+    table(&head, &rows)
+}

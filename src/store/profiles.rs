@@ -1,0 +1,249 @@
+//! Profiles as files: one read with care, or all that lie in a folder.
+
+use super::StoredCapture;
+use crate::error::Failure;
+use crate::profile::{Profile, SCHEMA_VERSION};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+/// A longer file is no profile, bytes: one of 2000 points on 16 GPUs has some MiB.
+const LONGEST: u64 = 256 << 20;
+/// Folders in folders are looked into so deep.
+const DEEPEST: usize = 16;
+/// Files in all.
+const MOST_FILES: usize = 100_000;
+
+/// A document of a run.
+#[derive(Debug)]
+pub enum ProfileFile {
+    /// A profile as this plimsoll writes it.
+    Profile(Box<Profile>),
+    /// A document of a schema before 4.0, or of the tools before us: it has a `memory_breakdown`.
+    Older(Box<Value>),
+}
+
+/// Reads one.
+///
+/// # Errors
+/// What is no profile, with the reason in a sentence.
+pub fn read_profile(path: &Path) -> Result<ProfileFile, Failure> {
+    let shown = path.display();
+    let unreadable =
+        |e: std::io::Error| Failure::usage(format!("cannot read `{shown}`")).caused_by(e);
+    let found = std::fs::metadata(path).map_err(unreadable)?;
+    if found.is_dir() {
+        return Err(Failure::usage(format!("`{shown}` is a folder"))
+            .hint("name a profile in it: `<model>-profile_YYYYMMDD_HHMMSS.json`"));
+    }
+    if !found.is_file() {
+        return Err(no_profile(path, "it is no regular file"));
+    }
+    if found.len() > LONGEST {
+        return Err(no_profile(path, "it is too large for one"));
+    }
+    let bytes = std::fs::read(path).map_err(unreadable)?;
+    of_bytes(path, &bytes)
+}
+
+fn no_profile(path: &Path, why: &str) -> Failure {
+    Failure::usage(format!("`{}` is no profile: {why}", path.display()))
+}
+
+fn of_bytes(path: &Path, bytes: &[u8]) -> Result<ProfileFile, Failure> {
+    let document: Value = serde_json::from_slice(bytes)
+        .map_err(|e| no_profile(path, "it is no JSON").caused_by(e))?;
+    if !document.is_object() {
+        return Err(no_profile(path, "it is JSON, and no document"));
+    }
+    if let Some(kind) = document.get("document").and_then(Value::as_str) {
+        let kind: String = kind.chars().take(40).filter(|c| !c.is_control()).collect();
+        return Err(no_profile(
+            path,
+            &format!("it is a document of the kind `{kind}`"),
+        ));
+    }
+    if document.get("capture_version").is_some() {
+        return Err(
+            no_profile(path, "it is a capture").hint("`plimsoll derive` makes a profile of it")
+        );
+    }
+    let has_parts = document
+        .get("memory_breakdown")
+        .is_some_and(Value::is_object);
+    if !has_parts {
+        return Err(no_profile(path, "it has no `memory_breakdown`"));
+    }
+    let major = |version: &str| version.split('.').next()?.parse::<u32>().ok();
+    let version = document
+        .get("schema_version")
+        .and_then(Value::as_str)
+        .map(str::to_owned);
+    let ours = major(SCHEMA_VERSION);
+    match version.as_deref().map(major) {
+        Some(theirs) if theirs == ours => serde_json::from_slice(bytes)
+            .map(|profile| ProfileFile::Profile(Box::new(profile)))
+            .map_err(|e| {
+                no_profile(path, "a part of it is missing or of another kind").caused_by(e)
+            }),
+        Some(Some(theirs)) if Some(theirs) > ours => Err(Failure::usage(format!(
+            "`{}` was written by a newer plimsoll",
+            path.display()
+        ))
+        .hint("update plimsoll")),
+        _ if crate::compare::subject::is_older(&document) => {
+            Ok(ProfileFile::Older(Box::new(document)))
+        }
+        _ => Err(no_profile(path, "its `memory_breakdown` has no figure")),
+    }
+}
+
+/// What lies in some folders.
+#[derive(Debug, Default)]
+pub struct FoundProfiles {
+    /// Files that may be profiles, sorted, each once.
+    pub files: Vec<PathBuf>,
+    /// Files that were named by the user: if one of them is no profile, that is a mistake.
+    pub named: Vec<PathBuf>,
+    /// Files that were named twice.
+    pub twice: u64,
+}
+
+/// The files that were named, and all `.json` in the folders that were named. Captures are left
+/// out, and so are hidden folders and links to folders.
+///
+/// # Errors
+/// A path that leads nowhere.
+pub fn find_profiles(paths: &[PathBuf]) -> Result<FoundProfiles, Failure> {
+    let mut found = FoundProfiles::default();
+    for path in paths {
+        let kind = std::fs::metadata(path).map_err(|e| {
+            Failure::usage(format!("cannot read `{}`", path.display())).caused_by(e)
+        })?;
+        if kind.is_dir() {
+            walk(path, DEEPEST, &mut found.files)?;
+        } else {
+            found.named.push(path.clone());
+            found.files.push(path.clone());
+        }
+    }
+    found.files.sort();
+    let mut seen = std::collections::HashSet::new();
+    let all = found.files.len();
+    found
+        .files
+        .retain(|file| seen.insert(std::fs::canonicalize(file).unwrap_or_else(|_| file.clone())));
+    found.twice = (all - found.files.len()) as u64;
+    Ok(found)
+}
+
+fn walk(folder: &Path, deep: usize, files: &mut Vec<PathBuf>) -> Result<(), Failure> {
+    let entries = std::fs::read_dir(folder).map_err(|e| {
+        Failure::usage(format!("cannot read the folder `{}`", folder.display())).caused_by(e)
+    })?;
+    for entry in entries.flatten() {
+        let path = entry.path();
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Ok(kind) = entry.file_type() else {
+            continue;
+        };
+        if kind.is_dir() {
+            if deep > 0 && !name.starts_with('.') && !name.ends_with(".capture") {
+                walk(&path, deep - 1, files)?;
+            }
+        } else if name.ends_with(".json") && !name.starts_with('.') {
+            if files.len() >= MOST_FILES {
+                return Err(Failure::usage(format!(
+                    "`{}` holds more than {MOST_FILES} documents",
+                    folder.display()
+                ))
+                .hint("name folders in it"));
+            }
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// The model's `config.json`, as the capture beside a profile keeps it.
+pub fn model_config(profile: &Path) -> Option<Value> {
+    let stored = StoredCapture::open(profile).ok()?;
+    serde_json::from_str(stored.capture.model_files.get("config.json")?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_profile_is_told_in_a_sentence() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("x.json");
+        for (text, why) in [
+            ("", "no JSON"),
+            ("dear diary", "no JSON"),
+            ("[1]", "no document"),
+            ("{}", "no `memory_breakdown`"),
+            (r#"{"document": "ablation"}"#, "`ablation`"),
+            (r#"{"capture_version": 1}"#, "a capture"),
+            (
+                r#"{"schema_version": "4.0", "memory_breakdown": {}}"#,
+                "missing",
+            ),
+            (
+                r#"{"schema_version": "9.1", "memory_breakdown": {}}"#,
+                "newer plimsoll",
+            ),
+            (r#"{"memory_breakdown": {"total_gb": "much"}}"#, "no figure"),
+        ] {
+            std::fs::write(&file, text).unwrap();
+            let failure = read_profile(&file).unwrap_err();
+            assert!(failure.message.contains(why), "{text}: {failure}");
+        }
+        std::fs::write(&file, "[".repeat(100_000)).unwrap();
+        assert!(read_profile(&file).unwrap_err().message.contains("no JSON"));
+        assert!(
+            read_profile(dir.path())
+                .unwrap_err()
+                .message
+                .contains("is a folder")
+        );
+        assert!(
+            read_profile(Path::new("/dev/null"))
+                .unwrap_err()
+                .message
+                .contains("no regular file")
+        );
+        std::fs::write(&file, r#"{"memory_breakdown": {"total_gb": 15.17}}"#).unwrap();
+        assert!(matches!(read_profile(&file), Ok(ProfileFile::Older(_))));
+    }
+
+    #[test]
+    fn folders_are_looked_into_and_captures_are_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let put = |path: &str| {
+            let path = dir.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "{}").unwrap();
+        };
+        for path in [
+            "b.json",
+            "a/c.json",
+            "a.capture/capture.json",
+            ".h/d.json",
+            "e.txt",
+        ] {
+            put(path);
+        }
+        std::os::unix::fs::symlink(dir.path(), dir.path().join("loop")).unwrap();
+        let b = dir.path().join("b.json");
+        let found = find_profiles(&[dir.path().to_owned(), b.clone()]).unwrap();
+        let names: Vec<_> = found
+            .files
+            .iter()
+            .map(|f| f.strip_prefix(dir.path()).unwrap())
+            .collect();
+        assert_eq!(names, [Path::new("a/c.json"), Path::new("b.json")]);
+        assert_eq!((found.named, found.twice), (vec![b], 1));
+        assert!(find_profiles(&[dir.path().join("no")]).is_err());
+    }
+}
