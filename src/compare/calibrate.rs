@@ -106,7 +106,7 @@ fn attention(profile: &Profile, config: Option<&Value>) -> &'static str {
             text.and_then(|t| t.get(*name))
                 .is_some_and(|v| !v.is_null())
         };
-        names.iter().any(|n| given(n))
+        names.iter().any(given)
     };
     const RECURRENT: &[&str] = &[
         "linear_num_value_heads",

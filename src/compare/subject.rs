@@ -192,9 +192,7 @@ pub fn is_older(document: &Value) -> bool {
             .and_then(|b| b.get(*name))
             .is_some_and(Value::is_number)
     };
-    OLDER
-        .iter()
-        .any(|(_, _, _, names)| names.iter().any(|n| known(n)))
+    OLDER.iter().any(|(_, _, _, names)| names.iter().any(known))
 }
 
 /// Why a run is not whole.
