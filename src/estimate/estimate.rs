@@ -111,10 +111,11 @@ pub fn estimate(model: &Model, deployment: &Deployment) -> Estimate {
         return impossible(settings, wrong);
     }
     let mut warnings = Vec::new();
-    let weights = weights::of(model, deployment).map(|w| {
-        warnings.extend(w.warnings.iter().cloned());
-        w.bytes
-    });
+    let loaded = weights::of(model, deployment);
+    if let Ok(loaded) = &loaded {
+        warnings.extend(loaded.warnings.iter().cloned());
+    }
+    let weights = loaded.as_ref().map(|w| w.bytes).map_err(Clone::clone);
     let activation = activation::of(model, deployment, &settings);
     let graphs = graphs::of(model, deployment, &settings);
     let rest = non_torch::of(deployment);
@@ -170,18 +171,9 @@ pub fn estimate(model: &Model, deployment: &Deployment) -> Estimate {
     };
 
     let mut terms = vec![
-        Term {
-            component: Component::Weights,
-            bytes: weights.clone(),
-            formula: "sum over tensors: values * bytes / how far each is split, and what the engine keeps beside".into(),
-            inputs: inputs([
-                ("parameters", json!(model.parameters())),
-                ("tp", json!(deployment.tp)),
-                ("pp", json!(deployment.pp)),
-                ("ep", json!(deployment.ep)),
-                ("quantization", json!(deployment.quantization)),
-            ]),
-            band: None,
+        match &loaded {
+            Ok(loaded) => loaded.term(),
+            Err(why) => unknown_term(Component::Weights, why),
         },
         Term {
             component: Component::KvCache,
@@ -217,8 +209,24 @@ pub fn estimate(model: &Model, deployment: &Deployment) -> Estimate {
             band: None,
         },
     ];
-    bands::put(&mut terms, model, deployment, &settings);
-    let total = terms.iter().try_fold(0u64, |sum, t| {
+    bands::put(
+        &mut terms,
+        &bands::Known {
+            deployment,
+            settings: &settings,
+            activation: &activation,
+            rest,
+            forecast: match deployment.engine {
+                EngineKind::Vllm if vllm::rule(deployment) == vllm::Rule::SnapshotAndGraphs => {
+                    graphs.map_or(0, |g| g.forecast)
+                }
+                _ => 0,
+            },
+        },
+    );
+    // What an engine makes beside its weights without counting it (LoRA's slots) is there all the same.
+    let beside = loaded.as_ref().map_or(0, |w| w.beside);
+    let total = terms.iter().try_fold(beside, |sum, t| {
         t.bytes.clone().map(|b| sum.saturating_add(b))
     });
     let (fits, reason) = verdict(Verdict {
@@ -254,13 +262,7 @@ pub fn estimate(model: &Model, deployment: &Deployment) -> Estimate {
 
 /// An estimate of what cannot be served.
 fn impossible(settings: Settings, wrong: Unknown) -> Estimate {
-    let term = |component| Term {
-        component,
-        bytes: Err(wrong.clone()),
-        formula: String::new(),
-        inputs: Map::new(),
-        band: None,
-    };
+    let term = |component| unknown_term(component, &wrong);
     Estimate {
         settings,
         terms: [
@@ -282,6 +284,17 @@ fn impossible(settings: Settings, wrong: Unknown) -> Estimate {
         fits: None,
         reason: wrong.what.clone(),
         warnings: wrong.hint.iter().cloned().collect(),
+    }
+}
+
+/// A term that cannot be told.
+fn unknown_term(component: Component, why: &Unknown) -> Term {
+    Term {
+        component,
+        bytes: Err(why.clone()),
+        formula: String::new(),
+        inputs: Map::new(),
+        band: None,
     }
 }
 

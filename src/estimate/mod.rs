@@ -19,6 +19,8 @@ pub mod model;
 pub mod non_torch;
 pub mod pool;
 pub mod term;
+#[cfg(test)]
+mod tests;
 pub mod weights;
 
 pub use deployment::{Deployment, EngineKind, Gpu, Lora, Version};
