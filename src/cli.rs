@@ -9,12 +9,14 @@ use std::time::Duration;
 mod ablation;
 mod clean;
 mod config;
+mod models;
 mod sweep;
 mod words;
 
 pub use ablation::{AblateArgs, CudaGraphsArgs};
 pub use clean::CleanArgs;
 pub use config::{ConfigArgs, ConfigCommand};
+pub use models::ModelsArgs;
 pub use sweep::{MergeArgs, Scheduler, SweepArgs, SweepBench, SweepCommand, SweepRunArgs};
 
 const STYLES: Styles = Styles::styled()
@@ -100,6 +102,8 @@ pub enum Command {
     Clean(Box<CleanArgs>),
     /// List the GPUs that are here, and facts about GPUs for planning
     Gpus(GpusArgs),
+    /// List the models whose facts ship, for planning
+    Models(ModelsArgs),
     /// Record the memory of GPUs or of a container, to be replayed
     Record(RecordArgs),
     /// Look at the machine: Docker, GPUs, memory backends, engines

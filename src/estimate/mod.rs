@@ -13,7 +13,9 @@ pub mod engines;
 // The verb and its noun are one word here: `estimate::estimate(&model, &deployment)`.
 #[allow(clippy::module_inception)]
 mod estimate;
+pub mod format;
 pub mod graphs;
+pub mod headers;
 pub mod kv;
 pub mod model;
 pub mod non_torch;
