@@ -131,7 +131,9 @@ pub fn estimate(model: &Model, deployment: &Deployment) -> Estimate {
         );
     }
     let v1 = deployment.engine == EngineKind::Vllm && !vllm::is_v0(deployment);
-    if v1 && deployment.flashinfer_sampler.is_none() && activation.kind == activation::Sampler::Sort
+    if v1
+        && deployment.flashinfer_sampler.is_none()
+        && activation.kind == activation::Sampler::Sort
         && vllm::version(deployment) < super::Version::new(0, 11, 1)
     {
         warnings.push(
@@ -165,8 +167,9 @@ pub fn estimate(model: &Model, deployment: &Deployment) -> Estimate {
     };
     let max_concurrency = match (&pool, &layout, settings.max_model_len) {
         (Ok(pool), Ok(layout), Some(longest)) => Ok(layout.concurrency(pool, longest)),
-        (Ok(_), Ok(_), None) => Err(Unknown::new("the longest length is not known")
-            .hint("give --max-model-len")),
+        (Ok(_), Ok(_), None) => {
+            Err(Unknown::new("the longest length is not known").hint("give --max-model-len"))
+        }
         (Err(why), ..) | (_, Err(why), _) => Err(why.clone()),
     };
 
@@ -179,7 +182,12 @@ pub fn estimate(model: &Model, deployment: &Deployment) -> Estimate {
             component: Component::KvCache,
             bytes: pool.as_ref().map(|p| p.bytes).map_err(Clone::clone),
             formula: cache_formula(deployment),
-            inputs: cache_inputs(&settings, cache.as_ref(), layout.as_ref().ok(), pool.as_ref().ok()),
+            inputs: cache_inputs(
+                &settings,
+                cache.as_ref(),
+                layout.as_ref().ok(),
+                pool.as_ref().ok(),
+            ),
             band: None,
         },
         Term {
@@ -321,11 +329,7 @@ fn budget(deployment: &Deployment, settings: &Settings) -> Option<u64> {
 }
 
 /// The cache of the engines that take what is asked for: sequences of the longest length.
-fn asked(
-    deployment: &Deployment,
-    settings: &Settings,
-    cache: Option<&kv::Cache>,
-) -> Option<u64> {
+fn asked(deployment: &Deployment, settings: &Settings, cache: Option<&kv::Cache>) -> Option<u64> {
     let longest = settings.max_model_len?;
     let cache = cache?;
     match deployment.engine {
@@ -501,9 +505,7 @@ fn cache_formula(deployment: &Deployment) -> String {
         .into(),
         EngineKind::Sglang => "fraction * (total - context) - weights".into(),
         EngineKind::Tgi => "fraction * total - weights - prefill - context".into(),
-        EngineKind::TensorRtLlm => {
-            "fraction * (total - weights - activation - context)".into()
-        }
+        EngineKind::TensorRtLlm => "fraction * (total - weights - activation - context)".into(),
         EngineKind::LlamaCpp => "cells * bytes of a token".into(),
         EngineKind::Transformers => "sequences * tokens * bytes of a token".into(),
     }
@@ -519,7 +521,10 @@ fn cache_inputs(
     inputs([
         ("fraction", json!(settings.fraction)),
         ("max_model_len", json!(settings.max_model_len)),
-        ("bytes_per_token", json!(cache.map(kv::Cache::bytes_per_token))),
+        (
+            "bytes_per_token",
+            json!(cache.map(kv::Cache::bytes_per_token)),
+        ),
         (
             "bytes_per_sequence",
             json!(cache.map(kv::Cache::bytes_per_sequence).filter(|b| *b > 0)),
@@ -545,8 +550,10 @@ fn graph_term(graphs: Option<&graphs::Graphs>, deployment: &Deployment) -> Term 
             bytes: if none {
                 Ok(0)
             } else {
-                Err(Unknown::new("what the engine's CUDA graphs take is not known")
-                    .hint("calibrate from a start of your own"))
+                Err(
+                    Unknown::new("what the engine's CUDA graphs take is not known")
+                        .hint("calibrate from a start of your own"),
+                )
             },
             formula: String::new(),
             inputs: Map::new(),
@@ -556,7 +563,8 @@ fn graph_term(graphs: Option<&graphs::Graphs>, deployment: &Deployment) -> Term 
     Term {
         component: Component::CudaGraphs,
         bytes: Ok(g.bytes),
-        formula: "start + captures * (layers + routed layers) + splits of attention's accumulators".into(),
+        formula: "start + captures * (layers + routed layers) + splits of attention's accumulators"
+            .into(),
         inputs: inputs([
             ("layers", json!(g.layers)),
             ("routed_layers", json!(g.routed)),
