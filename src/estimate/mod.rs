@@ -13,6 +13,8 @@ pub mod engines;
 // The verb and its noun are one word here: `estimate::estimate(&model, &deployment)`.
 #[allow(clippy::module_inception)]
 mod estimate;
+mod explain;
+mod fits;
 pub mod format;
 pub mod graphs;
 pub mod headers;

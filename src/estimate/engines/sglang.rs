@@ -40,20 +40,9 @@ fn graph_batch(deployment: &Deployment, total: u64) -> u64 {
     match total / GIB {
         0..25 => 8,
         25..40 => 24,
-        40..60 => {
-            if deployment.tp < 4 {
-                32
-            } else {
-                160
-            }
-        }
-        60..90 => {
-            if deployment.tp < 4 {
-                256
-            } else {
-                512
-            }
-        }
+        40..60 if deployment.tp < 4 => 32,
+        40..60 => 160,
+        60..90 if deployment.tp < 4 => 256,
         _ => 512,
     }
 }
