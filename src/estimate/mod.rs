@@ -4,14 +4,31 @@
 //!
 //! Units: bytes, tokens. `per GPU` is the GPU that needs most.
 
+pub mod activation;
+pub mod bands;
 pub mod calibration;
+pub mod case;
 pub mod deployment;
+pub mod document;
+pub mod engines;
+// The verb and its noun are one word here: `estimate::estimate(&model, &deployment)`.
+#[allow(clippy::module_inception)]
+mod estimate;
+mod explain;
+mod fits;
 pub mod format;
+pub mod graphs;
 pub mod headers;
+pub mod kv;
 pub mod model;
+pub mod non_torch;
+pub mod pool;
 pub mod term;
+#[cfg(test)]
+mod tests;
 pub mod weights;
 
 pub use deployment::{Deployment, EngineKind, Gpu, Lora, Version};
+pub use estimate::{Estimate, check, estimate};
 pub use model::{Mixer, Model, Split, Tensor};
 pub use term::{Band, Component, Term, Unknown};

@@ -1,0 +1,88 @@
+//! Whether a deployment starts and holds one request of its longest length, and why.
+
+use super::{
+    Deployment, EngineKind, Unknown,
+    engines::{Settings, vllm},
+};
+
+/// What decides whether a deployment fits.
+pub(super) struct Verdict<'a> {
+    pub deployment: &'a Deployment,
+    pub settings: &'a Settings,
+    pub budget: Option<u64>,
+    pub before: u64,
+    pub for_cache: &'a Result<i128, Unknown>,
+    pub max_concurrency: &'a Result<f64, Unknown>,
+    pub total: &'a Result<u64, Unknown>,
+}
+
+/// Whether it fits, and why.
+pub(super) fn verdict(v: Verdict) -> (Option<bool>, String) {
+    let Some(gpu) = &v.deployment.gpu else {
+        return (None, "the GPU is not known".into());
+    };
+    let gib = |b: f64| b / (1u64 << 30) as f64;
+    let left = match v.for_cache {
+        Ok(left) => *left,
+        Err(why) => return (None, why.what.clone()),
+    };
+    if matches!(
+        v.deployment.engine,
+        EngineKind::LlamaCpp | EngineKind::Transformers
+    ) {
+        return match (v.total, v.budget) {
+            (Ok(total), Some(room)) => (
+                Some(*total <= room),
+                format!(
+                    "{:.2} GiB are needed of {:.2} GiB",
+                    gib(*total as f64),
+                    gib(room as f64)
+                ),
+            ),
+            (Err(why), _) => (None, why.what.clone()),
+            (_, None) => (None, "the GPU is not known".into()),
+        };
+    }
+    // vLLM's V1 refuses to start where its share is more than what is free.
+    let share = v.budget.unwrap_or(0);
+    let free = gpu
+        .total
+        .saturating_sub(gpu.in_use)
+        .saturating_sub(v.before.min(gpu.total / 100));
+    if v.deployment.engine == EngineKind::Vllm
+        && !vllm::is_v0(v.deployment)
+        && v.deployment.kv_cache_memory.is_none()
+        && gpu.in_use > 0
+        && share > free
+    {
+        return (
+            Some(false),
+            format!(
+                "its share of {:.2} GiB is more than the {:.2} GiB that are free",
+                gib(share as f64),
+                gib(free as f64)
+            ),
+        );
+    }
+    if left <= 0 {
+        return (
+            Some(false),
+            format!(
+                "{:.2} GiB are missing before the cache has any",
+                gib(-(left as f64))
+            ),
+        );
+    }
+    match (v.max_concurrency, v.settings.max_model_len) {
+        (Ok(c), Some(longest)) if *c < 1.0 => (
+            Some(false),
+            format!("the cache holds {c:.2} of one request of {longest} tokens"),
+        ),
+        (Ok(c), Some(longest)) => (
+            Some(true),
+            format!("the cache holds {c:.2} requests of {longest} tokens"),
+        ),
+        (Err(why), _) => (None, why.what.clone()),
+        (_, None) => (None, "the longest length is not known".into()),
+    }
+}
