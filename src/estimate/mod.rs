@@ -6,6 +6,8 @@
 
 pub mod deployment;
 pub mod model;
+pub mod question;
+pub mod settings;
 pub mod term;
 
 pub use deployment::{Deployment, EngineKind, Gpu, Lora, Version};
