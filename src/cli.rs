@@ -9,12 +9,14 @@ use std::time::Duration;
 mod ablation;
 mod clean;
 mod config;
+mod estimate;
 mod sweep;
 mod words;
 
 pub use ablation::{AblateArgs, CudaGraphsArgs};
 pub use clean::CleanArgs;
 pub use config::{ConfigArgs, ConfigCommand};
+pub use estimate::{EstimateArgs, SolveWord};
 pub use sweep::{MergeArgs, Scheduler, SweepArgs, SweepBench, SweepCommand, SweepRunArgs};
 
 const STYLES: Styles = Styles::styled()
@@ -23,7 +25,7 @@ const STYLES: Styles = Styles::styled()
     .literal(AnsiColor::Cyan.on_default().bold())
     .placeholder(AnsiColor::Cyan.on_default());
 
-const EXIT_CODES: &str = "Exit codes: 0 done, 1 internal, 2 usage, 3 environment, 4 the measured run failed, 5 some cells failed, 8 clean incomplete, 130 interrupted";
+const EXIT_CODES: &str = "Exit codes: 0 done, 1 internal, 2 usage, 3 environment, 4 the measured run failed, 5 some cells failed, 6 does not fit, 8 clean incomplete, 130 interrupted";
 
 /// How much memory does this LLM container really use, and where does every byte go.
 #[derive(Debug, Parser)]
@@ -90,6 +92,8 @@ pub enum Command {
     Ablate(Box<AblateArgs>),
     /// Measure what CUDA graphs cost (TensorRT-LLM: by draft length; vLLM: eager against graphs)
     CudaGraphs(Box<CudaGraphsArgs>),
+    /// Tell what a deployment will need and whether it fits, before it is started
+    Estimate(Box<EstimateArgs>),
     /// Derive the profile of a stored capture again
     Derive(DeriveArgs),
     /// Tell what an engine's log says about memory

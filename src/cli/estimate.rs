@@ -91,7 +91,7 @@ pub struct EstimateArgs {
     #[arg(long, value_name = "TYPE", help_heading = "Deployment")]
     pub dtype: Option<String>,
     /// Quantization, instead of what the model's config says
-    #[arg(long, short, value_name = "METHOD", help_heading = "Deployment")]
+    #[arg(long, value_name = "METHOD", help_heading = "Deployment")]
     pub quantization: Option<String>,
     /// Type of the KV cache
     #[arg(long, value_name = "TYPE", help_heading = "Deployment")]

@@ -6,6 +6,7 @@ mod config;
 mod cuda_graphs;
 mod derive;
 mod doctor;
+mod estimate;
 mod gpus;
 mod load;
 mod parse;
@@ -42,6 +43,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Sweep(args) => sweep::run(&console, *args),
         Command::Ablate(args) => ablate::run(&console, *args),
         Command::CudaGraphs(args) => cuda_graphs::run(&console, *args),
+        Command::Estimate(args) => estimate::run(&console, *args),
         Command::Derive(args) => derive::run(&console, &args),
         Command::Parse(args) => parse::run(&console, &args),
         Command::Doctor(args) => doctor::run(&console, &args),

@@ -1,10 +1,16 @@
 //! Questions to an estimate: the largest setting that fits, which GPU holds a model, a table, how
 //! great the risk is.
 
+pub mod reading;
+pub mod recommend;
 pub mod search;
 pub mod solve;
+pub mod table;
 
+pub use reading::{OnGpu, Reading, Risk};
+pub use recommend::{Choice, recommend};
 pub use solve::{Holds, Solution, What, solve};
+pub use table::{Entry, table};
 
 use super::{Deployment, Model, Unknown};
 
@@ -26,3 +32,6 @@ pub fn longest(model: &Model, deployment: &Deployment) -> Result<u64, Unknown> {
 fn fits_at(holds: Result<f64, Unknown>, concurrency: u64) -> Result<bool, Unknown> {
     Ok(holds? >= concurrency as f64)
 }
+
+#[cfg(test)]
+mod tests;
