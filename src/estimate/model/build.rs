@@ -1,0 +1,254 @@
+//! From config.json to a model: the mixers, the tensor table, the tables of positions.
+
+use super::config::{View, missing, whole};
+use super::facts::Facts;
+use super::families::{self, Norm, Pattern, Positions};
+use super::ffn::{self, Plan};
+use super::mixers::{self, Layer, Mlp};
+use super::table::Table;
+use super::vision::{self, Tower};
+use super::{Mixer, Model, Split, attention, recurrent};
+use crate::estimate::Unknown;
+use serde_json::Value;
+
+/// What the user can give instead of a configuration.
+const FLAGS: &str = "give --model-params, --num-layers, --num-heads, --num-kv-heads, --head-dim and --hidden-size instead";
+
+/// A model from its config.json.
+///
+/// # Errors
+/// When its architecture is not known, a field that it needs is missing, or a number makes no sense.
+pub fn from_config(name: &str, config: &Value, source: &str) -> Result<Model, Unknown> {
+    let view = View::of(config)?;
+    let (kind, family) = family(&view)?;
+    let f = Facts::read(view, family, &kind)?;
+    let layers = mixers::layers(&f)?;
+    let plan = Plan::read(&f)?;
+    let mut t = Table::default();
+    let mut warnings = Vec::new();
+    embeddings(&mut t, &f)?;
+    for (i, layer) in (0u32..).zip(&layers) {
+        t.enter(Some(i));
+        match family.pattern {
+            Pattern::Blocks => block(&mut t, &f, i, layer)?,
+            _ => one_layer(&mut t, &f, &plan, i, layer)?,
+        }
+    }
+    t.enter(None);
+    match vision::tower(&f.view, f.hidden) {
+        Tower::None => {}
+        Tower::Parameters(n) => t.vector("vision", n),
+        Tower::NotUnderstood(why) => {
+            warnings.push(format!("the vision tower is not counted: {why}"));
+        }
+    }
+    if f.view
+        .outer
+        .get("audio_config")
+        .is_some_and(Value::is_object)
+    {
+        warnings.push("the audio tower is not counted".to_owned());
+    }
+    let first = layers.iter().find_map(|l| match l.mixer {
+        Mixer::Attention { kv_heads, .. } => Some(kv_heads),
+        _ => None,
+    });
+    Ok(Model {
+        name: name.to_owned(),
+        kind,
+        hidden: f.hidden,
+        heads: f.heads,
+        kv_heads: first.unwrap_or(f.kv_heads),
+        head_dim: f.head_dim,
+        vocab: f.vocab,
+        max_positions: f.max_positions,
+        tied: f.tied,
+        rope: f.rope()?,
+        experts_per_token: ffn::experts_per_token(&f.view)?,
+        value_bytes: f.value_bytes(),
+        quantization: quantization(&f.view),
+        mixers: layers.into_iter().map(|l| l.mixer).collect(),
+        tensors: t.tensors,
+        warnings,
+        config: config.clone(),
+        source: source.to_owned(),
+    })
+}
+
+/// The family, by the language model's `model_type` or the whole model's.
+fn family(view: &View<'_>) -> Result<(String, &'static families::Family), Unknown> {
+    let kinds = view.kinds();
+    let known = kinds
+        .iter()
+        .find_map(|kind| families::family(kind).map(|f| (kind.clone(), f)));
+    if let Some(known) = known {
+        return Ok(known);
+    }
+    match kinds.first() {
+        None => Err(missing("model_type")),
+        Some(kind) => {
+            let kind: String = kind.chars().take(60).collect();
+            Err(Unknown::new(format!("the architecture `{kind}` is not known")).hint(FLAGS))
+        }
+    }
+}
+
+/// `quantization_config`, by whichever name and in whichever part.
+fn quantization(view: &View<'_>) -> Option<Value> {
+    let names = [
+        "quantization_config",
+        "compression_config",
+        "hf_quant_config",
+    ];
+    let found = names.iter().find_map(|name| view.anywhere(&[name]))?;
+    // hf_quant_config.json says it one level deeper.
+    Some(found.get("quantization").unwrap_or(found).clone())
+}
+
+/// Values of one norm of width `n`.
+fn norm(f: &Facts<'_>, n: u64) -> u64 {
+    match f.family.norm {
+        Norm::Bare => 0,
+        Norm::Weight => n,
+        Norm::WeightAndBias => 2 * n,
+    }
+}
+
+fn embeddings(t: &mut Table, f: &Facts<'_>) -> Result<(), Unknown> {
+    let v = &f.view;
+    let h = f.hidden;
+    let width = match v.count(&["word_embed_proj_dim"])? {
+        Some(width) if width != h && width > 0 => {
+            t.plain("project_in", h, width, Split::Replicated);
+            t.plain("project_out", width, h, Split::Replicated);
+            width
+        }
+        _ => h,
+    };
+    t.plain("embed", f.vocab, width, Split::Vocabulary);
+    if let Positions::Learned(more) = f.family.positions {
+        let positions = f
+            .max_positions
+            .ok_or_else(|| missing("max_position_embeddings"))?;
+        t.plain(
+            "pos_embed",
+            positions.saturating_add(more),
+            h,
+            Split::Replicated,
+        );
+    }
+    if f.kind == "bloom" {
+        t.vector("embed_norm", norm(f, h));
+    }
+    // OPT-350m norms after each layer, and not at the end.
+    if v.flag("do_layer_norm_before") != Some(false) {
+        t.vector("final_norm", norm(f, h));
+    }
+    if !f.tied {
+        t.plain("lm_head", f.vocab, width, Split::Vocabulary);
+        if f.family.head_bias || v.is("lm_head_bias") {
+            t.split_vector("lm_head_bias", f.vocab, Split::Vocabulary);
+        }
+    }
+    Ok(())
+}
+
+fn one_layer(
+    t: &mut Table,
+    f: &Facts<'_>,
+    plan: &Plan,
+    i: u32,
+    layer: &Layer,
+) -> Result<(), Unknown> {
+    match layer.mixer {
+        Mixer::Attention { .. } => attention::attention(t, f, layer),
+        Mixer::Latent { rank, rope, index } => {
+            attention::latent(t, f, rank, rope, index, has_indexer(f, i)?)?;
+        }
+        ref other => recurrent::recurrent(t, f, other)?,
+    }
+    match layer.mlp {
+        Mlp::Said => plan.said(t, f, i.into())?,
+        Mlp::None => {}
+        Mlp::Dense => plan.dense(t, f),
+        Mlp::Experts => plan.experts(t, f)?,
+    }
+    t.vector("norm", norm(f, f.hidden) * norms(f, layer));
+    Ok(())
+}
+
+/// Norms of the model's width in one layer.
+fn norms(f: &Facts<'_>, layer: &Layer) -> u64 {
+    let v = &f.view;
+    match f.kind.as_str() {
+        _ if layer.mlp != Mlp::Said => 1,
+        "falcon" if v.flag("parallel_attn") == Some(false) => 2,
+        "falcon" => {
+            let one = v
+                .value(&["num_ln_in_parallel_attn"])
+                .and_then(Value::as_u64)
+                == Some(1);
+            if v.is("new_decoder_architecture") && !one {
+                2
+            } else {
+                1
+            }
+        }
+        "stablelm" if v.is("use_parallel_residual") => 1,
+        _ => f.family.norms,
+    }
+}
+
+/// Whether a layer has an indexer of its own, or uses that of an earlier one.
+fn has_indexer(f: &Facts<'_>, i: u32) -> Result<bool, Unknown> {
+    let types = f.view.per_layer("indexer_types", f.layers)?;
+    let kind = types
+        .and_then(|t| t.get(i as usize))
+        .and_then(Value::as_str);
+    Ok(kind != Some("shared"))
+}
+
+/// A layer of a searched architecture: attention and MLP are each there, replaced or left out.
+fn block(t: &mut Table, f: &Facts<'_>, i: u32, layer: &Layer) -> Result<(), Unknown> {
+    let h = f.hidden;
+    let blocks = f.view.per_layer("block_configs", f.layers)?;
+    let block = blocks
+        .and_then(|b| b.get(i as usize))
+        .unwrap_or(&Value::Null);
+    let part = |name: &str| block.get(name).unwrap_or(&Value::Null).clone();
+    let is = |part: &Value, name: &str| part.get(name).and_then(Value::as_bool) == Some(true);
+    let (mixer, mlp) = (part("attention"), part("ffn"));
+    if is(&mixer, "replace_with_linear") {
+        t.linear("attn_linear", h, h, Split::Columns);
+        t.vector("norm", h);
+    } else if !is(&mixer, "no_op") {
+        attention::attention(t, f, layer);
+        t.vector("norm", h);
+    }
+    if is(&mlp, "replace_with_linear") {
+        t.linear("mlp_linear", h, h, Split::Columns);
+        t.vector("norm", h);
+    } else if !is(&mlp, "no_op") {
+        let said = mlp.get("intermediate_size").filter(|n| !n.is_null());
+        let inner = match said {
+            Some(n) => whole(n, "intermediate_size", 1 << 20)?,
+            None => {
+                let times = mlp
+                    .get("ffn_mult")
+                    .and_then(Value::as_f64)
+                    .filter(|n| (0.0..=64.0).contains(n))
+                    .ok_or_else(|| missing("ffn_mult"))?;
+                // Two thirds, and up to a multiple of 256: as its modelling code does.
+                ((2.0 * times * h as f64 / 3.0) as u64).next_multiple_of(256)
+            }
+        };
+        ffn::mlp(t, f, inner, ["gate_up", "down"]);
+        t.vector("norm", h);
+    }
+    Ok(())
+}
+
+/// Every `model_type` that is known, in no order.
+pub fn known_kinds() -> impl Iterator<Item = &'static str> {
+    families::kinds()
+}

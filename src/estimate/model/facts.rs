@@ -1,0 +1,284 @@
+//! The plain facts of a configuration: widths, heads, layers, checked before anything is built of them.
+
+use super::config::{MOST_LAYERS, View, missing};
+use super::families::{Family, Pattern, Positions};
+use super::mixers::{Layer, attend};
+use super::{RopeTables, Window};
+use crate::estimate::Unknown;
+use serde_json::Value;
+
+/// The plain facts of a configuration.
+pub(super) struct Facts<'a> {
+    pub view: View<'a>,
+    pub family: &'static Family,
+    /// `model_type` that the family is known by.
+    pub kind: String,
+    pub hidden: u64,
+    pub layers: u64,
+    pub heads: u64,
+    pub kv_heads: u64,
+    pub head_dim: u64,
+    /// Width of a dense MLP.
+    pub inner: u64,
+    pub vocab: u64,
+    pub max_positions: Option<u64>,
+    pub tied: bool,
+}
+
+impl<'a> Facts<'a> {
+    /// Read from `view`, for a family.
+    pub fn read(view: View<'a>, family: &'static Family, kind: &str) -> Result<Self, Unknown> {
+        let v = &view;
+        let hidden = v.needed(&["hidden_size", "n_embd", "d_model"])?;
+        let layers = layers(v)?;
+        let recurrent = matches!(family.pattern, Pattern::Mamba1 | Pattern::Mamba2);
+        let heads = match recurrent {
+            true => 0,
+            false => v.needed(&["num_attention_heads", "n_head", "n_heads", "num_heads"])?,
+        };
+        let head_dim = match recurrent {
+            true => 0,
+            false => head_dim(v, family, kind, hidden, heads)?,
+        };
+        let kv_heads = match recurrent {
+            true => 0,
+            false => kv_heads(v, kind, heads)?,
+        };
+        let facts = Facts {
+            view,
+            family,
+            kind: kind.to_owned(),
+            hidden,
+            layers,
+            heads,
+            kv_heads,
+            head_dim,
+            inner: inner(v, hidden)?,
+            vocab: vocabulary(v, kind)?,
+            max_positions: v
+                .tokens(&[
+                    "max_position_embeddings",
+                    "n_positions",
+                    "max_seq_len",
+                    "seq_length",
+                    "max_sequence_length",
+                    "model_max_length",
+                ])?
+                .filter(|n| *n > 0),
+            tied: tied(v, family),
+        };
+        Ok(facts)
+    }
+
+    /// A layer of attention as the configuration has them.
+    pub fn attention(&self, window: Option<Window>) -> Result<Layer, Unknown> {
+        Ok(attend(
+            self.heads,
+            self.kv_heads,
+            self.head_dim,
+            self.head_dim,
+            window,
+        ))
+    }
+
+    /// Tables of rotary positions that an engine keeps: `positions * dim` values of each
+    /// (vLLM 0.11, model_executor/layers/rotary_embedding).
+    pub fn rope(&self) -> Result<Option<RopeTables>, Unknown> {
+        let v = &self.view;
+        let Some(most) = self.max_positions else {
+            return Ok(None);
+        };
+        // ALiBi: Falcon where it says so, Baichuan's wide models always.
+        let alibi = v.is("alibi") || self.kind == "baichuan" && self.hidden != 4096;
+        if self.family.positions != Positions::Rotary || alibi || self.heads == 0 {
+            return Ok(None);
+        }
+        let latent = v.count(&["qk_rope_head_dim"])?.filter(|n| *n > 0);
+        let scaling = v.part("rope_scaling").or_else(|| v.part("rope_parameters"));
+        let share = v
+            .share(&["partial_rotary_factor", "rotary_pct"])
+            .or_else(|| {
+                scaling
+                    .as_ref()
+                    .and_then(|s| s.share(&["partial_rotary_factor"]))
+            })
+            .unwrap_or(1.0);
+        let dim = match (latent, v.count(&["rotary_dim"])?.filter(|n| *n > 0)) {
+            (Some(dim), _) | (None, Some(dim)) => dim,
+            // Truncated, as the engine does.
+            _ => (self.head_dim as f64 * share) as u64,
+        };
+        let tables = match self.kind.starts_with("gemma3") || self.kind.starts_with("gemma4") {
+            true => 2,
+            false => 1,
+        };
+        let kind = scaling
+            .as_ref()
+            .and_then(|s| s.words(&["rope_type", "type"]));
+        Ok(Some(RopeTables {
+            positions: positions(scaling, most),
+            dim,
+            tables,
+            // DeepSeek's scaled tables are kept in 32 bits.
+            value_bytes: match latent.is_some() && matches!(kind, Some("yarn" | "deepseek_yarn")) {
+                true => 4,
+                false => self.value_bytes(),
+            },
+        }))
+    }
+
+    /// Bytes of a value by `torch_dtype`; 2 where it is not said, as what is served is.
+    pub fn value_bytes(&self) -> u64 {
+        let said = self.view.anywhere(&["torch_dtype", "dtype"]);
+        match said.and_then(Value::as_str) {
+            Some("float32" | "torch.float32" | "float") => 4,
+            _ => 2,
+        }
+    }
+}
+
+/// Positions of a table: scaled ones are longer than what was trained with.
+fn positions(scaling: Option<View<'_>>, most: u64) -> u64 {
+    let Some(scaling) = scaling else { return most };
+    let factor = scaling
+        .value(&["factor"])
+        .and_then(Value::as_f64)
+        .filter(|f| (1.0..=4096.0).contains(f));
+    let original = scaling
+        .tokens(&["original_max_position_embeddings"])
+        .ok()
+        .flatten();
+    let kind = scaling.words(&["rope_type", "type"]).unwrap_or("default");
+    match (kind, factor, original) {
+        ("yarn" | "deepseek_yarn", Some(factor), Some(original)) => {
+            (factor * original as f64) as u64
+        }
+        ("linear" | "dynamic", Some(factor), _) => (factor * most as f64) as u64,
+        _ => most,
+    }
+}
+
+fn layers(v: &View<'_>) -> Result<u64, Unknown> {
+    let names = ["num_hidden_layers", "n_layer", "n_layers", "num_layers"];
+    let said = v.count(&names)?;
+    let pattern = v.words(&["hybrid_override_pattern"]);
+    let listed = v.list("layers_block_type").map(<[Value]>::len);
+    let counted = pattern.map(|p| p.chars().count()).or(listed);
+    let layers = match (said, counted) {
+        (Some(said), Some(counted)) if said != counted as u64 => {
+            return Err(Unknown::new(format!(
+                "the configuration says {said} layers and describes {counted}"
+            )));
+        }
+        (Some(said), _) => said,
+        (None, Some(counted)) => counted as u64,
+        (None, None) => return Err(missing("num_hidden_layers")),
+    };
+    match layers {
+        0 => Err(Unknown::new("the configuration says 0 layers")),
+        n if n > MOST_LAYERS => Err(Unknown::new(format!(
+            "the configuration says {n} layers: more than any model has"
+        ))),
+        n => Ok(n),
+    }
+}
+
+/// Values of a head: what is said; of latent attention a whole key; else the width's share.
+fn head_dim(
+    v: &View<'_>,
+    family: &Family,
+    kind: &str,
+    hidden: u64,
+    heads: u64,
+) -> Result<u64, Unknown> {
+    if matches!(family.pattern, Pattern::Latent | Pattern::Kimi) {
+        let nope = v.needed(&["qk_nope_head_dim"])?;
+        return Ok(nope + v.count(&["qk_rope_head_dim"])?.unwrap_or(0));
+    }
+    match v.count(&["head_dim", "kv_channels", "attention_head_dim"])? {
+        Some(0) => Err(Unknown::new("`head_dim` is 0")),
+        Some(dim) => Ok(dim),
+        // All of GLM 4.5 to 4.7, and copies of their files leave it out.
+        None if kind == "glm4_moe" => Ok(128),
+        None if hidden % heads == 0 => Ok(hidden / heads),
+        None => Err(Unknown::new(format!(
+            "a width of {hidden} does not divide by {heads} heads"
+        ))
+        .hint("give --head-dim")),
+    }
+}
+
+fn kv_heads(v: &View<'_>, kind: &str, heads: u64) -> Result<u64, Unknown> {
+    let said = v.count(&[
+        "num_key_value_heads",
+        "n_head_kv",
+        "num_kv_heads",
+        "multi_query_group_num",
+        "n_kv_heads",
+        "num_query_groups",
+    ])?;
+    let said = match v.part("attn_config") {
+        Some(part) => part.count(&["kv_n_heads"])?.or(said),
+        None => said,
+    };
+    let multi_query = v.flag("multi_query").unwrap_or(true);
+    let kv_heads = match kind {
+        "gpt_bigcode" if multi_query => 1,
+        "falcon" if v.is("new_decoder_architecture") => {
+            v.count(&["num_kv_heads"])?.or(said).unwrap_or(heads)
+        }
+        "falcon" if multi_query => 1,
+        "falcon" => heads,
+        _ => said.unwrap_or(heads),
+    };
+    if kv_heads == 0 {
+        return Err(Unknown::new("the configuration says 0 key and value heads"));
+    }
+    if heads % kv_heads != 0 {
+        return Err(Unknown::new(format!(
+            "{heads} query heads do not divide by {kv_heads} key and value heads"
+        )));
+    }
+    Ok(kv_heads)
+}
+
+fn inner(v: &View<'_>, hidden: u64) -> Result<u64, Unknown> {
+    let names = [
+        "ffn_dim",
+        "intermediate_size",
+        "n_inner",
+        "ffn_hidden_size",
+        "inner_hidden_size",
+    ];
+    if let Some(inner) = v.count(&names)? {
+        return Ok(inner);
+    }
+    if let Some(part) = v.part("ffn_config")
+        && let Some(inner) = part.count(&["ffn_hidden_size"])?
+    {
+        return Ok(inner);
+    }
+    // What the classes without such a field multiply by.
+    Ok(v.count(&["expansion_ratio"])?
+        .unwrap_or(4)
+        .saturating_mul(hidden))
+}
+
+fn vocabulary(v: &View<'_>, kind: &str) -> Result<u64, Unknown> {
+    let padded = v.vocabulary(&["padded_vocab_size"])?;
+    let said = v.vocabulary(&["vocab_size"])?;
+    let vocab = match kind {
+        "chatglm" => padded.or(said),
+        _ => said.or(padded),
+    };
+    vocab
+        .filter(|n| *n > 0)
+        .ok_or_else(|| missing("vocab_size").hint("give --vocab-size"))
+}
+
+fn tied(v: &View<'_>, family: &Family) -> bool {
+    let said = v
+        .flag("tie_word_embeddings")
+        .or_else(|| v.outer.get("tie_word_embeddings").and_then(Value::as_bool));
+    family.always_tied || said.unwrap_or(family.tied)
+}

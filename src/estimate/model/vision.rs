@@ -1,0 +1,147 @@
+//! Parameters of vision towers, as far as config.json describes them.
+
+use super::config::View;
+use crate::estimate::Unknown;
+use serde_json::Value;
+
+/// What is known of the tower.
+pub(super) enum Tower {
+    /// The model has none.
+    None,
+    /// Parameters, with its projector.
+    Parameters(u64),
+    /// It has one, and this is why it cannot be counted.
+    NotUnderstood(String),
+}
+
+/// The widths of a tower; 128 bits so that no product of a hostile file overflows.
+struct Widths {
+    width: u128,
+    layers: u128,
+    inner: u128,
+    patch: u128,
+    text: u128,
+}
+
+impl Widths {
+    fn read(v: &View<'_>, hidden: u64) -> Result<Self, Unknown> {
+        // In Qwen2-VL's file hidden_size is the language model's width.
+        let width = v.needed(&["embed_dim", "hidden_size"])?;
+        let ratio = v.count(&["mlp_ratio"]).ok().flatten().unwrap_or(4);
+        Ok(Widths {
+            width: width.into(),
+            layers: v
+                .needed(&["num_hidden_layers", "depth", "num_layers"])?
+                .into(),
+            inner: match v.count(&["intermediate_size"])? {
+                Some(inner) => inner.into(),
+                None => u128::from(ratio) * u128::from(width),
+            },
+            patch: v.count(&["patch_size"])?.unwrap_or(14).max(1).into(),
+            text: hidden.into(),
+        })
+    }
+
+    /// The convolution that makes patches of an image.
+    fn patches(&self) -> u128 {
+        3 * self.patch * self.patch * self.width
+    }
+
+    /// Layers with biases and LayerNorm.
+    fn layers(&self) -> u128 {
+        let (h, i) = (self.width, self.inner);
+        self.layers * (4 * h * h + 4 * h + 2 * h * i + i + h + 4 * h)
+    }
+}
+
+/// The tower of a whole configuration, for a language model of width `hidden`.
+pub(super) fn tower(view: &View<'_>, hidden: u64) -> Tower {
+    let kind = view.outer.get("model_type").and_then(Value::as_str);
+    let kind = kind.unwrap_or_default().to_lowercase();
+    let part = view.outer.get("vision_config").and_then(Value::as_object);
+    let Some(part) = part else {
+        return match MULTIMODAL.contains(&kind.as_str()) {
+            true => Tower::NotUnderstood("the file does not describe it".into()),
+            false => Tower::None,
+        };
+    };
+    let vision = View {
+        outer: view.outer,
+        text: part,
+    };
+    match parameters(&kind, &vision, hidden) {
+        Ok(Some(n)) => Tower::Parameters(u64::try_from(n).unwrap_or(u64::MAX)),
+        Ok(None) => Tower::NotUnderstood(format!(
+            "that of `{}` is not known",
+            kind.chars().take(40).collect::<String>()
+        )),
+        Err(unknown) => Tower::NotUnderstood(unknown.what),
+    }
+}
+
+/// Kinds that always have a tower.
+const MULTIMODAL: &[&str] = &[
+    "gemma3",
+    "gemma4",
+    "llama4",
+    "mistral3",
+    "qwen2_vl",
+    "qwen2_5_vl",
+];
+
+fn parameters(kind: &str, v: &View<'_>, hidden: u64) -> Result<Option<u128>, Unknown> {
+    let w = Widths::read(v, hidden)?;
+    let (h, i, text) = (w.width, w.inner, w.text);
+    let grid = |default: u64| {
+        let image = v.count(&["image_size"])?.unwrap_or(default);
+        Ok::<_, Unknown>((u128::from(image) / w.patch).pow(2))
+    };
+    // Four patches become one on the way into the language model.
+    let merged = 4 * h;
+    let out =
+        |text: u128| Ok::<_, Unknown>(v.count(&["out_hidden_size"])?.map_or(text, u128::from));
+    Ok(Some(match kind {
+        // SigLIP, and a projector with a norm.
+        "gemma3" => {
+            let embeddings = w.patches() + h + grid(896)? * h;
+            embeddings + w.layers() + 2 * h + h * text + h
+        }
+        "mistral3" | "pixtral" | "ministral3" => {
+            let layers = w.layers * (4 * h * h + 3 * h * i + 2 * h);
+            let merger = if kind == "pixtral" { 0 } else { merged * h };
+            w.patches() + h + layers + merger + h + h * text + text * text
+        }
+        "qwen2_5_vl" => {
+            let layer = 4 * h * h + 4 * h + 3 * h * i + 2 * i + h + 2 * h;
+            let out = out(text)?;
+            2 * w.patches() + w.layers * layer + h + merged * merged + merged + merged * out + out
+        }
+        "qwen2_vl" => {
+            let merger = merged * merged + merged + merged * text + text;
+            2 * w.patches() + w.layers() + 2 * h + merger
+        }
+        _ if kind.starts_with("qwen3_vl") || kind.starts_with("qwen3_5") => {
+            let out = out(text)?;
+            let merger = merged * merged + merged + merged * out + out;
+            let positions = v.count(&["num_position_embeddings"])?.unwrap_or(2304);
+            let times = v.count(&["temporal_patch_size"])?.unwrap_or(2);
+            // A merger more for each layer whose output goes into the language model's own layers.
+            let deep = v.list("deepstack_visual_indexes").map_or(0, <[Value]>::len) as u128;
+            u128::from(times) * w.patches()
+                + h
+                + u128::from(positions) * h
+                + w.layers()
+                + merger
+                + 2 * h
+                + deep * (merger + 2 * merged)
+        }
+        "llama4" => {
+            let input = u128::from(v.count(&["projector_input_dim"])?.unwrap_or(4096));
+            let output = u128::from(v.count(&["projector_output_dim"])?.unwrap_or(4096));
+            let vision = u128::from(v.count(&["vision_output_dim"])?.unwrap_or(4096));
+            let embeddings = w.patches() + (grid(336)? + 1) * h + h;
+            embeddings + w.layers() + 4 * h + i * input + input * output + vision * text
+        }
+        _ => return Ok(None),
+    }))
+}
