@@ -3,6 +3,7 @@
 //! A new format is one new file here and one line in [`ALL`].
 
 pub mod ablation;
+pub mod estimate;
 pub mod facts;
 pub mod graphs;
 pub mod json;

@@ -1,5 +1,7 @@
 //! What one estimate says of one deployment, as far as questions need it; and how great the risk is.
 
+use super::longest;
+use crate::estimate::{Deployment, EngineKind, Estimate, Model, Unknown};
 use serde::Serialize;
 
 /// What one estimate says, bytes on the GPU that needs most.
@@ -25,7 +27,7 @@ pub struct OnGpu {
     /// The pool that is left for the cache.
     pub pool: u64,
     /// Requests of the longest length at once, blocks and groups counted; below 1 the engine does
-    /// not start with that length.
+    /// not start with that length, and 0 where it does not start at all.
     pub concurrency: f64,
 }
 
@@ -73,6 +75,60 @@ impl Risk {
 }
 
 impl Reading {
+    /// Of one estimate of a deployment.
+    ///
+    /// # Errors
+    /// A term, or the longest length, is not known.
+    pub fn of(
+        model: &Model,
+        deployment: &Deployment,
+        estimate: &Estimate,
+    ) -> Result<Reading, Unknown> {
+        let unknown = || {
+            let why = estimate.terms.iter().find_map(|t| t.bytes.as_ref().err());
+            why.cloned()
+                .unwrap_or_else(|| Unknown::new("a term is not known"))
+        };
+        let (besides, besides_high) = estimate.besides().ok_or_else(unknown)?;
+        let longest = estimate
+            .settings
+            .max_model_len
+            .map_or_else(|| longest(model, deployment), Ok)?;
+        let layout = estimate.layout.as_ref().map_err(Clone::clone)?;
+        let request = layout.bytes_of(longest);
+        let mut reading = Reading {
+            besides,
+            besides_high,
+            request,
+            on: None,
+        };
+        let (Some(gpu), Some(budget)) = (&deployment.gpu, estimate.budget) else {
+            return Ok(reading);
+        };
+        let free = gpu.total.saturating_sub(gpu.in_use);
+        // These take what is asked for: what they could take is the rest of the GPU.
+        let grows = matches!(
+            deployment.engine,
+            EngineKind::LlamaCpp | EngineKind::Transformers
+        );
+        let (pool, concurrency) = if grows {
+            let pool = budget.saturating_sub(besides);
+            (pool, pool as f64 / request.max(1) as f64)
+        } else {
+            let pool = estimate.pool.as_ref().map_err(Clone::clone)?.bytes;
+            let at_once = estimate.max_concurrency.clone()?;
+            let refused = estimate.fits == Some(false) && at_once >= 1.0;
+            (pool, if refused { 0.0 } else { at_once })
+        };
+        reading.on = Some(OnGpu {
+            free,
+            budget,
+            pool,
+            concurrency,
+        });
+        Ok(reading)
+    }
+
     /// What so many requests of the longest length need in all, by their plain sum: blocks that an
     /// engine leaves half empty are not in it.
     pub fn needed(&self, concurrency: u64) -> u64 {
