@@ -18,9 +18,63 @@ pub struct GpuModel {
     pub memory_gib: f64,
     /// Peak bandwidth of the memory, 10^9 bytes per second.
     pub bandwidth_gb_s: f64,
+    /// What the driver reports as its total, GiB, where an engine's log shows it.
+    #[serde(default, skip_serializing)]
+    pub reported_gib: Option<f64>,
+    /// Streaming multiprocessors, or compute units.
+    #[serde(skip_serializing)]
+    pub sms: u64,
+    /// How the GPUs of one machine usually reach each other.
+    #[serde(skip_serializing)]
+    pub link: Link,
+    /// Names that people and logs use for it.
+    #[serde(skip_serializing)]
+    called: Vec<String>,
     /// Words of the name that a driver reports; all must be there.
     #[serde(rename = "match", skip_serializing)]
     words: Vec<String>,
+}
+
+/// Every model that ships, read once; none where the file cannot be read, which a test rules out.
+pub fn shipped() -> &'static [GpuModel] {
+    static READ: std::sync::LazyLock<Vec<GpuModel>> =
+        std::sync::LazyLock::new(|| gpus().unwrap_or_default());
+    &READ
+}
+
+/// How the GPUs of one machine reach each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Link {
+    /// NVLink, or AMD's Infinity Fabric.
+    Nvlink,
+    /// The host's bus.
+    Pcie,
+}
+
+/// A name's letters and figures, small.
+fn plain(name: &str) -> String {
+    name.chars()
+        .filter(char::is_ascii_alphanumeric)
+        .map(|c| c.to_ascii_lowercase())
+        .collect()
+}
+
+/// The model that somebody means: by a short name (`H100`, `RTX 4090`), by the name here, or as a driver says it.
+pub fn named<'a>(models: &'a [GpuModel], name: &str) -> Option<&'a GpuModel> {
+    let said = plain(name);
+    let short = said
+        .trim_start_matches("nvidia")
+        .trim_start_matches("amd")
+        .trim_start_matches("geforce");
+    let is = |known: &String| {
+        let known = plain(known);
+        known == said || known == short
+    };
+    models
+        .iter()
+        .find(|m| m.called.iter().any(is) || is(&m.name))
+        .or_else(|| model_of(models, name))
 }
 
 /// Every model that ships.
@@ -64,6 +118,12 @@ mod tests {
             assert!(!m.words.is_empty(), "{m:?}");
             let found = model_of(&models, &format!("{} {}", m.vendor, m.words.join(" ")));
             assert_eq!(found, Some(m), "another entry stands in its way");
+            for short in &m.called {
+                assert_eq!(named(&models, short), Some(m), "{short}");
+            }
+            if let Some(reported) = m.reported_gib {
+                assert!((0.9..=1.0).contains(&(reported / m.memory_gib)), "{m:?}");
+            }
         }
     }
 

@@ -4,12 +4,27 @@
 //!
 //! Units: bytes, tokens. `per GPU` is the GPU that needs most.
 
+pub mod activation;
+pub mod bands;
+pub mod case;
 pub mod deployment;
+pub mod document;
+pub mod draft;
+pub mod engines;
+// The verb and its noun are one word here: `estimate::estimate(&model, &deployment)`.
+#[allow(clippy::module_inception)]
+mod estimate;
+pub mod graphs;
+pub mod kv;
 pub mod model;
 pub mod question;
 pub mod settings;
+pub mod non_torch;
+pub mod pool;
 pub mod term;
+pub mod weights;
 
 pub use deployment::{Deployment, EngineKind, Gpu, Lora, Version};
+pub use estimate::{Estimate, check, estimate};
 pub use model::{Mixer, Model, Split, Tensor};
 pub use term::{Band, Component, Term, Unknown};

@@ -1,0 +1,544 @@
+//! Scores the estimator on collected measurements and prints the tables in Markdown.
+//!
+//! `PLIMSOLL_ESTIMATE` names the folder with `TRUTH-dev.jsonl`, `vllm-0.19-h100-dev.csv` and `models/`. With `-v` every
+//! case is printed. Whatever was fitted is scored on architectures that are left out of the fit. Keys of a case that
+//! somebody added after the fact (`hint`) are dropped.
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+use plimsoll::estimate::{
+    Component, Deployment, Estimate, Model, Unknown, Version, case, estimate, graphs,
+    model::from_config,
+};
+use serde_json::Value;
+use std::{collections::BTreeMap, path::Path, time::Instant};
+
+const GIB: f64 = (1u64 << 30) as f64;
+
+/// Names in the benchmark's table and the configurations that have the same shapes.
+const TABLE_MODELS: &[(&str, &str, &str)] = &[
+    ("DeepSeek-V2-Lite-Chat", "deepseek-v2-lite", "none"),
+    ("Qwen2.5-7B-Instruct-fp8-dynamic", "qwen2.5-7b", "fp8_channel"),
+    ("gemma-2-27b-it", "gemma-2-27b", "none"),
+    ("gemma-2-2b-it", "gemma-2-2b", "none"),
+    ("gemma-2-9b-it", "gemma-2-9b", "none"),
+    ("gemma-3-12b-it", "gemma-3-12b-text", "none"),
+    ("gemma-3-27b-it", "gemma-3-27b", "none"),
+    ("gemma-3-4b-it", "gemma-3-4b-text", "none"),
+    ("granite-3.1-8b-instruct", "granite-3.1-8b", "none"),
+    ("granite-3.3-8b-instruct", "granite-3.1-8b", "none"),
+    ("Mistral-Small-3.1-24B-Instruct-2503", "mistral-small-3.2-24b", "none"),
+    ("Mistral-Small-3.1-24B-Instruct-2503-quantized.w8a8", "mistral-small-3.2-24b", "int8_channel"),
+    ("Kimi-Dev-72B", "qwen2.5-72b", "none"),
+    ("Qwen2.5-72B-Instruct", "qwen2.5-72b", "none"),
+    ("gpt-oss-20b", "gpt-oss-20b", "mxfp4"),
+    ("Qwen2.5-7B-Instruct", "qwen2.5-7b", "none"),
+    ("Qwen2.5-7B-Instruct-quantized.w8a8", "qwen2.5-7b", "int8_channel"),
+    ("Meta-Llama-3.1-8B-Instruct-quantized.w4a16", "Meta-Llama-3.1-8B", "w4a16"),
+    ("Meta-Llama-3.1-8B-Instruct-quantized.w8a8", "Meta-Llama-3.1-8B", "int8_channel"),
+];
+
+/// A measured start.
+struct Run {
+    id: String,
+    model: Model,
+    deployment: Deployment,
+    measured: Value,
+    table: bool,
+    /// Flags, version and memory are all in the log: nothing is assumed.
+    known: bool,
+    hinted: bool,
+}
+
+fn number(v: &Value, key: &str) -> Option<f64> {
+    match v.get(key)? {
+        Value::Number(n) => n.as_f64(),
+        Value::String(s) => s.parse().ok(),
+        _ => None,
+    }
+}
+
+/// A configuration of the folder.
+fn model(folder: &Path, name: &str) -> Result<Model, Unknown> {
+    let path = folder.join("models").join(format!("{name}.json"));
+    let text = std::fs::read_to_string(&path)
+        .map_err(|e| Unknown::new(format!("{}: {e}", path.display())))?;
+    let json: Value =
+        serde_json::from_str(&text).map_err(|e| Unknown::new(format!("{name}: {e}")))?;
+    from_config(name, &json["config"], "scored")
+}
+
+/// Every case of the collection.
+fn collected(folder: &Path, inferred: &Value) -> Vec<Run> {
+    let text = std::fs::read_to_string(folder.join("TRUTH-dev.jsonl")).unwrap_or_default();
+    let mut runs = Vec::new();
+    for line in text.lines().filter(|l| !l.trim().is_empty()) {
+        let Ok(mut json) = serde_json::from_str::<Value>(line) else {
+            continue;
+        };
+        let measured = json["measured"].clone();
+        let hinted = json.get("hint").is_some_and(Value::is_string);
+        if let Some(map) = json.as_object_mut() {
+            map.remove("hint");
+            map.remove("note");
+            map.remove("measured");
+        }
+        let read = match case::read(&json) {
+            Ok(c) => c,
+            Err(why) => {
+                println!("- {}: {why}", json["id"]);
+                continue;
+            }
+        };
+        let found = model(folder, &read.models[0]);
+        let model = match found {
+            Ok(m) => m,
+            Err(why) => {
+                println!("- {}: {why}", read.id);
+                continue;
+            }
+        };
+        let d = &read.deployment;
+        let guessed = inferred.get(&read.id).and_then(Value::as_array);
+        let known = read.warnings.is_empty()
+            && d.memory_fraction.is_some()
+            && d.max_batched_tokens.is_some()
+            && d.max_seqs.is_some()
+            && d.gpu.is_some()
+            && !guessed.is_some_and(|g| g.iter().any(|k| k != "gpu_total_gib"));
+        runs.push(Run {
+            id: read.id.clone(),
+            model,
+            deployment: read.deployment,
+            measured: with_started(measured, &json),
+            table: false,
+            known,
+            hinted,
+        });
+    }
+    runs
+}
+
+fn with_started(mut measured: Value, case: &Value) -> Value {
+    if let (Some(map), Some(started)) = (measured.as_object_mut(), case.get("started")) {
+        map.insert("started".into(), started.clone());
+    }
+    measured
+}
+
+/// Every row of the benchmark's table that ran.
+fn table(folder: &Path) -> Vec<Run> {
+    let text = std::fs::read_to_string(folder.join("vllm-0.19-h100-dev.csv")).unwrap_or_default();
+    let mut lines = text.lines();
+    let heads: Vec<&str> = lines.next().unwrap_or_default().split(',').collect();
+    let mut runs = Vec::new();
+    for (n, line) in lines.enumerate() {
+        let mut json: Value = heads
+            .iter()
+            .zip(line.split(','))
+            .filter(|(_, v)| !v.is_empty())
+            .map(|(k, v)| ((*k).to_owned(), Value::from(v)))
+            .collect();
+        let name = json["model"].as_str().unwrap_or_default().to_owned();
+        let short = name.rsplit('/').next().unwrap_or_default();
+        let Some((_, config, quant)) = TABLE_MODELS.iter().find(|(m, ..)| *m == short) else {
+            if number(&json, "weight_memory_gib").is_some() {
+                println!("- {name}: no configuration");
+            }
+            continue;
+        };
+        if number(&json, "weight_memory_gib").is_none() {
+            continue;
+        }
+        let Ok(model) = model(folder, config) else {
+            println!("- {name}: {config} is not understood");
+            continue;
+        };
+        json["config"] = Value::from(*config);
+        json["engine_version"] = Value::from("0.19.1");
+        json["quant"] = match *quant {
+            "none" => Value::Null,
+            q => Value::from(q),
+        };
+        json.as_object_mut().map(|m| m.remove("quantization"));
+        let Ok(read) = case::read(&json) else { continue };
+        let mut measured = serde_json::Map::new();
+        for (ours, theirs) in [
+            ("weights_gib", "weights_memory_gib"),
+            ("kv_gib", "kv_cache_memory_gib"),
+            ("kv_tokens", "kv_cache_tokens"),
+            ("activation_gib", "activation_memory_gib"),
+            ("non_torch_gib", "non_torch_forward_gib"),
+            ("graph_gib", "cuda_graph_actual_gib"),
+            ("graph_forecast_gib", "cuda_graph_estimated_gib"),
+            ("max_concurrency", "max_concurrency"),
+        ] {
+            if let Some(n) = number(&json, theirs) {
+                measured.insert(ours.into(), n.into());
+            }
+        }
+        runs.push(Run {
+            id: format!("{}-{short}-tp{}", n + 2, read.deployment.tp),
+            model,
+            deployment: read.deployment,
+            measured: Value::Object(measured),
+            table: true,
+            known: true,
+            hinted: false,
+        });
+    }
+    runs
+}
+
+/// The tokens that a log names.
+fn tokens(run: &Run) -> Option<f64> {
+    let m = &run.measured;
+    let block = run.deployment.block_size.unwrap_or(16) as f64;
+    number(m, "kv_tokens")
+        .or_else(|| Some(number(m, "num_blocks")? * block))
+        .or_else(|| Some(number(m, "max_concurrency")? * run.deployment.max_model_len? as f64))
+}
+
+/// Errors of one kind, and their words.
+#[derive(Default)]
+struct Errors(Vec<f64>);
+
+impl Errors {
+    fn sorted(&self) -> Vec<f64> {
+        let mut all: Vec<f64> = self.0.iter().map(|e| e.abs()).collect();
+        all.sort_by(f64::total_cmp);
+        all
+    }
+    fn at(&self, share: f64) -> f64 {
+        let all = self.sorted();
+        if all.is_empty() {
+            return f64::NAN;
+        }
+        all[((all.len() as f64 * share) as usize).min(all.len() - 1)]
+    }
+    fn median(&self) -> f64 {
+        let all = self.sorted();
+        match all.len() {
+            0 => f64::NAN,
+            n if n % 2 == 1 => all[n / 2],
+            n => (all[n / 2 - 1] + all[n / 2]) / 2.0,
+        }
+    }
+    fn mean(&self) -> f64 {
+        self.0.iter().map(|e| e.abs()).sum::<f64>() / self.0.len() as f64
+    }
+    fn percent(&self, goal: &str, what: &str) {
+        println!(
+            "| {what} | {} | {:.2} % | {:.2} % | {:.2} % | {:.1} % | {goal} |",
+            self.0.len(),
+            100.0 * self.median(),
+            100.0 * self.mean(),
+            100.0 * self.at(0.9),
+            100.0 * self.at(1.0)
+        );
+    }
+    fn gib(&self, goal: &str, what: &str) {
+        println!(
+            "| {what} | {} | {:.3} GiB | {:.3} GiB | {:.3} GiB | {:.2} GiB | {goal} |",
+            self.0.len(),
+            self.median(),
+            self.mean(),
+            self.at(0.9),
+            self.at(1.0)
+        );
+    }
+}
+
+/// Least squares of relative errors, by the normal equations.
+fn solve(rows: &[(Vec<f64>, f64)]) -> Option<Vec<f64>> {
+    let n = rows.first()?.0.len();
+    let mut a = vec![vec![0.0; n + 1]; n];
+    for (x, y) in rows {
+        for i in 0..n {
+            for j in 0..n {
+                a[i][j] += x[i] * x[j] / (y * y);
+            }
+            a[i][n] += x[i] / y;
+        }
+        // A little of nothing, so that a column that a left-out architecture emptied is solvable.
+    }
+    for (i, row) in a.iter_mut().enumerate() {
+        row[i] += 1e-9;
+    }
+    for i in 0..n {
+        let pivot = (i..n).max_by(|p, q| a[*p][i].abs().total_cmp(&a[*q][i].abs()))?;
+        a.swap(i, pivot);
+        for k in 0..n {
+            if k != i && a[i][i] != 0.0 {
+                let f = a[k][i] / a[i][i];
+                for j in i..=n {
+                    a[k][j] -= f * a[i][j];
+                }
+            }
+        }
+    }
+    Some((0..n).map(|i| a[i][n] / a[i][i]).collect())
+}
+
+/// The inputs of the graphs' fit.
+fn features(run: &Run, e: &Estimate) -> Option<Vec<f64>> {
+    let g = graphs::of(&run.model, &run.deployment, &e.settings)?;
+    let count = (g.captures.piecewise + g.captures.full) as f64 / 1000.0;
+    Some(vec![
+        1.0,
+        g.layers as f64 * count,
+        g.routed as f64 * count,
+        g.splits,
+    ])
+}
+
+/// Graphs, each architecture's runs predicted by a fit of the others.
+fn graphs_left_out(runs: &[(&Run, Estimate)], key: &str) -> (Errors, Option<Vec<f64>>, Vec<f64>) {
+    let rows: Vec<(&Run, Vec<f64>, f64)> = runs
+        .iter()
+        .filter(|(r, _)| r.table)
+        .filter_map(|(r, e)| Some((*r, features(r, e)?, number(&r.measured, key)?)))
+        .collect();
+    let mut errors = Errors::default();
+    let mut residuals = Vec::new();
+    for (run, x, y) in &rows {
+        let others: Vec<(Vec<f64>, f64)> = rows
+            .iter()
+            .filter(|(o, ..)| o.model.kind != run.model.kind)
+            .map(|(_, x, y)| (x.clone(), *y))
+            .collect();
+        let Some(fit) = solve(&others) else { continue };
+        let said: f64 = fit.iter().zip(x).map(|(f, x)| f * x).sum();
+        errors.0.push(said / y - 1.0);
+        residuals.push(y - said);
+    }
+    let all: Vec<(Vec<f64>, f64)> = rows.iter().map(|(_, x, y)| (x.clone(), *y)).collect();
+    (errors, solve(&all), residuals)
+}
+
+fn main() {
+    let Some(folder) = std::env::var_os("PLIMSOLL_ESTIMATE") else {
+        eprintln!("skipped: PLIMSOLL_ESTIMATE is not set");
+        return;
+    };
+    let folder = Path::new(&folder);
+    let verbose = std::env::args().any(|a| a == "-v");
+    let inferred: Value = std::fs::read_to_string(folder.join("settings_inferred.json"))
+        .ok()
+        .and_then(|t| serde_json::from_str(&t).ok())
+        .unwrap_or(Value::Null);
+    let mut runs = collected(folder, &inferred);
+    runs.extend(table(folder));
+    let estimates: Vec<(&Run, Estimate)> = runs
+        .iter()
+        .map(|r| (r, estimate(&r.model, &r.deployment)))
+        .collect();
+
+    let mut kinds: BTreeMap<&str, Errors> = BTreeMap::new();
+    let mut fits = (0, 0, 0);
+    let mut covered: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    let mut wrong = Vec::new();
+    for (run, e) in &estimates {
+        let m = &run.measured;
+        let said = |c| e.bytes(c).map(|b| b as f64 / GIB);
+        let mut row = format!("{:44}", run.id);
+        let mut push = |kind: &'static str, value: f64| {
+            kinds.entry(kind).or_default().0.push(value);
+        };
+        let mut one = |name: &str, key: &str, component| -> Option<(f64, f64)> {
+            let measured = number(m, key)?;
+            let ours = said(component)?;
+            row += &format!(" {name} {measured:.2}/{ours:.2}");
+            Some((measured, ours))
+        };
+        if let Some((a, b)) = one("w", "weights_gib", Component::Weights) {
+            push("weights", b / a - 1.0);
+        }
+        if let Some((a, b)) = one("act", "activation_gib", Component::Activation) {
+            let kind = match (e.warnings.iter().any(|w| w.contains("images")), run.table) {
+                (true, _) => "activation, images",
+                (_, true) => "activation, table",
+                _ if run.hinted => "activation, hinted",
+                _ => "activation, collected",
+            };
+            push(kind, b - a);
+        }
+        if let Some((a, b)) = one("nt", "non_torch_gib", Component::NonTorch) {
+            push(if run.table { "non-torch, table" } else { "non-torch, collected" }, b - a);
+        }
+        if let Some((a, b)) = one("g", "graph_gib", Component::CudaGraphs)
+            && a > 0.0
+        {
+            push(if run.table { "graphs, table" } else { "graphs, collected" }, b / a - 1.0);
+            if run.table && let Some(f) = number(m, "graph_forecast_gib") {
+                push("graphs, vLLM's own", f / a - 1.0);
+            }
+        }
+        let measured_tokens = tokens(run);
+        let kv = number(m, "kv_gib").filter(|k| *k > 0.0);
+        let counted = number(m, "kv_tokens").or(number(m, "num_blocks")).is_some();
+        if let (Some(kv), Some(t), Ok(layout)) = (kv, measured_tokens.filter(|_| counted), &e.layout) {
+            let ours = layout.pool((kv * GIB) as u64, e.settings.max_model_len).tokens as f64;
+            row += &format!(" layout {t}/{ours}");
+            push("KV layout", ours / t - 1.0);
+        }
+        if let (Some(kv), Ok(pool)) = (kv, &e.pool) {
+            row += &format!(" kv {kv:.2}/{:.2}", pool.bytes as f64 / GIB);
+            push(
+                if run.known { "KV GiB, flags known" } else { "KV GiB, otherwise" },
+                pool.bytes as f64 / GIB - kv,
+            );
+        }
+        if let (Some(t), Ok(pool)) = (measured_tokens, &e.pool) {
+            let error = pool.tokens as f64 / t - 1.0;
+            row += &format!(" tok {t:.0}/{} {:+.2}%", pool.tokens, 100.0 * error);
+            let kind = match (run.table, run.known) {
+                (true, _) => "KV tokens, table",
+                (_, true) => "KV tokens, flags known",
+                _ => "KV tokens, otherwise",
+            };
+            push(kind, error);
+        }
+        let started = m.get("started").and_then(Value::as_bool);
+        let truth = match (started, number(m, "kv_gib")) {
+            (Some(s), _) => Some(s),
+            (None, Some(k)) if k < 0.0 => Some(false),
+            (None, Some(_)) => Some(true),
+            _ => measured_tokens.map(|_| true),
+        };
+        if let (Some(truth), Some(said)) = (truth, e.fits) {
+            fits.0 += 1;
+            fits.1 += u64::from(truth == said);
+            fits.2 += u64::from(!truth);
+            if truth != said {
+                wrong.push(format!("{}: {}", run.id, e.reason));
+            }
+        }
+        for (name, key, component) in [
+            ("weights", "weights_gib", Component::Weights),
+            ("activation", "activation_gib", Component::Activation),
+            ("CUDA graphs", "graph_gib", Component::CudaGraphs),
+            ("non-torch", "non_torch_gib", Component::NonTorch),
+            ("KV pool", "kv_gib", Component::KvCache),
+        ] {
+            if let (Some(m), Some(band)) = (
+                number(m, key).filter(|m| *m > 0.0),
+                e.term(component).and_then(|t| t.band.as_ref()),
+            ) {
+                let entry = covered.entry(name).or_default();
+                entry.0 += 1;
+                let (low, high) = (band.low as f64 / GIB - 0.005, band.high as f64 / GIB + 0.005);
+                entry.1 += u64::from((low..=high).contains(&m));
+            }
+        }
+        if verbose {
+            println!("{row}{}", if run.known { "" } else { " (not all known)" });
+        }
+    }
+    println!("\n| figure | runs | median | mean | p90 | worst | goal |\n|---|---|---|---|---|---|---|");
+    let none = Errors::default();
+    let get = |k: &str| kinds.get(k).unwrap_or(&none);
+    get("weights").percent("1 % (16/8 bit), 3 % (4 bit)", "weights from config alone");
+    get("KV layout").percent("p90 0.1 %", "KV tokens from measured KV bytes");
+    get("KV tokens, flags known").percent("1 / 5 %", "KV tokens blind, flags known");
+    get("KV tokens, table").percent("1 / 5 %", "KV tokens blind, the table");
+    get("KV tokens, otherwise").percent("5 / 20 %", "KV tokens blind, otherwise");
+    for kind in ["KV GiB, flags known", "KV GiB, otherwise"] {
+        get(kind).gib("", kind);
+    }
+    for kind in [
+        "activation, table",
+        "activation, collected",
+        "activation, hinted",
+        "activation, images",
+    ] {
+        get(kind).gib("0.05 GiB", kind);
+    }
+    for kind in ["non-torch, table", "non-torch, collected"] {
+        get(kind).gib("", kind);
+    }
+    get("graphs, vLLM's own").percent("", "graphs: vLLM's own forecast");
+    get("graphs, table").percent("", "graphs, fitted to them");
+    let (out, fit, _) = graphs_left_out(&estimates, "graph_gib");
+    out.percent("mean 12 %", "graphs, architecture left out");
+    let (forecast, forecast_fit, _) = graphs_left_out(&estimates, "graph_forecast_gib");
+    forecast.percent("", "vLLM's forecast, architecture left out");
+    get("graphs, collected").percent("", "graphs, other versions and GPUs");
+    println!("\nfit of the graphs: {fit:.3?}; of the forecast: {forecast_fit:.3?}");
+    let (short, short_right) = squeezed(&estimates);
+    println!(
+        "\n| fits | cases | right | of these, do not fit |\n|---|---|---|---|\n| measured | {} | {} | {} |\n| measured needs against a smaller share | {short} | {short_right} | {short} |",
+        fits.0, fits.1, fits.2
+    );
+    for w in &wrong {
+        println!("- {w}");
+    }
+    println!("\n| band | runs | inside |\n|---|---|---|");
+    for (name, (n, inside)) in &covered {
+        println!("| {name} | {n} | {:.0} % |", 100.0 * *inside as f64 / *n as f64);
+    }
+    speed(folder, &estimates);
+}
+
+/// Measured starts, asked again with a share that their measured needs do not leave a request in: what was needed
+/// besides the cache, and half a request. Each must not fit; and each must fit with what it had.
+fn squeezed(estimates: &[(&Run, Estimate)]) -> (u64, u64) {
+    let (mut n, mut right) = (0, 0);
+    for (run, _) in estimates {
+        let m = &run.measured;
+        let (Some(w), Some(a), Some(nt), Some(kv)) = (
+            number(m, "weights_gib"),
+            number(m, "activation_gib"),
+            number(m, "non_torch_gib"),
+            number(m, "kv_gib").filter(|k| *k > 0.0),
+        ) else {
+            continue;
+        };
+        let Some(gpu) = &run.deployment.gpu else { continue };
+        let Some(concurrency) = number(m, "max_concurrency").filter(|c| *c > 0.0) else {
+            continue;
+        };
+        let mut less = run.deployment.clone();
+        let needed = (w + a + nt + 0.5 * kv / concurrency) * GIB;
+        less.memory_fraction = Some((needed / gpu.total as f64).min(1.0));
+        n += 1;
+        right += u64::from(estimate(&run.model, &less).fits == Some(false));
+    }
+    (n, right)
+}
+
+/// How long one estimate takes, and all models of the folder.
+fn speed(folder: &Path, estimates: &[(&Run, Estimate)]) {
+    let mut slowest = 0.0f64;
+    for (run, _) in estimates {
+        let begun = Instant::now();
+        std::hint::black_box(estimate(&run.model, &run.deployment));
+        slowest = slowest.max(begun.elapsed().as_secs_f64());
+    }
+    let Ok(dir) = std::fs::read_dir(folder.join("models")) else {
+        return;
+    };
+    let configs: Vec<(String, Value)> = dir
+        .flatten()
+        .filter_map(|f| {
+            let text = std::fs::read_to_string(f.path()).ok()?;
+            let json: Value = serde_json::from_str(&text).ok()?;
+            Some((f.file_name().to_string_lossy().into_owned(), json["config"].clone()))
+        })
+        .collect();
+    let mut deployment = Deployment::of(plimsoll::estimate::EngineKind::Vllm);
+    deployment.version = Some(Version::new(0, 19, 1));
+    let begun = Instant::now();
+    let mut understood = 0;
+    for (name, config) in &configs {
+        if let Ok(model) = from_config(name, config, "scored") {
+            std::hint::black_box(estimate(&model, &deployment));
+            understood += 1;
+        }
+    }
+    println!(
+        "\nslowest estimate {:.2} ms; {understood} of {} models read and estimated in {:.0} ms",
+        1000.0 * slowest,
+        configs.len(),
+        1000.0 * begun.elapsed().as_secs_f64()
+    );
+}

@@ -1,0 +1,383 @@
+//! One case of `--batch`: a line of JSON as a model's name and a deployment.
+//!
+//! Its keys are those of the collected measurements; the columns of vLLM's benchmark tables are read too. Keys that
+//! are not known are left alone.
+
+use super::{Deployment, EngineKind, Gpu, Lora, Unknown, Version};
+use crate::catalog;
+use serde_json::Value;
+
+const GIB: f64 = (1u64 << 30) as f64;
+
+/// A case.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Case {
+    /// As the line calls itself; empty where it does not.
+    pub id: String,
+    /// The names to look the model's configuration up by, the surest first.
+    pub models: Vec<String>,
+    /// How it is served.
+    pub deployment: Deployment,
+    /// What was taken as known and is not certain, in words.
+    pub warnings: Vec<String>,
+}
+
+/// Reads a case.
+///
+/// # Errors
+/// What the line lacks, or says that cannot be.
+pub fn read(line: &Value) -> Result<Case, Unknown> {
+    if !line.is_object() {
+        return Err(Unknown::new("the line is not a JSON object"));
+    }
+    let models: Vec<String> = ["config", "model"]
+        .iter()
+        .filter_map(|k| text(line, k))
+        .map(str::to_owned)
+        .collect();
+    if models.is_empty() {
+        return Err(Unknown::new("the case names no model").hint("give `model` or `config`"));
+    }
+    let engine = engine_of(text(line, "engine"))?;
+    let mut warnings = Vec::new();
+    let mut deployment = Deployment::of(engine);
+    if let Some(said) = text(line, "engine_version") {
+        let (version, exact) = version_of(said, engine);
+        deployment.version = version;
+        deployment.vllm_v0 = generation_of(said);
+        if !exact {
+            warnings.push(match version {
+                Some(v) => format!(
+                    "the version `{said}` is not exact: {}.{}.{} is assumed",
+                    v.major, v.minor, v.patch
+                ),
+                None => format!("the version `{said}` is not known: the newest is assumed"),
+            });
+        }
+    }
+    deployment.tp = size(line, &["tp", "tensor_parallel_size"])?.unwrap_or(1);
+    deployment.pp = size(line, &["pp", "pipeline_parallel_size"])?.unwrap_or(1);
+    deployment.ep = size(line, &["ep", "expert_parallel_size"])?.unwrap_or(1);
+    deployment.dp = size(line, &["dp", "data_parallel_size"])?.unwrap_or(1);
+    deployment.dcp = size(line, &["dcp", "decode_context_parallel_size"])?.unwrap_or(1);
+    deployment.dtype = word(line, &["dtype"]).map(|d| d.trim_start_matches("torch.").to_owned());
+    deployment.quantization = word(line, &["quant", "quantization"]).map(str::to_owned);
+    deployment.kv_dtype = word(line, &["kv_dtype", "kv_cache_dtype"]).map(str::to_owned);
+    deployment.max_model_len = size(line, &["max_model_len"])?;
+    deployment.max_batched_tokens = size(line, &["max_num_batched_tokens"])?;
+    deployment.max_seqs = size(line, &["max_num_seqs"])?;
+    deployment.block_size = size(line, &["block_size"])?;
+    deployment.eager = line.get("enforce_eager").and_then(Value::as_bool);
+    deployment.kv_cache_memory = size(line, &["kv_cache_memory_bytes"])?;
+    deployment.memory_fraction = fraction(line)?;
+    deployment.flashinfer_sampler = line
+        .get("flashinfer_sampler")
+        .and_then(Value::as_bool)
+        .or_else(|| (text(line, "hint") == Some("flashinfer_sampler")).then_some(true));
+    deployment.lora = size(line, &["lora_rank"])?.map(|rank| Lora {
+        rank,
+        slots: size(line, &["max_loras"]).ok().flatten().unwrap_or(1),
+    });
+    deployment.gpu = gpu_of(line, &mut warnings)?;
+    Ok(Case {
+        id: text(line, "id").unwrap_or_default().to_owned(),
+        models,
+        deployment,
+        warnings,
+    })
+}
+
+/// A text that is not empty.
+fn text<'a>(line: &'a Value, key: &str) -> Option<&'a str> {
+    line.get(key)
+        .and_then(Value::as_str)
+        .map(str::trim)
+        .filter(|t| !t.is_empty())
+}
+
+/// A text that says something: `None` and `null` do not.
+fn word<'a>(line: &'a Value, keys: &[&str]) -> Option<&'a str> {
+    keys.iter()
+        .find_map(|k| text(line, k))
+        .filter(|t| !["None", "null"].contains(t))
+}
+
+/// A number that may be written as a text, as tables do.
+fn number(line: &Value, key: &str) -> Option<f64> {
+    match line.get(key)? {
+        Value::Number(n) => n.as_f64(),
+        Value::String(s) => s.trim().parse().ok(),
+        _ => None,
+    }
+}
+
+/// A size above 0.
+fn size(line: &Value, keys: &[&str]) -> Result<Option<u64>, Unknown> {
+    let Some((key, n)) = keys.iter().find_map(|k| Some((k, number(line, k)?))) else {
+        return Ok(None);
+    };
+    if n.fract() == 0.0 && (1.0..=1e15).contains(&n) {
+        Ok(Some(n as u64))
+    } else {
+        Err(Unknown::new(format!("`{key}` is {n}, not a size")))
+    }
+}
+
+/// The part of the memory that the engine takes.
+fn fraction(line: &Value) -> Result<Option<f64>, Unknown> {
+    let keys = [
+        "gpu_memory_utilization",
+        "mem_fraction_static",
+        "free_gpu_memory_fraction",
+    ];
+    let Some((key, n)) = keys.iter().find_map(|k| Some((k, number(line, k)?))) else {
+        return Ok(None);
+    };
+    if n > 0.0 && n <= 1.0 {
+        Ok(Some(n))
+    } else {
+        Err(Unknown::new(format!("`{key}` is {n}, not above 0 and up to 1")))
+    }
+}
+
+/// The GPU, with what its driver reports.
+fn gpu_of(line: &Value, warnings: &mut Vec<String>) -> Result<Option<Gpu>, Unknown> {
+    let name = text(line, "gpu").filter(|n| *n != "unknown");
+    let total = number(line, "gpu_total_gib")
+        .or_else(|| number(line, "init_total_memory_gib"))
+        .filter(|g| *g > 0.0 && *g < 1e6);
+    let in_use = number(line, "gpu_in_use_gib").filter(|g| *g > 0.0 && *g < 1e6);
+    let bytes = |g: f64| (g * GIB) as u64;
+    let in_use = in_use.map_or(0, bytes);
+    match (name, total) {
+        (None, None) => Ok(None),
+        (name, Some(total)) => Ok(Some(Gpu {
+            name: name.unwrap_or("unknown").to_owned(),
+            total: bytes(total),
+            in_use,
+        })),
+        (Some(name), None) => {
+            let Some(known) = catalog::named(catalog::shipped(), name) else {
+                return Err(Unknown::new(format!("the GPU `{name}` is not known"))
+                    .hint("give `gpu_total_gib`, what its driver reports"));
+            };
+            let total = known.reported_gib.unwrap_or_else(|| {
+                warnings.push(format!(
+                    "what the driver of {} reports is not known: its {} GiB less 2 % are assumed",
+                    known.name, known.memory_gib
+                ));
+                known.memory_gib * 0.98
+            });
+            Ok(Some(Gpu {
+                name: name.to_owned(),
+                total: bytes(total),
+                in_use,
+            }))
+        }
+    }
+}
+
+/// The engine of a name; vLLM where none is given.
+fn engine_of(name: Option<&str>) -> Result<EngineKind, Unknown> {
+    let Some(name) = name else {
+        return Ok(EngineKind::Vllm);
+    };
+    Ok(match name.to_ascii_lowercase().as_str() {
+        "vllm" => EngineKind::Vllm,
+        "sglang" | "sgl" => EngineKind::Sglang,
+        "tgi" | "text-generation-inference" => EngineKind::Tgi,
+        "trtllm" | "tensorrt-llm" | "tensorrt_llm" | "trt-llm" => EngineKind::TensorRtLlm,
+        "llama.cpp" | "llama-cpp" | "llama_cpp" | "llamacpp" | "ollama" => EngineKind::LlamaCpp,
+        "transformers" | "hf" | "huggingface" => EngineKind::Transformers,
+        _ => return Err(Unknown::new(format!("the engine `{name}` is not known"))),
+    })
+}
+
+/// A word `V0` or `V1` in a version.
+fn generation_of(said: &str) -> Option<bool> {
+    said.split_whitespace().find_map(|w| match w {
+        "V0" | "v0" => Some(true),
+        "V1" | "v1" => Some(false),
+        _ => None,
+    })
+}
+
+/// A version as people write it: `0.9.2`, `0.14`, `0.8.5.post1`, `0.1x nightly 2026-02`, `V0 0.6.3`, `2026-04 fork`.
+/// The second: whether it says which.
+pub fn version_of(said: &str, engine: EngineKind) -> (Option<Version>, bool) {
+    let month = month_of(said);
+    let dated = month.and_then(|m| by_month(engine, m));
+    let numbered = said
+        .split_whitespace()
+        .map(|w| w.trim_start_matches(['v', 'V']))
+        .find(|w| w.contains('.') && w.starts_with(|c: char| c.is_ascii_digit()));
+    let Some(word) = numbered else {
+        return (dated, false);
+    };
+    let mut parts = word.split('.').map(|p| {
+        let digits: String = p.chars().take_while(char::is_ascii_digit).collect();
+        (digits.parse::<u32>().ok(), p.len() == digits.len(), p)
+    });
+    let major = parts.next().and_then(|p| p.0);
+    let minor = parts.next();
+    let patch = parts.next();
+    let (Some(major), Some((minor, _, minor_word))) = (major, minor) else {
+        return (dated, false);
+    };
+    if minor_word.contains(['x', 'X']) {
+        // `0.1x`: one of ten; `1.x`: of any. The date chooses among them.
+        return match minor {
+            Some(tens) => {
+                let (low, high) = (tens.saturating_mul(10), tens.saturating_mul(10) + 9);
+                let chosen = dated
+                    .filter(|d| d.major == major)
+                    .map_or(low + 4, |d| d.minor.clamp(low, high));
+                (Some(Version::new(major, chosen, 0)), false)
+            }
+            None => (Some(Version::new(major, 0, 0)), false),
+        };
+    }
+    let Some(minor) = minor else {
+        return (dated, false);
+    };
+    let patch_number = patch.and_then(|p| p.0);
+    let exact = patch.is_none_or(|p| p.0.is_some());
+    (
+        Some(Version::new(major, minor, patch_number.unwrap_or(0))),
+        exact,
+    )
+}
+
+/// A month: `2026-02`, or `Feb 2026`; months since the year 0.
+fn month_of(said: &str) -> Option<u32> {
+    let words: Vec<&str> = said
+        .split(|c: char| c.is_whitespace() || c == '(' || c == ')')
+        .filter(|w| !w.is_empty())
+        .collect();
+    let year = |w: &str| w.parse::<u32>().ok().filter(|y| (2020..2100).contains(y));
+    for (i, word) in words.iter().enumerate() {
+        let mut parts = word.split('-');
+        if let (Some(y), Some(m)) = (parts.next().and_then(year), parts.next())
+            && let Ok(m) = m.parse::<u32>()
+            && (1..=12).contains(&m)
+        {
+            return Some(y * 12 + m - 1);
+        }
+        const MONTHS: [&str; 12] = [
+            "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
+        ];
+        let small = word.to_ascii_lowercase();
+        if let Some(m) = MONTHS.iter().position(|m| small.starts_with(m))
+            && let Some(y) = words.get(i + 1).and_then(|w| year(w))
+        {
+            return Some(y * 12 + m as u32);
+        }
+    }
+    None
+}
+
+/// The version that was current in a month.
+fn by_month(engine: EngineKind, month: u32) -> Option<Version> {
+    let since = |y: u32, m: u32| y * 12 + m - 1;
+    match engine {
+        // vLLM's releases: 0.6 in September 2024, 0.11 in October 2025, 0.14 in January 2026, two in most months since.
+        EngineKind::Vllm => {
+            let table = [
+                (since(2026, 11), 33),
+                (since(2026, 10), 31),
+                (since(2026, 9), 29),
+                (since(2026, 8), 26),
+                (since(2026, 7), 24),
+                (since(2026, 6), 22),
+                (since(2026, 5), 20),
+                (since(2026, 4), 19),
+                (since(2026, 3), 17),
+                (since(2026, 2), 15),
+                (since(2026, 1), 14),
+                (since(2025, 12), 12),
+                (since(2025, 10), 11),
+                (since(2025, 8), 10),
+                (since(2025, 6), 9),
+                (since(2025, 3), 8),
+                (since(2025, 1), 7),
+                (since(2024, 9), 6),
+                (since(2024, 6), 5),
+                (since(2024, 3), 4),
+                (since(2023, 12), 3),
+            ];
+            table
+                .iter()
+                .find(|(m, _)| month >= *m)
+                .map(|(_, minor)| Version::new(0, *minor, 0))
+        }
+        EngineKind::Sglang => Some(if month >= since(2025, 9) {
+            Version::new(0, 5, 5)
+        } else {
+            Version::new(0, 4, 6)
+        }),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn versions_as_people_write_them() {
+        let vllm = |s| version_of(s, EngineKind::Vllm);
+        let v = |minor, patch| Some(Version::new(0, minor, patch));
+        assert_eq!(vllm("0.14"), (v(14, 0), true));
+        assert_eq!(vllm("0.9.2"), (v(9, 2), true));
+        assert_eq!(vllm("v0.9.2"), (v(9, 2), true));
+        assert_eq!(vllm("0.8.5.post1"), (v(8, 5), true));
+        assert_eq!(vllm("V0 0.6.3"), (v(6, 3), true));
+        assert_eq!(vllm("0.7.0-dev V1"), (v(7, 0), true));
+        assert_eq!(vllm("0.20.2rc1 (patched)"), (v(20, 2), true));
+        assert_eq!(vllm("0.1x nightly 2026-02"), (v(15, 0), false));
+        assert_eq!(vllm("0.1x (Feb 2026 runs)"), (v(15, 0), false));
+        assert_eq!(vllm("0.1x 2026-05"), (v(19, 0), false));
+        assert_eq!(vllm("0.1x"), (v(14, 0), false));
+        assert_eq!(vllm("2026-04 fork"), (v(19, 0), false));
+        assert_eq!(vllm("main"), (None, false));
+        assert_eq!(
+            version_of("1.x (TensorRT backend)", EngineKind::TensorRtLlm),
+            (Some(Version::new(1, 0, 0)), false)
+        );
+        assert_eq!(generation_of("0.7.0-dev V1"), Some(false));
+        assert_eq!(generation_of("V0 0.6.3"), Some(true));
+        assert_eq!(generation_of("0.9.2"), None);
+    }
+
+    #[test]
+    fn a_row_of_a_benchmark_table_is_a_case() {
+        let case = read(&json!({
+            "model": "Qwen/Qwen2.5-7B-Instruct", "gpu": "H100-80GB", "tp": "2", "dtype": "torch.bfloat16",
+            "quantization": "None", "kv_cache_dtype": "auto", "gpu_memory_utilization": "0.95",
+            "max_model_len": "8192", "something": [1],
+        }))
+        .unwrap();
+        assert_eq!(case.deployment.tp, 2);
+        assert_eq!(case.deployment.dtype.as_deref(), Some("bfloat16"));
+        assert_eq!(case.deployment.quantization, None);
+        assert_eq!(case.deployment.memory_fraction, Some(0.95));
+        assert_eq!(case.deployment.gpu.unwrap().total, (79.18 * GIB) as u64);
+    }
+
+    #[test]
+    fn what_cannot_be_is_said() {
+        for line in [
+            json!([]),
+            json!({"gpu": "H100"}),
+            json!({"model": "a", "tp": 0}),
+            json!({"model": "a", "tp": 1.5}),
+            json!({"model": "a", "max_model_len": -4}),
+            json!({"model": "a", "gpu_memory_utilization": 1.2}),
+            json!({"model": "a", "engine": "abacus"}),
+            json!({"model": "a", "gpu": "Voodoo 2"}),
+        ] {
+            assert!(read(&line).is_err(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! What each engine does of itself: its defaults by version, and what it leaves for the cache.
+
+pub mod llama_cpp;
+pub mod sglang;
+pub mod tensorrt_llm;
+pub mod tgi;
+pub mod transformers;
+pub mod vllm;
+
+use super::{Deployment, EngineKind, Model};
+use crate::catalog::{self, GpuModel, Link};
+
+/// Settings that an engine runs with: what was asked for, else its defaults.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// Part of the GPU's memory that the engine takes, or of what is left of it: as the engine means it.
+    pub fraction: f64,
+    /// Tokens of one step.
+    pub batched_tokens: u64,
+    /// Sequences of one step.
+    pub sequences: u64,
+    /// Tokens of a block of the cache.
+    pub block: u64,
+    /// Longest sequence, tokens; `None` where neither the flags nor the model say.
+    pub max_model_len: Option<u64>,
+    /// No CUDA graphs.
+    pub eager: bool,
+    /// Tokens of a step and sequences were both asked for: nothing of the profile run is assumed.
+    pub batch_known: bool,
+}
+
+/// The settings that `deployment` runs with.
+pub fn settings(model: &Model, deployment: &Deployment) -> Settings {
+    match deployment.engine {
+        EngineKind::Vllm => vllm::settings(model, deployment),
+        EngineKind::Sglang => sglang::settings(model, deployment),
+        EngineKind::Tgi => tgi::settings(model, deployment),
+        EngineKind::TensorRtLlm => tensorrt_llm::settings(model, deployment),
+        EngineKind::LlamaCpp => llama_cpp::settings(model, deployment),
+        EngineKind::Transformers => transformers::settings(model, deployment),
+    }
+}
+
+/// The facts that ship of the GPU of `deployment`.
+pub fn gpu_model(deployment: &Deployment) -> Option<&'static GpuModel> {
+    catalog::named(catalog::shipped(), &deployment.gpu.as_ref()?.name)
+}
+
+/// The generation of a GPU, as far as libraries' buffers depend on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Generation {
+    /// Compute capability 7 and before.
+    Turing,
+    /// 8.0 to 8.9: A100, A10, L4, RTX 30 and 40.
+    Ampere,
+    /// 9.0: H100, H200, H20, GH200.
+    Hopper,
+    /// 10 and 12: B200, RTX 50, RTX PRO 6000 Blackwell.
+    Blackwell,
+    /// AMD's.
+    Amd,
+}
+
+/// Which generation a GPU is of, by its name.
+pub fn generation(gpu: &GpuModel) -> Generation {
+    let name = gpu.name.as_str();
+    let any = |words: &[&str]| words.iter().any(|w| name.contains(w));
+    if gpu.vendor == "AMD" {
+        Generation::Amd
+    } else if any(&["B200", "B300", "Blackwell", "5090"]) {
+        Generation::Blackwell
+    } else if any(&["H100", "H200", "H20", "GH200"]) {
+        Generation::Hopper
+    } else if any(&["T4", "V100"]) {
+        Generation::Turing
+    } else {
+        Generation::Ampere
+    }
+}
+
+/// GPUs of one machine reach each other by NVLink; no, where the GPU is not known.
+pub fn nvlink(gpu: Option<&GpuModel>) -> bool {
+    gpu.is_some_and(|g| g.link == Link::Nvlink)
+}

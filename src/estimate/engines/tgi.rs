@@ -1,0 +1,43 @@
+//! Text Generation Inference: its defaults and its sizing rule.
+
+use super::Settings;
+use crate::estimate::{Deployment, Model, Version};
+
+/// Part of the free memory that 3.x takes after its warm-up (`TGI_WIGGLE_ROOM`).
+const WIGGLE: f64 = 0.90;
+/// What 2.x took.
+const WIGGLE_2: f64 = 0.95;
+
+/// The settings of a deployment (TGI 3, server/text_generation_server/models/flash_causal_lm.py).
+pub fn settings(model: &Model, deployment: &Deployment) -> Settings {
+    let wiggle = match deployment.version {
+        Some(v) if v < Version::new(3, 0, 0) => WIGGLE_2,
+        _ => WIGGLE,
+    };
+    Settings {
+        // `--cuda-memory-fraction` is a part of that part.
+        fraction: deployment.memory_fraction.unwrap_or(1.0) * wiggle,
+        batched_tokens: deployment.max_batched_tokens.unwrap_or(4096).max(1),
+        sequences: deployment.max_seqs.unwrap_or(1).max(1),
+        block: deployment.block_size.filter(|b| *b > 0).unwrap_or(1),
+        max_model_len: deployment.max_model_len.or(model.max_positions),
+        eager: deployment.eager.unwrap_or(false),
+        batch_known: deployment.max_batched_tokens.is_some(),
+    }
+}
+
+/// Bytes for the cache: part of what is free after a prefill, besides the cache that the prefill had.
+pub fn for_cache(
+    deployment: &Deployment,
+    settings: &Settings,
+    weights: u64,
+    activation: u64,
+    non_torch: u64,
+) -> i128 {
+    let Some(gpu) = &deployment.gpu else { return 0 };
+    let total = gpu.total.saturating_sub(gpu.in_use);
+    (total as f64 * settings.fraction) as i128
+        - i128::from(weights)
+        - i128::from(activation)
+        - i128::from(non_torch)
+}

@@ -1,0 +1,220 @@
+//! vLLM: its defaults and its sizing rule, by version.
+
+use super::{Settings, gpu_model};
+use crate::estimate::{Deployment, EngineKind, Mixer, Model, Version};
+
+/// The newest version whose rules were read.
+pub const NEWEST: Version = Version::new(0, 33, 0);
+
+const GIB: u64 = 1 << 30;
+
+/// How a version tells what is left for the cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rule {
+    /// V0 to 0.6.3: what a profile run took from the free memory, the allocator's slack included.
+    FreeMemory,
+    /// V0 from 0.6.4: weights, the peak's and the rest's increase.
+    Increase,
+    /// V1 0.8.0 to 0.9.1: the peak and all that torch does not hold, the context and others' memory included.
+    Absolute,
+    /// V1 from 0.9.2: differences of snapshots, taken once the driver's context and NCCL are there.
+    Snapshot,
+    /// From 0.21: as `Snapshot`, less the forecast of the CUDA graphs.
+    SnapshotAndGraphs,
+}
+
+/// The version that decides.
+pub fn version(deployment: &Deployment) -> Version {
+    match (deployment.version, deployment.engine) {
+        (Some(v), EngineKind::Vllm) => v,
+        _ => NEWEST,
+    }
+}
+
+/// The V0 engine runs: always before 0.8, never from 0.11, and in between where it was asked for.
+///
+/// vLLM 0.8 made V1 the default but fell back to V0 on GPUs before compute capability 8.
+pub fn is_v0(deployment: &Deployment) -> bool {
+    let v = version(deployment);
+    if v >= Version::new(0, 11, 0) {
+        return false;
+    }
+    if let Some(said) = deployment.vllm_v0 {
+        return said;
+    }
+    if v < Version::new(0, 8, 0) {
+        return true;
+    }
+    gpu_model(deployment).is_some_and(|g| super::generation(g) == super::Generation::Turing)
+}
+
+/// The sizing rule of a deployment.
+pub fn rule(deployment: &Deployment) -> Rule {
+    let v = version(deployment);
+    if is_v0(deployment) {
+        if v < Version::new(0, 6, 4) {
+            Rule::FreeMemory
+        } else {
+            Rule::Increase
+        }
+    } else if v < Version::new(0, 9, 2) {
+        Rule::Absolute
+    } else if v < Version::new(0, 21, 0) {
+        Rule::Snapshot
+    } else {
+        Rule::SnapshotAndGraphs
+    }
+}
+
+/// Layers of different windows are grouped and only what their windows reach is kept: the hybrid manager.
+pub fn hybrid(model: &Model, deployment: &Deployment) -> bool {
+    let v = version(deployment);
+    if is_v0(deployment) || v < Version::new(0, 10, 0) {
+        return false;
+    }
+    let chunked = model.mixers.iter().any(|m| {
+        matches!(
+            m,
+            Mixer::Attention {
+                window: Some(crate::estimate::model::Window::Chunked(_)),
+                ..
+            }
+        )
+    });
+    // Chunked attention stayed out of it until its switch was turned on (vllm/envs.py,
+    // VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE: off in 0.11, on in 0.19).
+    !chunked || v >= Version::new(0, 17, 0)
+}
+
+/// The settings of a deployment.
+///
+/// Source: `EngineArgs.get_batch_defaults` and `_set_default_max_num_seqs_and_batched_tokens_args` of vLLM 0.19 and
+/// 0.23; `SchedulerConfig` of 0.6.
+pub fn settings(model: &Model, deployment: &Deployment) -> Settings {
+    let v = version(deployment);
+    let v0 = is_v0(deployment);
+    let max_model_len = deployment.max_model_len.or(model.max_positions);
+    let gpu = gpu_model(deployment);
+    let total = deployment.gpu.as_ref().map_or(0, |g| g.total);
+    let a100 = gpu.is_some_and(|g| g.name.contains("A100"));
+    // A100 was taken out of the large defaults in 0.9 (pull request 17885).
+    let large = total >= 70 * GIB && (!a100 || v < Version::new(0, 9, 0));
+    let (tokens, sequences) = if v0 {
+        (v0_tokens(v, max_model_len), 256)
+    } else if v >= Version::new(0, 30, 0) && total >= 160 * GIB {
+        (16_384, 1024)
+    } else if large {
+        (8192, 1024)
+    } else {
+        (2048, 256)
+    };
+    let mut sequences = deployment.max_seqs.unwrap_or(sequences).max(1);
+    let batched_tokens = deployment.max_batched_tokens.unwrap_or_else(|| {
+        let ceiling = max_model_len.map_or(u64::MAX, |len| len.saturating_mul(sequences));
+        if v0 { tokens } else { tokens.min(ceiling) }
+    });
+    sequences = sequences.min(batched_tokens.max(1));
+    let latent = model
+        .mixers
+        .iter()
+        .any(|m| matches!(m, Mixer::Latent { .. }));
+    Settings {
+        fraction: deployment
+            .memory_fraction
+            .unwrap_or(if v >= Version::new(0, 21, 0) {
+                0.92
+            } else {
+                0.90
+            }),
+        batched_tokens: batched_tokens.max(1),
+        sequences,
+        block: deployment
+            .block_size
+            .filter(|b| *b > 0)
+            .unwrap_or(if latent && !v0 { 64 } else { 16 }),
+        max_model_len,
+        eager: deployment.eager.unwrap_or(false),
+        batch_known: deployment.max_batched_tokens.is_some() && deployment.max_seqs.is_some(),
+    }
+}
+
+/// Tokens of V0's profile run: a whole sequence, or a chunk where chunks are used, which they are above 32,768.
+fn v0_tokens(v: Version, max_model_len: Option<u64>) -> u64 {
+    let len = max_model_len.unwrap_or(2048);
+    if len > 32_768 && v >= Version::new(0, 5, 0) {
+        if v < Version::new(0, 6, 4) { 512 } else { 2048 }
+    } else {
+        len.max(2048)
+    }
+}
+
+/// Sizes of CUDA graphs: how many are captured piece by piece, how many whole, and the largest in tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Captures {
+    /// Piece by piece, attention left out.
+    pub piecewise: u64,
+    /// Whole.
+    pub full: u64,
+    /// Tokens of the largest.
+    pub largest: u64,
+}
+
+/// The graphs that a start captures (vLLM 0.19, `VllmConfig._set_cudagraph_sizes`).
+pub fn captures(model: &Model, deployment: &Deployment, settings: &Settings) -> Captures {
+    let v = version(deployment);
+    if is_v0(deployment) {
+        // One whole graph for each of 1, 2, 4 and steps of 8 up to the sequences, 256 at most.
+        let largest = settings.sequences.min(256);
+        return Captures {
+            piecewise: 0,
+            full: sizes(largest),
+            largest,
+        };
+    }
+    if v < Version::new(0, 11, 0) {
+        // 1, 2, 4 and steps of 8 to 512, in pieces only.
+        return Captures {
+            piecewise: 67,
+            full: 0,
+            largest: 512,
+        };
+    }
+    let widest = if model.kind == "gpt_oss" {
+        1024
+    } else {
+        settings.sequences.saturating_mul(2).min(512)
+    };
+    let largest = widest.min(settings.batched_tokens);
+    Captures {
+        piecewise: sizes(largest),
+        full: sizes(largest.min(settings.sequences)),
+        largest,
+    }
+}
+
+/// How many of 1, 2, 4, steps of 8 below 256 and steps of 16 from there are not above `largest`.
+fn sizes(largest: u64) -> u64 {
+    let small = [1, 2, 4].iter().filter(|s| **s <= largest).count() as u64;
+    let eights = largest.min(255) / 8;
+    let sixteens = if largest >= 256 {
+        (largest - 256) / 16 + 1
+    } else {
+        0
+    };
+    small + eights + sixteens
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_graphs_as_vllm_counts() {
+        // `51 (largest=512)` and `83 (largest=1024)` are what vLLM 0.19 logs.
+        assert_eq!(sizes(512), 51);
+        assert_eq!(sizes(1024), 83);
+        assert_eq!(sizes(256), 35);
+        assert_eq!(sizes(1), 1);
+        assert_eq!(sizes(0), 0);
+    }
+}

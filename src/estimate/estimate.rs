@@ -1,0 +1,559 @@
+//! One estimate: every term of a deployment's memory, what is left for the cache, and whether it fits.
+
+use super::{
+    Component, Deployment, EngineKind, Model, Term, Unknown, activation, bands,
+    engines::{self, Settings, vllm},
+    graphs, kv, non_torch,
+    pool::{self, Layout, Pool},
+    weights,
+};
+use serde_json::{Map, Value, json};
+
+/// What a deployment will need, per GPU.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Estimate {
+    /// The settings that it runs with.
+    pub settings: Settings,
+    /// Weights, cache, activation, CUDA graphs, the rest: in this order.
+    pub terms: Vec<Term>,
+    /// Bytes that one token adds on one GPU.
+    pub kv_bytes_per_token: Result<u64, Unknown>,
+    /// Bytes that one sequence keeps besides on one GPU, whatever its length.
+    pub kv_bytes_per_sequence: u64,
+    /// How the cache is laid out.
+    pub layout: Result<Layout, Unknown>,
+    /// The cache.
+    pub pool: Result<Pool, Unknown>,
+    /// Requests of the longest length that the cache holds at once.
+    pub max_concurrency: Result<f64, Unknown>,
+    /// Sum of the terms, bytes.
+    pub total: Result<u64, Unknown>,
+    /// What the engine lets itself take of the GPU, bytes.
+    pub budget: Option<u64>,
+    /// Starts, and holds one request of the longest length; `None` where that cannot be told.
+    pub fits: Option<bool>,
+    /// Why it fits, does not, or cannot be told: a sentence.
+    pub reason: String,
+    /// What to know about the figures, sentences.
+    pub warnings: Vec<String>,
+}
+
+impl Estimate {
+    /// The term of a component.
+    pub fn term(&self, component: Component) -> Option<&Term> {
+        self.terms.iter().find(|t| t.component == component)
+    }
+
+    /// Bytes of a component; `None` where unknown.
+    pub fn bytes(&self, component: Component) -> Option<u64> {
+        self.term(component)?.bytes.as_ref().ok().copied()
+    }
+
+    /// Bytes of all terms but the cache; and the same at the upper ends of their bands.
+    pub fn besides(&self) -> Option<(u64, u64)> {
+        self.terms
+            .iter()
+            .filter(|t| t.component != Component::KvCache)
+            .try_fold((0u64, 0u64), |(sum, high), t| {
+                let bytes = *t.bytes.as_ref().ok()?;
+                let upper = t.band.as_ref().map_or(bytes, |b| b.high.max(bytes));
+                Some((sum.saturating_add(bytes), high.saturating_add(upper)))
+            })
+    }
+
+    /// Bytes per GPU that one request of `tokens` takes of the cache.
+    pub fn request(&self, tokens: u64) -> Option<u64> {
+        Some(self.layout.as_ref().ok()?.bytes_of(tokens))
+    }
+}
+
+/// What cannot be served at all, whatever the memory is.
+///
+/// # Errors
+/// What is wrong with the deployment for this model.
+pub fn check(model: &Model, deployment: &Deployment) -> Result<(), Unknown> {
+    let tp = deployment.tp;
+    if tp == 0 || deployment.pp == 0 || deployment.ep == 0 || deployment.dcp == 0 {
+        return Err(Unknown::new("a parallelism of 0 GPUs is none"));
+    }
+    let splits = !matches!(
+        deployment.engine,
+        EngineKind::LlamaCpp | EngineKind::Transformers
+    );
+    if splits && tp > 1 && model.heads > 0 && !model.heads.is_multiple_of(tp) {
+        return Err(Unknown::new(format!(
+            "tensor parallelism of {tp} does not divide the {} attention heads",
+            model.heads
+        ))
+        .hint("give a --tp that divides them"));
+    }
+    if deployment.pp as usize > model.mixers.len().max(1) {
+        return Err(Unknown::new(format!(
+            "pipeline parallelism of {} is more than the {} layers",
+            deployment.pp,
+            model.mixers.len()
+        )));
+    }
+    if let (Some(asked), Some(most)) = (deployment.max_model_len, model.max_positions)
+        && asked > most.saturating_mul(64)
+    {
+        return Err(Unknown::new(format!(
+            "{asked} tokens are far beyond the {most} positions of the model"
+        )));
+    }
+    Ok(())
+}
+
+/// Estimates a deployment. Never fails: what is unknown says so in its place.
+pub fn estimate(model: &Model, deployment: &Deployment) -> Estimate {
+    let settings = engines::settings(model, deployment);
+    if let Err(wrong) = check(model, deployment) {
+        return impossible(settings, wrong);
+    }
+    let mut warnings = Vec::new();
+    let weights = weights::of(model, deployment).map(|w| {
+        warnings.extend(w.warnings.iter().cloned());
+        w.bytes
+    });
+    let activation = activation::of(model, deployment, &settings);
+    let graphs = graphs::of(model, deployment, &settings);
+    let rest = non_torch::of(deployment);
+    let cached = pool::of(model, deployment, &settings);
+    let (cache, layout) = match cached {
+        Ok((cache, layout)) => (Some(cache), Ok(layout)),
+        Err(why) => (kv::of(model, deployment).ok(), Err(why)),
+    };
+    if activation.encoder {
+        warnings.push(
+            "the model reads images or sound: the peak of its encoder depends on the processor's limits and is not in it"
+                .into(),
+        );
+    }
+    let v1 = deployment.engine == EngineKind::Vllm && !vllm::is_v0(deployment);
+    if v1 && deployment.flashinfer_sampler.is_none() && activation.kind == activation::Sampler::Sort
+        && vllm::version(deployment) < super::Version::new(0, 11, 1)
+    {
+        warnings.push(
+            "where FlashInfer is installed, vLLM up to 0.11.0 samples with it and the peak of the sampler is 14/38 of this"
+                .into(),
+        );
+    }
+
+    let budget = budget(deployment, &settings);
+    let asked = asked(deployment, &settings, cache.as_ref());
+    let for_cache: Result<i128, Unknown> = weights.as_ref().map_err(Clone::clone).and_then(|w| {
+        for_cache(
+            deployment,
+            &settings,
+            Parts {
+                weights: *w,
+                activation: activation.peak(),
+                forecast: graphs.map_or(0, |g| g.forecast),
+                rest,
+            },
+            budget,
+            asked,
+        )
+    });
+    let pool = match (&for_cache, &layout) {
+        (Ok(bytes), Ok(layout)) => Ok(layout.pool(
+            u64::try_from((*bytes).max(0)).unwrap_or(u64::MAX),
+            settings.max_model_len,
+        )),
+        (Err(why), _) | (_, Err(why)) => Err(why.clone()),
+    };
+    let max_concurrency = match (&pool, &layout, settings.max_model_len) {
+        (Ok(pool), Ok(layout), Some(longest)) => Ok(layout.concurrency(pool, longest)),
+        (Ok(_), Ok(_), None) => Err(Unknown::new("the longest length is not known")
+            .hint("give --max-model-len")),
+        (Err(why), ..) | (_, Err(why), _) => Err(why.clone()),
+    };
+
+    let mut terms = vec![
+        Term {
+            component: Component::Weights,
+            bytes: weights.clone(),
+            formula: "sum over tensors: values * bytes / how far each is split, and what the engine keeps beside".into(),
+            inputs: inputs([
+                ("parameters", json!(model.parameters())),
+                ("tp", json!(deployment.tp)),
+                ("pp", json!(deployment.pp)),
+                ("ep", json!(deployment.ep)),
+                ("quantization", json!(deployment.quantization)),
+            ]),
+            band: None,
+        },
+        Term {
+            component: Component::KvCache,
+            bytes: pool.as_ref().map(|p| p.bytes).map_err(Clone::clone),
+            formula: cache_formula(deployment),
+            inputs: cache_inputs(&settings, cache.as_ref(), layout.as_ref().ok(), pool.as_ref().ok()),
+            band: None,
+        },
+        Term {
+            component: Component::Activation,
+            bytes: Ok(activation.peak()),
+            formula: "max(forward, sampler) + kept".into(),
+            inputs: inputs([
+                ("forward", json!(activation.forward)),
+                ("sampler", json!(activation.sampler)),
+                ("kept", json!(activation.kept)),
+                ("sampler_kind", json!(activation.kind)),
+                ("max_num_batched_tokens", json!(settings.batched_tokens)),
+                ("max_num_seqs", json!(settings.sequences)),
+                ("vocab", json!(model.vocab)),
+            ]),
+            band: None,
+        },
+        graph_term(graphs.as_ref(), deployment),
+        Term {
+            component: Component::NonTorch,
+            bytes: Ok(rest.counted),
+            formula: "measured: by GPU, tensor parallelism and version".into(),
+            inputs: inputs([
+                ("runs", json!(rest.runs)),
+                ("taken_before_the_engine_looks", json!(rest.before)),
+            ]),
+            band: None,
+        },
+    ];
+    bands::put(&mut terms, model, deployment, &settings);
+    let total = terms.iter().try_fold(0u64, |sum, t| {
+        t.bytes.clone().map(|b| sum.saturating_add(b))
+    });
+    let (fits, reason) = verdict(Verdict {
+        deployment,
+        settings: &settings,
+        budget,
+        before: rest.before,
+        for_cache: &for_cache,
+        max_concurrency: &max_concurrency,
+        total: &total,
+    });
+    Estimate {
+        kv_bytes_per_token: cache
+            .as_ref()
+            .map(kv::Cache::bytes_per_token)
+            .ok_or_else(|| match &layout {
+                Err(why) => why.clone(),
+                Ok(_) => Unknown::new("the cache of the model is not known"),
+            }),
+        kv_bytes_per_sequence: cache.as_ref().map_or(0, kv::Cache::bytes_per_sequence),
+        settings,
+        terms,
+        layout,
+        pool,
+        max_concurrency,
+        total,
+        budget,
+        fits,
+        reason,
+        warnings,
+    }
+}
+
+/// An estimate of what cannot be served.
+fn impossible(settings: Settings, wrong: Unknown) -> Estimate {
+    let term = |component| Term {
+        component,
+        bytes: Err(wrong.clone()),
+        formula: String::new(),
+        inputs: Map::new(),
+        band: None,
+    };
+    Estimate {
+        settings,
+        terms: [
+            Component::Weights,
+            Component::KvCache,
+            Component::Activation,
+            Component::CudaGraphs,
+            Component::NonTorch,
+        ]
+        .map(term)
+        .to_vec(),
+        kv_bytes_per_token: Err(wrong.clone()),
+        kv_bytes_per_sequence: 0,
+        layout: Err(wrong.clone()),
+        pool: Err(wrong.clone()),
+        max_concurrency: Err(wrong.clone()),
+        total: Err(wrong.clone()),
+        budget: None,
+        fits: None,
+        reason: wrong.what.clone(),
+        warnings: wrong.hint.iter().cloned().collect(),
+    }
+}
+
+/// What is known when the rest is asked for.
+#[derive(Clone, Copy)]
+struct Parts {
+    weights: u64,
+    activation: u64,
+    forecast: u64,
+    rest: non_torch::NonTorch,
+}
+
+/// What the engine lets itself take of the GPU; for TensorRT-LLM and the engines that take what is asked for, all.
+fn budget(deployment: &Deployment, settings: &Settings) -> Option<u64> {
+    let gpu = deployment.gpu.as_ref()?;
+    Some(match deployment.engine {
+        EngineKind::Vllm | EngineKind::Tgi | EngineKind::Sglang => {
+            (gpu.total as f64 * settings.fraction) as u64
+        }
+        EngineKind::TensorRtLlm | EngineKind::LlamaCpp | EngineKind::Transformers => {
+            gpu.total.saturating_sub(gpu.in_use)
+        }
+    })
+}
+
+/// The cache of the engines that take what is asked for: sequences of the longest length.
+fn asked(
+    deployment: &Deployment,
+    settings: &Settings,
+    cache: Option<&kv::Cache>,
+) -> Option<u64> {
+    let longest = settings.max_model_len?;
+    let cache = cache?;
+    match deployment.engine {
+        // `-c` is the cells of all sequences together; windows keep what they reach.
+        EngineKind::LlamaCpp => Some(cache.bytes_of(longest)),
+        EngineKind::Transformers => {
+            Some(cache.bytes_of(longest).saturating_mul(settings.sequences))
+        }
+        _ => None,
+    }
+}
+
+/// Bytes for the cache by the engine's own rule; below 0 where there is no room.
+fn for_cache(
+    deployment: &Deployment,
+    settings: &Settings,
+    parts: Parts,
+    budget: Option<u64>,
+    asked: Option<u64>,
+) -> Result<i128, Unknown> {
+    if let Some(bytes) = deployment.kv_cache_memory {
+        return Ok(i128::from(bytes));
+    }
+    if matches!(
+        deployment.engine,
+        EngineKind::LlamaCpp | EngineKind::Transformers
+    ) {
+        return asked.map(i128::from).ok_or_else(|| {
+            Unknown::new("the longest length is not known").hint("give --max-model-len")
+        });
+    }
+    let (Some(gpu), Some(budget)) = (&deployment.gpu, budget) else {
+        return Err(Unknown::new("the GPU is not known").hint("give --gpu"));
+    };
+    let counted = parts.rest.counted;
+    Ok(match deployment.engine {
+        EngineKind::Sglang => {
+            engines::sglang::for_cache(deployment, settings, parts.weights, counted)
+        }
+        EngineKind::Tgi => engines::tgi::for_cache(
+            deployment,
+            settings,
+            parts.weights,
+            parts.activation,
+            counted,
+        ),
+        EngineKind::TensorRtLlm => engines::tensorrt_llm::for_cache(
+            deployment,
+            settings,
+            parts.weights,
+            parts.activation,
+            counted,
+        ),
+        _ => {
+            let mut left = i128::from(budget)
+                - i128::from(parts.weights)
+                - i128::from(parts.activation)
+                - i128::from(counted);
+            match vllm::rule(deployment) {
+                vllm::Rule::SnapshotAndGraphs => left -= i128::from(parts.forecast),
+                vllm::Rule::Absolute | vllm::Rule::FreeMemory => left -= i128::from(gpu.in_use),
+                vllm::Rule::Increase | vllm::Rule::Snapshot => {}
+            }
+            left
+        }
+    })
+}
+
+/// What decides whether a deployment fits.
+struct Verdict<'a> {
+    deployment: &'a Deployment,
+    settings: &'a Settings,
+    budget: Option<u64>,
+    before: u64,
+    for_cache: &'a Result<i128, Unknown>,
+    max_concurrency: &'a Result<f64, Unknown>,
+    total: &'a Result<u64, Unknown>,
+}
+
+/// Whether it fits, and why.
+fn verdict(v: Verdict) -> (Option<bool>, String) {
+    let Some(gpu) = &v.deployment.gpu else {
+        return (None, "the GPU is not known".into());
+    };
+    let gib = |b: f64| b / (1u64 << 30) as f64;
+    let left = match v.for_cache {
+        Ok(left) => *left,
+        Err(why) => return (None, why.what.clone()),
+    };
+    if matches!(
+        v.deployment.engine,
+        EngineKind::LlamaCpp | EngineKind::Transformers
+    ) {
+        return match (v.total, v.budget) {
+            (Ok(total), Some(room)) => (
+                Some(*total <= room),
+                format!(
+                    "{:.2} GiB are needed of {:.2} GiB",
+                    gib(*total as f64),
+                    gib(room as f64)
+                ),
+            ),
+            (Err(why), _) => (None, why.what.clone()),
+            (_, None) => (None, "the GPU is not known".into()),
+        };
+    }
+    // vLLM's V1 refuses to start where its share is more than what is free.
+    let share = v.budget.unwrap_or(0);
+    let free = gpu
+        .total
+        .saturating_sub(gpu.in_use)
+        .saturating_sub(v.before.min(gpu.total / 100));
+    if v.deployment.engine == EngineKind::Vllm
+        && !vllm::is_v0(v.deployment)
+        && v.deployment.kv_cache_memory.is_none()
+        && gpu.in_use > 0
+        && share > free
+    {
+        return (
+            Some(false),
+            format!(
+                "its share of {:.2} GiB is more than the {:.2} GiB that are free",
+                gib(share as f64),
+                gib(free as f64)
+            ),
+        );
+    }
+    if left <= 0 {
+        return (
+            Some(false),
+            format!(
+                "{:.2} GiB are missing before the cache has any",
+                gib(-(left as f64))
+            ),
+        );
+    }
+    match (v.max_concurrency, v.settings.max_model_len) {
+        (Ok(c), Some(longest)) if *c < 1.0 => (
+            Some(false),
+            format!("the cache holds {c:.2} of one request of {longest} tokens"),
+        ),
+        (Ok(c), Some(longest)) => (
+            Some(true),
+            format!("the cache holds {c:.2} requests of {longest} tokens"),
+        ),
+        (Err(why), _) => (None, why.what.clone()),
+        (_, None) => (None, "the longest length is not known".into()),
+    }
+}
+
+/// Inputs of a formula.
+fn inputs<const N: usize>(pairs: [(&str, Value); N]) -> Map<String, Value> {
+    pairs
+        .into_iter()
+        .filter(|(_, v)| !v.is_null())
+        .map(|(k, v)| (k.to_owned(), v))
+        .collect()
+}
+
+/// The rule of the cache's size, in words.
+fn cache_formula(deployment: &Deployment) -> String {
+    match deployment.engine {
+        _ if deployment.kv_cache_memory.is_some() => "as it was asked for".into(),
+        EngineKind::Vllm => match vllm::rule(deployment) {
+            vllm::Rule::SnapshotAndGraphs => {
+                "fraction * total - weights - activation - non_torch - forecast of the CUDA graphs"
+            }
+            vllm::Rule::Absolute | vllm::Rule::FreeMemory => {
+                "fraction * total - weights - activation - all that PyTorch does not hold"
+            }
+            _ => "fraction * total - weights - activation - non_torch",
+        }
+        .into(),
+        EngineKind::Sglang => "fraction * (total - context) - weights".into(),
+        EngineKind::Tgi => "fraction * total - weights - prefill - context".into(),
+        EngineKind::TensorRtLlm => {
+            "fraction * (total - weights - activation - context)".into()
+        }
+        EngineKind::LlamaCpp => "cells * bytes of a token".into(),
+        EngineKind::Transformers => "sequences * tokens * bytes of a token".into(),
+    }
+}
+
+/// The inputs of the cache's term.
+fn cache_inputs(
+    settings: &Settings,
+    cache: Option<&kv::Cache>,
+    layout: Option<&Layout>,
+    pool: Option<&Pool>,
+) -> Map<String, Value> {
+    inputs([
+        ("fraction", json!(settings.fraction)),
+        ("max_model_len", json!(settings.max_model_len)),
+        ("bytes_per_token", json!(cache.map(kv::Cache::bytes_per_token))),
+        (
+            "bytes_per_sequence",
+            json!(cache.map(kv::Cache::bytes_per_sequence).filter(|b| *b > 0)),
+        ),
+        ("value", json!(cache.map(kv::Cache::value_words))),
+        ("block_tokens", json!(layout.map(|l| l.block_tokens))),
+        ("block_bytes", json!(layout.map(|l| l.block_bytes))),
+        ("groups", json!(layout.map(|l| l.groups))),
+        ("blocks", json!(pool.map(|p| p.blocks))),
+        ("tokens", json!(pool.map(|p| p.tokens))),
+    ])
+}
+
+/// The term of the CUDA graphs.
+fn graph_term(graphs: Option<&graphs::Graphs>, deployment: &Deployment) -> Term {
+    let Some(g) = graphs else {
+        let none = matches!(
+            deployment.engine,
+            EngineKind::Transformers | EngineKind::LlamaCpp
+        );
+        return Term {
+            component: Component::CudaGraphs,
+            bytes: if none {
+                Ok(0)
+            } else {
+                Err(Unknown::new("what the engine's CUDA graphs take is not known")
+                    .hint("calibrate from a start of your own"))
+            },
+            formula: String::new(),
+            inputs: Map::new(),
+            band: None,
+        };
+    };
+    Term {
+        component: Component::CudaGraphs,
+        bytes: Ok(g.bytes),
+        formula: "start + captures * (layers + routed layers) + splits of attention's accumulators".into(),
+        inputs: inputs([
+            ("layers", json!(g.layers)),
+            ("routed_layers", json!(g.routed)),
+            ("captures_in_pieces", json!(g.captures.piecewise)),
+            ("captures_whole", json!(g.captures.full)),
+            ("largest_tokens", json!(g.captures.largest)),
+            ("splits_gib", json!(g.splits)),
+            ("forecast", json!(g.forecast)),
+            ("runs", json!(g.runs)),
+        ]),
+        band: None,
+    }
+}

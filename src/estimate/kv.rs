@@ -1,0 +1,379 @@
+//! What one token, and one sequence, keeps in the cache on one GPU: by the mixer of each layer.
+
+use super::{Deployment, EngineKind, Mixer, Model, Unknown, Version, model::Window};
+use serde_json::Value;
+
+/// What the layers of a model keep on the GPU that holds most.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cache {
+    /// Layers that keep something of each token, in the model's order.
+    pub layers: Vec<Layer>,
+    /// Layers that keep a state of each sequence, in the model's order.
+    pub states: Vec<State>,
+    /// Values are kept in one byte, or in rows that mix bytes and 16 bits.
+    pub format: Format,
+}
+
+/// What one layer keeps of a token.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Layer {
+    /// Bytes on one GPU.
+    pub bytes: u64,
+    /// Where the look back is bounded.
+    pub window: Option<Window>,
+    /// A compressed row for all heads.
+    pub latent: bool,
+    /// Bytes of keys that a sparse indexer keeps beside; contained in `bytes`.
+    pub index: u64,
+}
+
+/// What one layer keeps of a sequence, whatever its length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct State {
+    /// Bytes on one GPU.
+    pub bytes: u64,
+    /// Which mixer it is of: layers of one kind are grouped.
+    pub kind: &'static str,
+}
+
+/// How values of the cache are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// So many bytes for a value.
+    Bytes(u64),
+    /// vLLM's `fp8_ds_mla`: 512 values of a byte, 4 scales, 64 values of two bytes for positions.
+    DsMla,
+    /// Blocks of 16 values of half a byte with a scale of a byte.
+    Nvfp4,
+    /// llama.cpp's blocks of 32 values: bytes of a block.
+    Block32(u64),
+}
+
+impl Format {
+    /// Bytes of `values`.
+    fn of(self, values: u64) -> u64 {
+        match self {
+            Format::Bytes(b) => values.saturating_mul(b),
+            Format::DsMla => values,
+            Format::Nvfp4 => (values / 2).saturating_add(values.div_ceil(16)),
+            Format::Block32(b) => values.div_ceil(32).saturating_mul(b),
+        }
+    }
+}
+
+/// Bytes of a row of `fp8_ds_mla` (vLLM, v1/kv_cache_interface.py, MLAAttentionSpec).
+const DS_MLA_ROW: u64 = 656;
+
+impl Cache {
+    /// Bytes that one token adds on one GPU while every layer still grows.
+    pub fn bytes_per_token(&self) -> u64 {
+        self.layers
+            .iter()
+            .fold(0u64, |sum, l| sum.saturating_add(l.bytes))
+    }
+
+    /// Bytes of one sequence's recurrent states on one GPU.
+    pub fn bytes_per_sequence(&self) -> u64 {
+        self.states
+            .iter()
+            .fold(0u64, |sum, s| sum.saturating_add(s.bytes))
+    }
+
+    /// Bytes of one sequence of `tokens`, where windows are used as far as they go.
+    pub fn bytes_of(&self, tokens: u64) -> u64 {
+        let layers = self.layers.iter().fold(0u64, |sum, l| {
+            let kept = match l.window {
+                Some(Window::Sliding(w) | Window::Chunked(w)) => tokens.min(w),
+                None => tokens,
+            };
+            sum.saturating_add(l.bytes.saturating_mul(kept))
+        });
+        layers.saturating_add(self.bytes_per_sequence())
+    }
+
+    /// Bytes of a value at attention layers, for the formula's words.
+    pub fn value_words(&self) -> String {
+        match self.format {
+            Format::Bytes(b) => format!("{b} bytes a value"),
+            Format::DsMla => format!("{DS_MLA_ROW} bytes a row (fp8_ds_mla)"),
+            Format::Nvfp4 => "half a byte a value and a scale for 16".into(),
+            Format::Block32(b) => format!("{b} bytes for 32 values"),
+        }
+    }
+}
+
+/// What the layers of `model` keep, served as `deployment` says.
+///
+/// Sources: vLLM 0.19 `v1/kv_cache_interface.py` and `model_executor/layers/mamba/mamba_utils.py`.
+/// Heads that tensor parallelism does not divide further are repeated; latent rows always are.
+pub fn of(model: &Model, deployment: &Deployment) -> Result<Cache, Unknown> {
+    let tp = attention_tp(deployment);
+    let indexed = model
+        .mixers
+        .iter()
+        .any(|m| matches!(m, Mixer::Latent { index: Some(_), .. }));
+    let format = format_of(model, deployment, indexed)?;
+    let conv_bytes = plain_bytes(model, deployment);
+    let ssm_bytes = state_bytes(model, deployment, conv_bytes);
+    let mut cache = Cache {
+        layers: Vec::with_capacity(model.mixers.len()),
+        states: Vec::new(),
+        format,
+    };
+    // A pipeline's largest stage decides; vLLM gives the first stages the layers that are left over.
+    let stages = deployment.pp.max(1) as usize;
+    for mixer in largest_stage(&model.mixers, stages) {
+        match *mixer {
+            Mixer::Attention {
+                kv_heads,
+                key_dim,
+                value_dim,
+                window,
+                shares,
+            } => {
+                if shares {
+                    continue;
+                }
+                let heads = kv_heads.div_ceil(tp).max(1);
+                let bytes = format
+                    .of(heads.saturating_mul(key_dim))
+                    .saturating_add(format.of(heads.saturating_mul(value_dim)));
+                cache.layers.push(Layer {
+                    bytes,
+                    window,
+                    latent: false,
+                    index: 0,
+                });
+            }
+            Mixer::Latent { rank, rope, index } => {
+                // The indexer's keys: a byte a value and a scale of 4 for each 128 (vLLM, DeepseekV32IndexerCache).
+                let index = index.map_or(0, |d| {
+                    d.saturating_add(d.div_ceil(128).saturating_mul(4))
+                });
+                let row = match format {
+                    Format::DsMla => DS_MLA_ROW,
+                    other => other.of(rank.saturating_add(rope)),
+                };
+                cache.layers.push(Layer {
+                    bytes: row.saturating_add(index),
+                    window: None,
+                    latent: true,
+                    index,
+                });
+            }
+            _ => {
+                if let Some(state) = state_of(mixer, tp, conv_bytes, ssm_bytes) {
+                    cache.states.push(state);
+                }
+            }
+        }
+    }
+    Ok(cache)
+}
+
+/// Over how many GPUs attention is split: data parallel attention repeats it.
+fn attention_tp(deployment: &Deployment) -> u64 {
+    deployment.tp.max(1)
+}
+
+/// The layers of the stage that has most of them.
+fn largest_stage(mixers: &[Mixer], stages: usize) -> &[Mixer] {
+    if stages <= 1 || mixers.is_empty() {
+        return mixers;
+    }
+    let each = mixers.len().div_ceil(stages);
+    mixers
+        .chunks(each)
+        .max_by_key(|c| {
+            c.iter()
+                .filter(|m| !matches!(m, Mixer::None | Mixer::Attention { shares: true, .. }))
+                .count()
+        })
+        .unwrap_or(mixers)
+}
+
+/// The state of a recurrent layer.
+fn state_of(mixer: &Mixer, tp: u64, conv_bytes: u64, ssm_bytes: Option<u64>) -> Option<State> {
+    // conv: (width - 1) columns of the inputs in the model's type; ssm: the state itself.
+    let both = |kind, inputs: u64, conv: u64, values: u64, bytes: u64| {
+        let conv = inputs
+            .div_ceil(tp)
+            .saturating_mul(conv.saturating_sub(1))
+            .saturating_mul(conv_bytes);
+        let ssm = values.div_ceil(tp).saturating_mul(bytes);
+        Some(State {
+            bytes: conv.saturating_add(ssm),
+            kind,
+        })
+    };
+    match *mixer {
+        Mixer::Mamba2 {
+            heads,
+            head_dim,
+            groups,
+            state,
+            conv,
+        } => {
+            // Groups that tensor parallelism does not divide are repeated (vLLM, MambaMixer2).
+            let groups = if groups.is_multiple_of(tp) {
+                groups
+            } else {
+                groups.max(tp)
+            };
+            let inner = heads.saturating_mul(head_dim);
+            let inputs = inner.saturating_add(groups.saturating_mul(state).saturating_mul(2));
+            both(
+                "mamba2",
+                inputs,
+                conv,
+                inner.saturating_mul(state),
+                ssm_bytes.unwrap_or(conv_bytes),
+            )
+        }
+        Mixer::Mamba1 { inner, state, conv } => both(
+            "mamba1",
+            inner,
+            conv,
+            inner.saturating_mul(state),
+            ssm_bytes.unwrap_or(4),
+        ),
+        Mixer::DeltaNet {
+            key_heads,
+            value_heads,
+            key_dim,
+            value_dim,
+            conv,
+        } => {
+            let inputs = key_heads
+                .saturating_mul(key_dim)
+                .saturating_mul(2)
+                .saturating_add(value_heads.saturating_mul(value_dim));
+            let values = value_heads
+                .saturating_mul(key_dim)
+                .saturating_mul(value_dim);
+            both(
+                "delta net",
+                inputs,
+                conv,
+                values,
+                ssm_bytes.unwrap_or(conv_bytes),
+            )
+        }
+        Mixer::Lightning { heads, head_dim } => both(
+            "lightning",
+            0,
+            1,
+            heads.saturating_mul(head_dim).saturating_mul(head_dim),
+            4,
+        ),
+        Mixer::Attention { .. } | Mixer::Latent { .. } | Mixer::None => None,
+    }
+}
+
+/// Bytes of a value that nothing quantises.
+fn plain_bytes(model: &Model, deployment: &Deployment) -> u64 {
+    match deployment.dtype.as_deref() {
+        Some("float32" | "fp32" | "float") => 4,
+        Some("bfloat16" | "float16" | "bf16" | "fp16" | "half") => 2,
+        // Nothing that serves keeps keys in 32 bits because a checkpoint is stored so: vLLM's `auto` casts it down.
+        _ => model.value_bytes.clamp(1, 2).max(2),
+    }
+}
+
+/// Bytes of a value of a recurrent state where the configuration says.
+fn state_bytes(model: &Model, deployment: &Deployment, plain: u64) -> Option<u64> {
+    let newer = deployment.engine != EngineKind::Vllm
+        || deployment
+            .version
+            .is_none_or(|v| v >= Version::new(0, 13, 0));
+    let said = ["mamba_ssm_cache_dtype", "mamba_ssm_dtype"]
+        .iter()
+        .find_map(|key| text_value(&model.config, key))
+        .and_then(Value::as_str);
+    match said {
+        Some("float32") if newer => Some(4),
+        Some("float16" | "bfloat16") => Some(2),
+        Some(_) => Some(plain),
+        None if model.kind.starts_with("qwen3_5") => Some(4),
+        None => None,
+    }
+}
+
+/// A key of config.json, of the language model where there are several.
+pub fn text_value<'a>(config: &'a Value, key: &str) -> Option<&'a Value> {
+    let nested = ["text_config", "llm_config", "language_config"]
+        .iter()
+        .find_map(|part| config.get(part)?.get(key));
+    nested.or_else(|| config.get(key)).filter(|v| !v.is_null())
+}
+
+/// How the cache is stored.
+fn format_of(model: &Model, deployment: &Deployment, indexed: bool) -> Result<Format, Unknown> {
+    let plain = Format::Bytes(plain_bytes(model, deployment));
+    let said = deployment.kv_dtype.as_deref().unwrap_or("auto");
+    let fp8 = if indexed && deployment.engine == EngineKind::Vllm {
+        // vLLM has one format of 8 bits for attention with an indexer.
+        Format::DsMla
+    } else {
+        Format::Bytes(1)
+    };
+    match said.trim().to_ascii_lowercase().as_str() {
+        "" | "auto" | "none" => Ok(if checkpoint_says_fp8(model, deployment) {
+            fp8
+        } else {
+            plain
+        }),
+        "fp8" | "fp8_e4m3" | "fp8_e5m2" | "fp8_inc" | "float8_e4m3fn" | "float8_e5m2" => Ok(fp8),
+        "int8" | "u8" => Ok(Format::Bytes(1)),
+        "fp8_ds_mla" => Ok(Format::DsMla),
+        "bfloat16" | "float16" | "bf16" | "fp16" | "f16" | "half" => Ok(Format::Bytes(2)),
+        "float32" | "fp32" | "f32" => Ok(Format::Bytes(4)),
+        "nvfp4" | "fp4" | "fp4_e2m1" => Ok(Format::Nvfp4),
+        // llama.cpp, ggml-common.h: bytes of a block of 32 values.
+        "q8_0" => Ok(Format::Block32(34)),
+        "q5_1" => Ok(Format::Block32(24)),
+        "q5_0" => Ok(Format::Block32(22)),
+        "q4_1" => Ok(Format::Block32(20)),
+        "q4_0" | "iq4_nl" => Ok(Format::Block32(18)),
+        other => Err(Unknown::new(format!(
+            "the cache's type `{other}` is not known"
+        ))
+        .hint("give auto, fp8, bfloat16, float16 or the name the engine takes")),
+    }
+}
+
+/// A checkpoint of ModelOpt that names 8 bits for the cache is taken at its word by vLLM from 0.12 where the flag
+/// says `auto` (vLLM, `resolve_kv_cache_dtype_string`).
+fn checkpoint_says_fp8(model: &Model, deployment: &Deployment) -> bool {
+    let takes = match deployment.engine {
+        EngineKind::Vllm => deployment
+            .version
+            .is_none_or(|v| v >= Version::new(0, 12, 0)),
+        EngineKind::TensorRtLlm => true,
+        _ => false,
+    };
+    // A quantisation by name says that the checkpoint is not the one of this configuration.
+    if !takes || deployment.quantization.is_some() {
+        return false;
+    }
+    let beside = model.config.get("hf_quant_config");
+    let modelopt = beside.is_some()
+        || model
+            .quantization
+            .as_ref()
+            .and_then(|q| q.get("quant_method"))
+            .and_then(Value::as_str)
+            .is_some_and(|m| m.starts_with("modelopt"));
+    let says = |quantization: &Value| {
+        let algorithm = quantization
+            .get("kv_cache_quant_algo")
+            .and_then(Value::as_str)
+            .is_some_and(|a| a.eq_ignore_ascii_case("fp8"));
+        let scheme = quantization.get("kv_cache_scheme").is_some_and(|s| {
+            s.get("num_bits").and_then(Value::as_u64) == Some(8)
+                && s.get("type").and_then(Value::as_str) == Some("float")
+        });
+        algorithm || scheme
+    };
+    modelopt && model.quantization.iter().chain(beside).any(says)
+}

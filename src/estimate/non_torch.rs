@@ -1,0 +1,127 @@
+//! What PyTorch does not hold: the driver's context, the libraries' modules, buffers of NCCL and of all-reduces.
+//!
+//! Measured constants in one table: nobody derives them. Each says how many runs it comes from.
+
+use super::{
+    Deployment, EngineKind, Version,
+    engines::{self, Generation, vllm},
+};
+
+/// One line of the table.
+struct Line {
+    /// Part of the GPU's name; empty for any.
+    gpu: &'static str,
+    /// Tensor parallelism from which it holds.
+    tp: u64,
+    /// GPUs reach each other by NVLink; does not matter at 1.
+    nvlink: bool,
+    /// From this version on.
+    from: Version,
+    /// GiB.
+    gib: f64,
+    /// Runs.
+    runs: u64,
+}
+
+const fn line(gpu: &'static str, tp: u64, nvlink: bool, from: u32, gib: f64, runs: u64) -> Line {
+    Line {
+        gpu,
+        tp,
+        nvlink,
+        from: Version::new(0, from, 0),
+        gib,
+        runs,
+    }
+}
+
+/// What vLLM logs as its non-torch memory, GiB, V1's differences and V0 from 0.6.4.
+///
+/// The step at 0.17 is what Hopper's runs of 0.19 show beside those of 0.14: at TP 2 and more the buffers of the
+/// all-reduces that are fused with norms.
+const VLLM: &[Line] = &[
+    line("T4", 1, false, 0, 0.04, 7),
+    line("L4", 1, false, 0, 0.03, 2),
+    line("A100", 1, false, 0, 0.09, 3),
+    line("4090", 1, false, 0, 0.08, 1),
+    line("H100", 1, false, 0, 0.135, 15),
+    line("H100", 1, false, 17, 0.25, 21),
+    line("", 1, false, 0, 0.11, 28),
+    line("", 2, true, 0, 0.55, 2),
+    line("H", 2, true, 17, 2.07, 4),
+    line("", 4, true, 0, 0.60, 2),
+    line("H", 4, true, 17, 2.17, 2),
+    line("", 8, true, 0, 1.6, 1),
+    line("H", 8, true, 17, 2.3, 0),
+    line("", 2, false, 0, 0.6, 0),
+    line("", 4, false, 0, 0.8, 1),
+    line("", 8, false, 0, 2.0, 2),
+    line("", 16, false, 0, 2.5, 0),
+];
+
+/// The driver's context with the engine's kernels, GiB: `init_cuda_memory` of 26 runs on H100 is 0.51 at TP 1.
+pub const CONTEXT_GIB: f64 = 0.5;
+/// With NCCL's buffers: 1.53 at TP 2 and 1.55 at TP 4 (6 runs on H100).
+pub const CONTEXT_TP_GIB: f64 = 1.5;
+/// What vLLM 0.8.0 to 0.9.1 counted besides, as it took all that torch does not hold: part of the context.
+const ABSOLUTE_GIB: f64 = 0.42;
+/// What V0 before 0.7 logged besides: 0.35 in 2 runs of 0.6.4.
+const OLD_V0_GIB: f64 = 0.25;
+
+/// What PyTorch does not hold.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct NonTorch {
+    /// Bytes that the engine's own sizing counts.
+    pub counted: u64,
+    /// Bytes taken besides, before the engine looks: a context, NCCL.
+    pub before: u64,
+    /// Runs that it comes from.
+    pub runs: u64,
+}
+
+/// What a deployment takes beside PyTorch.
+pub fn of(deployment: &Deployment) -> NonTorch {
+    let gib = |g: f64| (g * (1u64 << 30) as f64) as u64;
+    let tp = deployment.tp.max(1);
+    let context = if tp > 1 { CONTEXT_TP_GIB } else { CONTEXT_GIB };
+    if deployment.engine != EngineKind::Vllm {
+        return NonTorch {
+            counted: gib(context),
+            before: 0,
+            runs: 0,
+        };
+    }
+    let gpu = engines::gpu_model(deployment);
+    let name = gpu.map_or("", |g| g.name.as_str());
+    let nvlink = engines::nvlink(gpu);
+    let hopper = gpu.map(engines::generation) == Some(Generation::Hopper);
+    let version = vllm::version(deployment);
+    let found = VLLM
+        .iter()
+        .filter(|l| {
+            let named = match l.gpu {
+                "" => true,
+                "H" => hopper,
+                "H100" => hopper,
+                other => name.split(' ').any(|w| w == other),
+            };
+            let wide = if tp == 1 {
+                l.tp == 1
+            } else {
+                l.tp > 1 && l.tp <= tp && l.nvlink == nvlink
+            };
+            named && wide && l.from <= version
+        })
+        .max_by_key(|l| (l.tp, !l.gpu.is_empty(), l.from));
+    let (mut counted, runs) = found.map_or((0.11, 0), |l| (l.gib, l.runs));
+    match vllm::rule(deployment) {
+        vllm::Rule::Absolute => counted += ABSOLUTE_GIB,
+        vllm::Rule::FreeMemory => counted += OLD_V0_GIB,
+        vllm::Rule::Increase if version < Version::new(0, 7, 0) => counted += OLD_V0_GIB,
+        _ => {}
+    }
+    NonTorch {
+        counted: gib(counted),
+        before: gib(context),
+        runs,
+    }
+}

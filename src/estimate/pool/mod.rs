@@ -1,0 +1,216 @@
+//! The cache as an engine lays it out in some bytes: blocks, tokens, and how many requests of a length it holds.
+
+mod grouped;
+
+use super::{
+    Deployment, EngineKind, Model, Unknown,
+    engines::{self, Settings},
+    kv::{self, Cache},
+};
+use grouped::Grouped;
+
+/// How the cache of a deployment is laid out, whatever its size.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Layout {
+    /// Tokens of the smallest block.
+    pub block_tokens: u64,
+    /// Bytes that one block takes on one GPU, all layers that share it.
+    pub block_bytes: u64,
+    /// Groups of layers, each with blocks of its own.
+    pub groups: u64,
+    /// The kinds in it, and what one request needs of each.
+    needs: Vec<Need>,
+    /// Ranks of decode context parallelism: each keeps a part of the tokens.
+    dcp: u64,
+    /// What `GPU KV cache size` means.
+    printed: Printed,
+    /// Tokens of one step, which a window must hold besides its own.
+    batched: u64,
+}
+
+/// What one request needs of one kind of layer.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Need {
+    /// Groups of the kind.
+    groups: u64,
+    /// Tokens of its blocks.
+    block: u64,
+    /// What bounds it.
+    bound: Bound,
+}
+
+/// What bounds the blocks that a request needs of a kind.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Bound {
+    /// The request's length.
+    Length,
+    /// A window that slides: its tokens.
+    Sliding(u64),
+    /// A chunk: its tokens.
+    Chunked(u64),
+    /// Nothing: so many blocks.
+    Blocks(u64),
+}
+
+/// What an engine means by the tokens of its cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Printed {
+    /// Blocks of each group.
+    Blocks,
+    /// The requests of full length that fit, times that length: vLLM from 0.21.
+    Requests,
+}
+
+/// A cache of some size.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pool {
+    /// Bytes on one GPU.
+    pub bytes: u64,
+    /// Blocks.
+    pub blocks: u64,
+    /// Tokens, as the engine prints them.
+    pub tokens: u64,
+}
+
+impl Layout {
+    /// The layout of a deployment's cache.
+    pub fn of(
+        model: &Model,
+        deployment: &Deployment,
+        settings: &Settings,
+        cache: &Cache,
+    ) -> Result<Layout, Unknown> {
+        if cache.layers.is_empty() && cache.states.is_empty() {
+            return Err(Unknown::new("the model keeps nothing of a token"));
+        }
+        let mut layout = if deployment.engine == EngineKind::Vllm {
+            Self::vllm(model, deployment, settings, cache)?
+        } else {
+            Self::plain(cache, settings)?
+        };
+        layout.dcp = deployment.dcp.max(1);
+        Ok(layout)
+    }
+
+    /// One group of all layers, each as if every token were kept.
+    fn plain(cache: &Cache, settings: &Settings) -> Result<Layout, Unknown> {
+        let per_token = cache.bytes_per_token();
+        if per_token == 0 {
+            return Err(
+                Unknown::new("the model keeps states of sequences and nothing of a token")
+                    .hint("its concurrency is bounded by the sequences that the engine allows"),
+            );
+        }
+        Ok(Layout {
+            block_tokens: settings.block,
+            block_bytes: per_token.saturating_mul(settings.block),
+            groups: 1,
+            needs: vec![Need {
+                groups: 1,
+                block: settings.block,
+                bound: Bound::Length,
+            }],
+            dcp: 1,
+            printed: Printed::Blocks,
+            batched: settings.batched_tokens,
+        })
+    }
+
+    /// As vLLM groups layers.
+    fn vllm(
+        model: &Model,
+        deployment: &Deployment,
+        settings: &Settings,
+        cache: &Cache,
+    ) -> Result<Layout, Unknown> {
+        let version = engines::vllm::version(deployment);
+        let grouped = if engines::vllm::hybrid(model, deployment) || !cache.states.is_empty() {
+            Grouped::of(cache, settings.block, version)?
+        } else {
+            None
+        };
+        let mut layout = match grouped {
+            Some(grouped) => grouped.layout(settings.batched_tokens),
+            None => Self::plain(cache, settings)?,
+        };
+        if version >= crate::estimate::Version::new(0, 21, 0) {
+            layout.printed = Printed::Requests;
+        }
+        Ok(layout)
+    }
+
+    /// Blocks that one request of `tokens` needs, all groups together; at least 1.
+    ///
+    /// Source: `max_memory_usage_bytes` of each spec in vLLM 0.19, v1/kv_cache_interface.py.
+    pub fn blocks_of(&self, tokens: u64) -> u64 {
+        let local = tokens.div_ceil(self.dcp);
+        self.needs
+            .iter()
+            .fold(0u64, |sum, n| {
+                let block = n.block.max(1);
+                let blocks = match n.bound {
+                    Bound::Length => local.div_ceil(block),
+                    Bound::Sliding(window) => window
+                        .saturating_sub(1)
+                        .saturating_add(self.batched)
+                        .min(tokens)
+                        .div_ceil(block)
+                        .saturating_add(1),
+                    Bound::Chunked(chunk) => chunk
+                        .saturating_add(self.batched)
+                        .min(tokens)
+                        .div_ceil(block),
+                    Bound::Blocks(blocks) => blocks,
+                };
+                sum.saturating_add(blocks.saturating_mul(n.groups))
+            })
+            .max(1)
+    }
+
+    /// Bytes that one request of `tokens` takes on one GPU, its last blocks' unused parts included.
+    pub fn bytes_of(&self, tokens: u64) -> u64 {
+        self.blocks_of(tokens).saturating_mul(self.block_bytes)
+    }
+
+    /// What `bytes` hold; `longest` is `max_model_len`, which vLLM's printed figure depends on from 0.21.
+    pub fn pool(&self, bytes: u64, longest: Option<u64>) -> Pool {
+        let blocks = bytes / self.block_bytes.max(1);
+        let in_blocks = (blocks / self.groups.max(1))
+            .saturating_mul(self.block_tokens)
+            .saturating_mul(self.dcp);
+        let tokens = match (self.printed, longest) {
+            (Printed::Requests, Some(longest)) if longest > 0 => {
+                // Multiplied before it is divided, as vLLM's whole number is of the exact quotient.
+                let product = u128::from(blocks) * u128::from(longest);
+                u64::try_from(product / u128::from(self.blocks_of(longest))).unwrap_or(u64::MAX)
+            }
+            _ => in_blocks,
+        };
+        Pool {
+            bytes,
+            blocks,
+            tokens,
+        }
+    }
+
+    /// How many requests of `tokens` a pool holds at once.
+    pub fn concurrency(&self, pool: &Pool, tokens: u64) -> f64 {
+        pool.blocks as f64 / self.blocks_of(tokens) as f64
+    }
+
+    /// Bytes per GPU for `requests` requests of `tokens` at once.
+    pub fn bytes_for(&self, requests: u64, tokens: u64) -> u64 {
+        self.bytes_of(tokens).saturating_mul(requests)
+    }
+}
+
+/// The cache's layout and its per-token figures for a deployment.
+pub fn of(
+    model: &Model,
+    deployment: &Deployment,
+    settings: &Settings,
+) -> Result<(Cache, Layout), Unknown> {
+    let cache = kv::of(model, deployment)?;
+    let layout = Layout::of(model, deployment, settings, &cache)?;
+    Ok((cache, layout))
+}
