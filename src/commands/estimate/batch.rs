@@ -49,9 +49,9 @@ pub fn run(console: &Console, file: &Path) -> anyhow::Result<ExitCode> {
 type Known = HashMap<String, Result<Model, Unknown>>;
 
 /// The next line, cut off where it is too long to be one; `None` at the end.
-fn next(reader: &mut dyn BufRead) -> std::io::Result<Option<Vec<u8>>> {
+fn next(mut reader: &mut dyn BufRead) -> std::io::Result<Option<Vec<u8>>> {
     let mut line = Vec::new();
-    let read = reader.by_ref().take(LONGEST).read_until(b'\n', &mut line)?;
+    let read = Read::by_ref(&mut reader).take(LONGEST).read_until(b'\n', &mut line)?;
     if read == 0 {
         return Ok(None);
     }
@@ -100,22 +100,16 @@ fn shipped(name: &str) -> Result<Model, Unknown> {
 
 fn answered(line: &Value, known: &mut Known) -> Result<Value, Unknown> {
     let case = case::read(line)?;
-    let mut missing = None;
-    let mut found = None;
     for name in &case.models {
-        let model = known
-            .entry(name.clone())
-            .or_insert_with(|| shipped(name));
-        match model {
-            Ok(model) => {
-                found = Some(&*model);
-                break;
-            }
-            Err(why) => missing = missing.or(Some(why.clone())),
+        if !known.contains_key(name) {
+            known.insert(name.clone(), shipped(name));
         }
     }
+    let named = |name: &String| known.get(name);
+    let found = case.models.iter().filter_map(named).find_map(|m| m.as_ref().ok());
     let Some(model) = found else {
-        return Err(missing.unwrap_or_else(|| Unknown::new("the case names no model")));
+        let why = case.models.iter().filter_map(named).find_map(|m| m.as_ref().err());
+        return Err(why.cloned().unwrap_or_else(|| Unknown::new("the case names no model")));
     };
     check(model, &case.deployment)?;
     let mut estimate = estimate(model, &case.deployment);
