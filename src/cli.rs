@@ -10,6 +10,7 @@ mod ablation;
 mod clean;
 mod config;
 mod estimate;
+mod models;
 mod sweep;
 mod words;
 
@@ -17,6 +18,7 @@ pub use ablation::{AblateArgs, CudaGraphsArgs};
 pub use clean::CleanArgs;
 pub use config::{ConfigArgs, ConfigCommand};
 pub use estimate::{EstimateArgs, SolveWord};
+pub use models::ModelsArgs;
 pub use sweep::{MergeArgs, Scheduler, SweepArgs, SweepBench, SweepCommand, SweepRunArgs};
 
 const STYLES: Styles = Styles::styled()
@@ -104,6 +106,8 @@ pub enum Command {
     Clean(Box<CleanArgs>),
     /// List the GPUs that are here, and facts about GPUs for planning
     Gpus(GpusArgs),
+    /// List the models whose facts ship, for planning
+    Models(ModelsArgs),
     /// Record the memory of GPUs or of a container, to be replayed
     Record(RecordArgs),
     /// Look at the machine: Docker, GPUs, memory backends, engines

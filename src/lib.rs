@@ -11,7 +11,7 @@
 //! main, commands, cli, console
 //! sweep
 //! collect, live, clean
-//! container | telemetry | load | store      (these do not see each other)
+//! container | telemetry | load | store | models      (these do not see each other)
 //! report
 //! matrix
 //! compare -> profile -> breakdown -> estimate -> engine
@@ -36,6 +36,7 @@ pub mod host;
 pub mod live;
 pub mod load;
 pub mod matrix;
+pub mod models;
 pub mod preset;
 pub mod profile;
 pub mod progress;

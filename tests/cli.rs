@@ -23,6 +23,7 @@ fn help_stands_under_every_subcommand() {
         "top",
         "clean",
         "gpus",
+        "models",
         "record",
         "doctor",
         "schema",

@@ -98,7 +98,7 @@ const LAYERS: &[&[&str]] = &[
     &["cli", "console"],
     &["sweep"],
     &["collect", "live", "clean"],
-    &["container", "telemetry", "load", "store"],
+    &["container", "telemetry", "load", "store", "models"],
     &["report"],
     &["matrix"],
     &["compare"],
@@ -195,7 +195,7 @@ fn deriving_and_rendering_are_pure() {
     let pure = |s: &Source| {
         matches!(
             s.module(),
-            "compare" | "matrix" | "profile" | "breakdown" | "report"
+            "compare" | "matrix" | "profile" | "breakdown" | "estimate" | "report"
         )
     };
     nowhere(

@@ -9,6 +9,7 @@ mod doctor;
 mod estimate;
 mod gpus;
 mod load;
+mod models;
 mod parse;
 mod profile;
 mod record;
@@ -50,6 +51,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Clean(args) => clean::run(&console, &args),
         Command::Top(args) => top::run(&console, &args),
         Command::Gpus(args) => gpus::run(&console, &args),
+        Command::Models(args) => models::run(&console, &args),
         Command::Record(args) => record::run(&console, &args),
         Command::Config(args) => config::run(&console, &args),
         Command::Schema => schema::run(&console),

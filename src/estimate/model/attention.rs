@@ -1,7 +1,7 @@
 //! Tensors of attention: plain, and latent with its indexer.
 
 use super::facts::Facts;
-use super::families::{Bias, QkNorm};
+use super::families::{Bias, Pattern, QkNorm};
 use super::mixers::Layer;
 use super::table::Table;
 use super::{Mixer, Split};
@@ -30,7 +30,7 @@ fn biases(f: &Facts<'_>) -> (bool, bool) {
 }
 
 /// One layer of attention with keys and values for each head.
-pub(super) fn attention(t: &mut Table, f: &Facts<'_>, layer: &Layer) {
+pub(super) fn attention(t: &mut Table, f: &Facts<'_>, i: u64, layer: &Layer) {
     let Mixer::Attention {
         kv_heads,
         key_dim,
@@ -84,6 +84,14 @@ pub(super) fn attention(t: &mut Table, f: &Facts<'_>, layer: &Layer) {
     let sinks = f.kind == "gpt_oss"
         || windowed && v.is("add_swa_attention_sink_bias")
         || !windowed && v.is("add_full_attention_sink_bias");
+    // Llama 3.2 Vision's layers that look at the image: norms of a head, and two gates.
+    let crossed = f.family.pattern == Pattern::Crossed
+        && v.list("cross_attention_layers")
+            .is_some_and(|l| l.iter().any(|n| n.as_u64() == Some(i)));
+    if crossed {
+        t.vector("qk_norm", 2 * key_dim);
+        t.vector("cross_gates", 2);
+    }
     if sinks {
         t.split_vector("sinks", heads, Split::Columns);
     }
@@ -103,7 +111,6 @@ pub(super) fn latent(
     rank: u64,
     rope: u64,
     index: Option<u64>,
-    indexed: bool,
 ) -> Result<(), Unknown> {
     let v = &f.view;
     let nope = v.needed(&["qk_nope_head_dim"])?;
@@ -124,7 +131,7 @@ pub(super) fn latent(
     if v.is("mla_use_output_gate") {
         t.linear("o_gate", f.heads * value, f.hidden, Split::Columns);
     }
-    if let Some(dim) = index.filter(|_| indexed) {
+    if let Some(dim) = index {
         let heads = v.needed(&["index_n_heads"])?;
         let from = query.unwrap_or(f.hidden);
         t.linear("idx_wq_b", heads * dim, from, Split::Replicated);

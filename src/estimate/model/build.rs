@@ -2,12 +2,13 @@
 
 use super::config::{View, missing, whole};
 use super::facts::Facts;
-use super::families::{self, Norm, Pattern, Positions};
+use super::families::{Family, Norm, Pattern, Positions};
 use super::ffn::{self, Plan};
+use super::known;
 use super::mixers::{self, Layer, Mlp};
 use super::table::Table;
 use super::vision::{self, Tower};
-use super::{Mixer, Model, Split, attention, recurrent};
+use super::{Mixer, Model, Split, attention, compressed, recurrent};
 use crate::estimate::Unknown;
 use serde_json::Value;
 
@@ -35,6 +36,10 @@ pub fn from_config(name: &str, config: &Value, source: &str) -> Result<Model, Un
         }
     }
     t.enter(None);
+    if family.pattern == Pattern::Compressed {
+        compressed::head(&mut t, &f)?;
+    }
+    let mtp = mtp(&f, &plan, &layers)?;
     match vision::tower(&f.view, f.hidden) {
         Tower::None => {}
         Tower::Parameters(n) => t.vector("vision", n),
@@ -64,6 +69,7 @@ pub fn from_config(name: &str, config: &Value, source: &str) -> Result<Model, Un
         max_positions: f.max_positions,
         tied: f.tied,
         rope: f.rope()?,
+        mtp,
         experts_per_token: ffn::experts_per_token(&f.view)?,
         value_bytes: f.value_bytes(),
         quantization: quantization(&f.view),
@@ -76,11 +82,11 @@ pub fn from_config(name: &str, config: &Value, source: &str) -> Result<Model, Un
 }
 
 /// The family, by the language model's `model_type` or the whole model's.
-fn family(view: &View<'_>) -> Result<(String, &'static families::Family), Unknown> {
+fn family(view: &View<'_>) -> Result<(String, &'static Family), Unknown> {
     let kinds = view.kinds();
     let known = kinds
         .iter()
-        .find_map(|kind| families::family(kind).map(|f| (kind.clone(), f)));
+        .find_map(|kind| known::family(kind).map(|f| (kind.clone(), f)));
     if let Some(known) = known {
         return Ok(known);
     }
@@ -125,7 +131,12 @@ fn embeddings(t: &mut Table, f: &Facts<'_>) -> Result<(), Unknown> {
         }
         _ => h,
     };
-    t.plain("embed", f.vocab, width, Split::Vocabulary);
+    // Llama 3.2 Vision has 8 entries more, which the output layer has not.
+    let more = match f.family.pattern {
+        Pattern::Crossed => 8,
+        _ => 0,
+    };
+    t.plain("embed", f.vocab + more, width, Split::Vocabulary);
     if let Positions::Learned(more) = f.family.positions {
         let positions = f
             .max_positions
@@ -161,9 +172,10 @@ fn one_layer(
     layer: &Layer,
 ) -> Result<(), Unknown> {
     match layer.mixer {
-        Mixer::Attention { .. } => attention::attention(t, f, layer),
+        Mixer::Attention { .. } => attention::attention(t, f, i.into(), layer),
+        Mixer::NotCounted => compressed::tensors(t, f, i)?,
         Mixer::Latent { rank, rope, index } => {
-            attention::latent(t, f, rank, rope, index, has_indexer(f, i)?)?;
+            attention::latent(t, f, rank, rope, index)?;
         }
         ref other => recurrent::recurrent(t, f, other)?,
     }
@@ -175,6 +187,34 @@ fn one_layer(
     }
     t.vector("norm", norm(f, f.hidden) * norms(f, layer));
     Ok(())
+}
+
+/// Parameters of the layers that predict further tokens: each is like the last layer, unless the
+/// configuration says what it is, with a projection of two widths to one and three norms.
+fn mtp(f: &Facts<'_>, plan: &Plan, layers: &[Layer]) -> Result<u64, Unknown> {
+    let v = &f.view;
+    let names = ["num_nextn_predict_layers", "mtp_num_hidden_layers"];
+    let count = v.count(&names)?.unwrap_or(0).min(64);
+    let (1.., Some(last)) = (count, layers.last()) else {
+        return Ok(0);
+    };
+    let i = layers.len() as u32 - 1;
+    let mut t = Table::default();
+    match v.words(&["mtp_hybrid_override_pattern"]) {
+        Some(pattern) => {
+            for layer in mixers::lettered(f, pattern)? {
+                one_layer(&mut t, f, plan, i, &layer)?;
+            }
+        }
+        None => one_layer(&mut t, f, plan, i, last)?,
+    }
+    t.linear("mtp_proj", f.hidden, 2 * f.hidden, Split::Replicated);
+    t.vector("norm", 3 * norm(f, f.hidden));
+    let one = t
+        .tensors
+        .iter()
+        .fold(0u64, |sum, t| sum.saturating_add(t.values()));
+    Ok(one.saturating_mul(count))
 }
 
 /// Norms of the model's width in one layer.
@@ -199,15 +239,6 @@ fn norms(f: &Facts<'_>, layer: &Layer) -> u64 {
     }
 }
 
-/// Whether a layer has an indexer of its own, or uses that of an earlier one.
-fn has_indexer(f: &Facts<'_>, i: u32) -> Result<bool, Unknown> {
-    let types = f.view.per_layer("indexer_types", f.layers)?;
-    let kind = types
-        .and_then(|t| t.get(i as usize))
-        .and_then(Value::as_str);
-    Ok(kind != Some("shared"))
-}
-
 /// A layer of a searched architecture: attention and MLP are each there, replaced or left out.
 fn block(t: &mut Table, f: &Facts<'_>, i: u32, layer: &Layer) -> Result<(), Unknown> {
     let h = f.hidden;
@@ -222,7 +253,7 @@ fn block(t: &mut Table, f: &Facts<'_>, i: u32, layer: &Layer) -> Result<(), Unkn
         t.linear("attn_linear", h, h, Split::Columns);
         t.vector("norm", h);
     } else if !is(&mixer, "no_op") {
-        attention::attention(t, f, layer);
+        attention::attention(t, f, i.into(), layer);
         t.vector("norm", h);
     }
     if is(&mlp, "replace_with_linear") {
@@ -250,5 +281,5 @@ fn block(t: &mut Table, f: &Facts<'_>, i: u32, layer: &Layer) -> Result<(), Unkn
 
 /// Every `model_type` that is known, in no order.
 pub fn known_kinds() -> impl Iterator<Item = &'static str> {
-    families::kinds()
+    known::kinds()
 }

@@ -1,6 +1,6 @@
 //! Which mixer each layer has.
 
-use super::config::{MOST_LAYERS, View, whole};
+use super::config::{MOST_LAYERS, whole};
 use super::facts::Facts;
 use super::families::Pattern;
 use super::{Mixer, Window};
@@ -48,7 +48,8 @@ impl From<Mixer> for Layer {
 pub(super) fn layers(f: &Facts<'_>) -> Result<Vec<Layer>, Unknown> {
     let v = &f.view;
     let mut layers = match f.family.pattern {
-        Pattern::Latent => every(f, |_| latent(v).map(Layer::from))?,
+        Pattern::Latent => every(f, |i| latent_at(f, i).map(Layer::from))?,
+        Pattern::Compressed => super::compressed::layers(f),
         Pattern::Jamba => {
             let period = v.count(&["attn_layer_period"])?.unwrap_or(8).max(1);
             let offset = v.count(&["attn_layer_offset"])?.unwrap_or(4);
@@ -153,12 +154,16 @@ fn unknown_layer(kind: &Value) -> Unknown {
         .hint("say what its keys and values take with --num-layers, --num-kv-heads and --head-dim")
 }
 
-/// Multi-head latent attention, with its indexer.
-fn latent(v: &View<'_>) -> Result<Mixer, Unknown> {
+/// Multi-head latent attention, with its indexer unless it uses that of an earlier layer.
+fn latent_at(f: &Facts<'_>, i: u64) -> Result<Mixer, Unknown> {
+    let v = &f.view;
+    let types = v.per_layer("indexer_types", f.layers)?;
+    let kind = types.and_then(|t| t.get(i as usize));
+    let shared = kind.and_then(Value::as_str) == Some("shared");
     Ok(Mixer::Latent {
         rank: v.needed(&["kv_lora_rank"])?,
         rope: v.count(&["qk_rope_head_dim"])?.unwrap_or(0),
-        index: v.count(&["index_head_dim"])?.filter(|n| *n > 0),
+        index: v.count(&["index_head_dim"])?.filter(|n| *n > 0 && !shared),
     })
 }
 
@@ -222,31 +227,40 @@ fn bamba(f: &Facts<'_>) -> Result<Vec<Layer>, Unknown> {
 /// `hybrid_override_pattern`, or `layers_block_type` in words.
 fn nemotron_h(f: &Facts<'_>) -> Result<Vec<Layer>, Unknown> {
     let v = &f.view;
+    if let Some(pattern) = v.words(&["hybrid_override_pattern"]) {
+        return lettered(f, pattern);
+    }
+    match v.per_layer("layers_block_type", f.layers)? {
+        Some(types) => types
+            .iter()
+            .map(|kind| one_of(f, kind.as_str().unwrap_or("")))
+            .collect(),
+        None => Err(super::config::missing("hybrid_override_pattern")),
+    }
+}
+
+/// Layers by a pattern of one letter for each.
+pub(super) fn lettered(f: &Facts<'_>, pattern: &str) -> Result<Vec<Layer>, Unknown> {
+    pattern
+        .split("")
+        .filter(|l| !l.is_empty())
+        .take(MOST_LAYERS as usize)
+        .map(|letter| one_of(f, letter))
+        .collect()
+}
+
+/// A layer of Nemotron-H by its letter or word.
+fn one_of(f: &Facts<'_>, word: &str) -> Result<Layer, Unknown> {
     let mlp = |mlp| Layer {
         mlp,
         ..Layer::from(Mixer::None)
     };
-    let one = |letter: &str| match letter {
+    match word {
         "M" | "mamba" => mamba2(f).map(Layer::from).map(alone),
         "*" | "attention" => f.attention(None).map(alone),
         "-" | "mlp" => Ok(mlp(Mlp::Dense)),
         "E" | "moe" => Ok(mlp(Mlp::Experts)),
         other => Err(unknown_layer(&Value::from(other))),
-    };
-    if let Some(pattern) = v.words(&["hybrid_override_pattern"]) {
-        return pattern
-            .split("")
-            .filter(|l| !l.is_empty())
-            .take(MOST_LAYERS as usize)
-            .map(one)
-            .collect();
-    }
-    match v.per_layer("layers_block_type", f.layers)? {
-        Some(types) => types
-            .iter()
-            .map(|kind| one(kind.as_str().unwrap_or("")))
-            .collect(),
-        None => Err(super::config::missing("hybrid_override_pattern")),
     }
 }
 
@@ -346,7 +360,7 @@ fn kimi(f: &Facts<'_>) -> Result<Vec<Layer>, Unknown> {
     let at: Vec<u64> = at.iter().filter_map(Value::as_u64).collect();
     every(f, |i| match at.contains(&(i + 1)) {
         true => Ok(delta.clone()),
-        false => latent(&f.view).map(Layer::from),
+        false => latent_at(f, i).map(Layer::from),
     })
 }
 

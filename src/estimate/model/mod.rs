@@ -2,16 +2,20 @@
 
 mod attention;
 mod build;
+mod compressed;
 mod config;
 mod facts;
 mod families;
 mod ffn;
+mod flags;
+mod known;
 mod mixers;
 mod recurrent;
 mod table;
 mod vision;
 
 pub use build::{from_config, known_kinds};
+pub use flags::{Flags, from_flags};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -43,6 +47,9 @@ pub struct Model {
     pub mixers: Vec<Mixer>,
     /// Every parameter, by kind and layer.
     pub tensors: Vec<Tensor>,
+    /// Parameters of the layers that predict further tokens (MTP, nextn), which the files hold and
+    /// no engine loads unless it is told to; not among `tensors`.
+    pub mtp: u64,
     /// Experts that one token is sent to.
     pub experts_per_token: Option<u64>,
     /// Bytes of a value where no quantisation says otherwise: 4 only where the configuration says
@@ -139,6 +146,9 @@ pub enum Mixer {
         /// Values of a head.
         head_dim: u64,
     },
+    /// Keeps something for each token that is not counted here (DeepSeek V4's compressed keys):
+    /// the cache of such a model is unknown.
+    NotCounted,
     /// Nothing is kept: a layer of only an MLP, a replaced or a left-out attention.
     None,
 }
@@ -206,7 +216,42 @@ pub enum Split {
     ExpertReplicated,
 }
 
+impl Mixer {
+    /// Bytes that one token adds on one GPU without any parallelism, while no window is full;
+    /// `None` where they are not counted. An indexer's key is kept in 8 bits with a scale of 4 bytes
+    /// whatever the others' type is.
+    pub fn cache_bytes_per_token(&self, value_bytes: u64) -> Option<u64> {
+        match self {
+            Mixer::NotCounted => None,
+            Mixer::Attention {
+                kv_heads,
+                key_dim,
+                value_dim,
+                shares: false,
+                ..
+            } => Some(
+                kv_heads
+                    .saturating_mul(key_dim.saturating_add(*value_dim))
+                    .saturating_mul(value_bytes),
+            ),
+            Mixer::Latent { rank, rope, index } => Some(
+                rank.saturating_add(*rope)
+                    .saturating_mul(value_bytes)
+                    .saturating_add(index.map_or(0, |dim| dim.saturating_add(4))),
+            ),
+            _ => Some(0),
+        }
+    }
+}
+
 impl Model {
+    /// Bytes of keys and values that one token adds, as [`Mixer::cache_bytes_per_token`] has them.
+    pub fn cache_bytes_per_token(&self, value_bytes: u64) -> Option<u64> {
+        self.mixers.iter().try_fold(0u64, |sum, mixer| {
+            Some(sum.saturating_add(mixer.cache_bytes_per_token(value_bytes)?))
+        })
+    }
+
     /// Parameters, as a model card counts them.
     pub fn parameters(&self) -> u64 {
         self.tensors
@@ -214,6 +259,3 @@ impl Model {
             .fold(0, |sum, t| sum.saturating_add(t.values()))
     }
 }
-
-#[cfg(test)]
-mod tests;

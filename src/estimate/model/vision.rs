@@ -90,6 +90,11 @@ const MULTIMODAL: &[&str] = &[
 ];
 
 fn parameters(kind: &str, v: &View<'_>, hidden: u64) -> Result<Option<u128>, Unknown> {
+    match kind {
+        "kimi_k25" => return moon(v, hidden).map(Some),
+        "mllama" => return tiled(v, hidden).map(Some),
+        _ => {}
+    }
     let w = Widths::read(v, hidden)?;
     let (h, i, text) = (w.width, w.inner, w.text);
     let grid = |default: u64| {
@@ -120,6 +125,13 @@ fn parameters(kind: &str, v: &View<'_>, hidden: u64) -> Result<Option<u128>, Unk
             let merger = merged * merged + merged + merged * text + text;
             2 * w.patches() + w.layers() + 2 * h + merger
         }
+        // A gated MLP, norms of queries and keys, two tables of positions.
+        "gemma4" => {
+            let dim = u128::from(v.needed(&["head_dim"])?);
+            let positions = u128::from(v.needed(&["position_embedding_size"])?);
+            let layer = 4 * h * h + 3 * h * i + 4 * h + 2 * dim;
+            w.patches() + 2 * positions * h + w.layers * layer + 2 * h + h * text
+        }
         _ if kind.starts_with("qwen3_vl") || kind.starts_with("qwen3_5") => {
             let out = out(text)?;
             let merger = merged * merged + merged + merged * out + out;
@@ -144,4 +156,47 @@ fn parameters(kind: &str, v: &View<'_>, hidden: u64) -> Result<Option<u128>, Unk
         }
         _ => return Ok(None),
     }))
+}
+
+/// MoonViT of Kimi K2.5: positions of a grid, and a projector of four patches.
+fn moon(v: &View<'_>, hidden: u64) -> Result<u128, Unknown> {
+    let need = |name: &str| v.needed(&[name]).map(u128::from);
+    let w = Widths {
+        width: need("vt_hidden_size")?,
+        layers: need("vt_num_hidden_layers")?,
+        inner: need("vt_intermediate_size")?,
+        patch: need("patch_size")?,
+        text: hidden.into(),
+    };
+    let h = w.width;
+    let grid = need("init_pos_emb_height")? * need("init_pos_emb_width")?;
+    let merged = 4 * h;
+    let projector = 2 * h + merged * merged + merged + merged * w.text + w.text;
+    Ok(w.patches() + h + grid * h + w.layers() + 2 * h + projector)
+}
+
+/// Llama 3.2 Vision: tiles of an image, layers that are gated after those that are not, and the
+/// outputs of some layers beside the last one's.
+fn tiled(v: &View<'_>, hidden: u64) -> Result<u128, Unknown> {
+    let count = |name: &str, default: u64| {
+        Ok::<_, Unknown>(u128::from(v.count(&[name])?.unwrap_or(default)))
+    };
+    let need = |name: &str| v.needed(&[name]).map(u128::from);
+    let (h, i, patch) = (
+        need("hidden_size")?,
+        need("intermediate_size")?,
+        need("patch_size")?,
+    );
+    let (local, global) = (need("num_hidden_layers")?, count("num_global_layers", 8)?);
+    let layer = 4 * h * h + 2 * h * i + i + h + 4 * h;
+    let patches = (need("image_size")? / patch.max(1)).pow(2) + 1;
+    let tiles = count("max_num_tiles", 4)?;
+    // One more than the ways in which tiles can lie.
+    let shapes = u128::from(v.list("supported_aspect_ratios").map_or(8, <[Value]>::len) as u64) + 1;
+    let positions = patches * h + shapes * tiles * patches * h + 1;
+    let around = 2 * (shapes * tiles * h + 1);
+    let outputs = count("vision_output_dim", 7680)?;
+    let projector = outputs * u128::from(hidden) + u128::from(hidden);
+    let layers = (local + global) * layer + 2 * global;
+    Ok(3 * patch * patch * h + h + positions + around + layers + 4 * h + projector)
 }

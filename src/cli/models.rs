@@ -1,0 +1,14 @@
+//! Flags of `models`.
+
+use clap::Args;
+
+/// `plimsoll models`
+#[derive(Debug, Args)]
+pub struct ModelsArgs {
+    /// Only those with all of these words in a name, an id or the kind: `qwen3 moe`
+    #[arg(long, short, value_name = "WORDS", num_args = 1..)]
+    pub search: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}

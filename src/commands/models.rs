@@ -1,0 +1,143 @@
+//! `plimsoll models`: the models whose facts ship, for planning.
+
+use crate::cli::ModelsArgs;
+use crate::console::Console;
+use crate::error::ExitCode;
+use crate::estimate::Mixer;
+use crate::estimate::model::{self, Model};
+use crate::models::shipped::{self, Shipped};
+use serde::Serialize;
+use serde_json::Value;
+
+/// A model that ships, in a line.
+#[derive(Debug, Serialize)]
+struct Line {
+    name: &'static str,
+    /// Ids of the Hugging Face hub.
+    ids: Vec<&'static str>,
+    /// `model_type`.
+    kind: String,
+    /// As a model card counts them, without what predicts several tokens.
+    parameters: u64,
+    layers: u64,
+    /// Of keys and values, at 16 bits, without parallelism, while no window is full; null where they
+    /// are not counted.
+    kv_bytes_per_token: Option<u64>,
+    /// Layers that keep a state for each sequence instead.
+    state_layers: u64,
+    /// The quantisation that the configuration names.
+    quantization: Option<String>,
+    /// What is not counted.
+    warnings: Vec<String>,
+    /// Who says so.
+    source: String,
+}
+
+pub fn run(console: &Console, args: &ModelsArgs) -> anyhow::Result<ExitCode> {
+    let words: Vec<String> = args
+        .search
+        .iter()
+        .flat_map(|w| w.split_whitespace())
+        .map(str::to_lowercase)
+        .collect();
+    let mut lines = Vec::new();
+    for shipped in shipped::all() {
+        let (config, source) = shipped.read()?;
+        let model = match model::from_config(shipped.name, &config, &source) {
+            Ok(model) => model,
+            Err(unknown) => anyhow::bail!("{}: {unknown}", shipped.name),
+        };
+        let line = line(&shipped, &model);
+        if words.iter().all(|word| line.says(word)) {
+            lines.push(line);
+        }
+    }
+    lines.sort_by_key(|line| line.name.to_lowercase());
+    if args.json {
+        let mut text = serde_json::to_vec_pretty(&lines)?;
+        text.push(b'\n');
+        console.data(&text)?;
+    } else {
+        console.data(text(&lines).as_bytes())?;
+    }
+    Ok(ExitCode::Done)
+}
+
+impl Line {
+    fn says(&self, word: &str) -> bool {
+        let quantization = self.quantization.as_deref().unwrap_or("");
+        [self.name, &self.kind, quantization]
+            .into_iter()
+            .chain(self.ids.iter().copied())
+            .any(|text| text.to_lowercase().contains(word))
+    }
+}
+
+fn line(shipped: &Shipped, model: &Model) -> Line {
+    let keeps_state = |m: &&Mixer| {
+        matches!(
+            m,
+            Mixer::Mamba1 { .. }
+                | Mixer::Mamba2 { .. }
+                | Mixer::DeltaNet { .. }
+                | Mixer::Lightning { .. }
+        )
+    };
+    Line {
+        name: shipped.name,
+        ids: shipped.ids().collect(),
+        kind: model.kind.clone(),
+        parameters: model.parameters(),
+        layers: model.mixers.len() as u64,
+        kv_bytes_per_token: model.cache_bytes_per_token(2),
+        state_layers: model.mixers.iter().filter(keeps_state).count() as u64,
+        quantization: model.quantization.as_ref().and_then(quantization),
+        warnings: model.warnings.clone(),
+        source: model.source.clone(),
+    }
+}
+
+/// `fp8`, `mxfp4`, `NVFP4`: the method, or the algorithm where that says more.
+fn quantization(config: &Value) -> Option<String> {
+    let word = |name: &str| config.get(name).and_then(Value::as_str);
+    let word = word("quant_algo").or_else(|| word("quant_method"))?;
+    Some(word.to_lowercase())
+}
+
+fn text(lines: &[Line]) -> String {
+    if lines.is_empty() {
+        return "no model that ships has all of these words\n".to_owned();
+    }
+    let width = |column: fn(&Line) -> usize, head: usize| {
+        lines.iter().map(column).max().unwrap_or(0).max(head)
+    };
+    let name = width(|l| l.name.len(), 4);
+    let kind = width(|l| l.kind.len(), 4);
+    let mut out = format!(
+        "{:<name$}  {:<kind$}  {:>10}  {:>6}  {:>12}  {}\n",
+        "name", "kind", "parameters", "layers", "KV B/token", "quantisation"
+    );
+    for line in lines {
+        let quantization = line.quantization.as_deref().unwrap_or("-");
+        let state = match line.state_layers {
+            0 => String::new(),
+            n => format!("  ({n} layers keep a state for each sequence)"),
+        };
+        out.push_str(&format!(
+            "{:<name$}  {:<kind$}  {:>10}  {:>6}  {:>12}  {quantization}{state}\n",
+            line.name,
+            line.kind,
+            billions(line.parameters),
+            line.layers,
+            line.kv_bytes_per_token
+                .map_or("-".into(), |b| b.to_string()),
+        ));
+    }
+    out.push_str("\nKV: keys and values of one token at 16 bits, all layers, before any window is full and without parallelism\n");
+    out
+}
+
+/// `8.03 B`
+fn billions(parameters: u64) -> String {
+    format!("{:.2} B", parameters as f64 / 1e9)
+}

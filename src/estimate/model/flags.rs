@@ -1,0 +1,128 @@
+//! A model of which only a few figures are known: what the flags say.
+
+use super::table::Table;
+use super::{Mixer, Model, Split, from_config};
+use crate::estimate::Unknown;
+use serde_json::{Value, json};
+
+/// What the flags say of a model.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Flags {
+    /// `--model-params`: parameters.
+    pub parameters: Option<u64>,
+    /// `--num-layers`
+    pub layers: Option<u64>,
+    /// `--num-heads`: query heads.
+    pub heads: Option<u64>,
+    /// `--num-kv-heads`; as many as query heads where it is not given.
+    pub kv_heads: Option<u64>,
+    /// `--head-dim`; the width by the heads where it is not given.
+    pub head_dim: Option<u64>,
+    /// `--hidden-size`
+    pub hidden: Option<u64>,
+    /// `--vocab-size`
+    pub vocab: Option<u64>,
+    /// `--intermediate-size`
+    pub intermediate: Option<u64>,
+}
+
+impl Flags {
+    /// None is given.
+    pub fn is_empty(&self) -> bool {
+        *self == Flags::default()
+    }
+}
+
+/// A model of which only the flags are known: plain attention in each layer. With
+/// `--model-params` the parameters are one matrix; without it they are counted as Llama's, for
+/// which `--vocab-size` and `--intermediate-size` are needed.
+///
+/// # Errors
+/// When a flag is missing that the layers or the parameters need, or a number makes no sense.
+pub fn from_flags(name: &str, flags: &Flags) -> Result<Model, Unknown> {
+    let missing: Vec<&str> = [
+        ("--num-layers", flags.layers.is_none()),
+        ("--num-heads", flags.heads.is_none()),
+        (
+            "--hidden-size",
+            flags.hidden.is_none() && (flags.head_dim.is_none() || flags.parameters.is_none()),
+        ),
+        (
+            "--model-params",
+            flags.parameters.is_none() && (flags.vocab.is_none() || flags.intermediate.is_none()),
+        ),
+    ]
+    .into_iter()
+    .filter_map(|(flag, missing)| missing.then_some(flag))
+    .collect();
+    let (Some(layers), Some(heads), true) = (flags.layers, flags.heads, missing.is_empty()) else {
+        return Err(Unknown::new(format!(
+            "a model of which only figures are given needs {}",
+            missing.join(", ")
+        ))
+        .hint("or give its config.json with --config FILE"));
+    };
+    let hidden = flags
+        .hidden
+        .or_else(|| heads.checked_mul(flags.head_dim.unwrap_or(0)))
+        .unwrap_or(u64::MAX);
+    // Checked as a configuration's are.
+    let mut config = json!({
+        "model_type": "llama",
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "hidden_size": hidden,
+        "vocab_size": flags.vocab.unwrap_or(1),
+        "intermediate_size": flags.intermediate.unwrap_or(1),
+        "tie_word_embeddings": false,
+    });
+    let more = [
+        ("num_key_value_heads", flags.kv_heads),
+        ("head_dim", flags.head_dim),
+    ];
+    for (field, value) in more {
+        if let Some(value) = value {
+            config[field] = Value::from(value);
+        }
+    }
+    let mut model = from_config(name, &config, "flags")?;
+    model.kind = "given by flags".to_owned();
+    model.vocab = flags.vocab.unwrap_or(0);
+    model.config = Value::Null;
+    if let Some(parameters) = flags.parameters {
+        model.tensors = whole(&model, parameters)?;
+        model.warnings.push(
+            "the parameters are taken as one matrix that tensor parallelism splits evenly".into(),
+        );
+    }
+    debug_assert!(
+        model
+            .mixers
+            .iter()
+            .all(|m| matches!(m, Mixer::Attention { .. }))
+    );
+    Ok(model)
+}
+
+/// The parameters as one matrix, beside the embedding where the vocabulary is known.
+fn whole(model: &Model, parameters: u64) -> Result<Vec<super::Tensor>, Unknown> {
+    let mut t = Table::default();
+    let embedding = model.vocab.saturating_mul(model.hidden);
+    let rest = match model.vocab {
+        0 => parameters,
+        _ => parameters
+            .checked_sub(embedding.saturating_mul(2))
+            .ok_or_else(|| {
+                Unknown::new(format!(
+                    "{parameters} parameters are fewer than a vocabulary of {} entries takes",
+                    model.vocab
+                ))
+            })?,
+    };
+    if model.vocab > 0 {
+        t.plain("embed", model.vocab, model.hidden, Split::Vocabulary);
+        t.plain("lm_head", model.vocab, model.hidden, Split::Vocabulary);
+    }
+    t.linear("all", rest, 1, Split::Columns);
+    Ok(t.tensors)
+}

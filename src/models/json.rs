@@ -1,0 +1,126 @@
+//! JSON as exporters write it: bounded in size, and with Python's `Infinity` and `NaN`.
+
+use crate::error::Failure;
+use serde_json::Value;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+
+/// Largest config.json that is read. The largest seen is 2.4 MB (each expert's quantisation by name).
+const MAX_BYTES: u64 = 32 << 20;
+
+/// A file's JSON; `None` where there is no such file.
+///
+/// # Errors
+/// When it is no ordinary file, is too large or is no JSON.
+pub(super) fn read(path: &Path) -> Result<Option<Value>, Failure> {
+    let said = |what: &str| Failure::environment(format!("`{}` {what}", path.display()));
+    let facts = match std::fs::metadata(path) {
+        Ok(facts) => facts,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(said("cannot be read").caused_by(e)),
+    };
+    // A pipe would make us wait for ever.
+    if !facts.is_file() {
+        return Err(said("is not a file"));
+    }
+    let mut text = String::new();
+    File::open(path)
+        .and_then(|file| file.take(MAX_BYTES + 1).read_to_string(&mut text))
+        .map_err(|e| said("cannot be read").caused_by(e))?;
+    if text.len() as u64 > MAX_BYTES {
+        return Err(said("is larger than any model's configuration"));
+    }
+    parse(&text)
+        .map(Some)
+        .map_err(|e| said("is not JSON").caused_by(e))
+}
+
+/// JSON, with `NaN` and `Infinity` (Nemotron's `time_step_limit`) taken for null.
+fn parse(text: &str) -> Result<Value, serde_json::Error> {
+    match serde_json::from_str(text) {
+        Ok(value) => Ok(value),
+        Err(e) => serde_json::from_str(&plain(text)).map_err(|_| e),
+    }
+}
+
+/// The words that only Python writes, replaced outside of strings.
+fn plain(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(['"', 'N', 'I', '-']) {
+        let (before, from) = rest.split_at(at);
+        out.push_str(before);
+        let word = ["NaN", "-Infinity", "Infinity"]
+            .into_iter()
+            .find(|w| from.starts_with(w));
+        let taken = match word {
+            Some(word) => {
+                out.push_str("null");
+                word.len()
+            }
+            None => {
+                let taken = if from.starts_with('"') {
+                    string(from)
+                } else {
+                    1
+                };
+                out.push_str(&from[..taken]);
+                taken
+            }
+        };
+        rest = &from[taken..];
+    }
+    out.push_str(rest);
+    out
+}
+
+/// Bytes of the string that `text` begins with, quotes included.
+fn string(text: &str) -> usize {
+    let mut escaped = false;
+    for (at, c) in text.char_indices().skip(1) {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            '"' => return at + 1,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn pythons_words_are_null_outside_of_strings() {
+        let text = r#"{"a": [0.0, Infinity], "b": -Infinity, "c": NaN, "Infinity": "NaN \" NaN", "d": -1}"#;
+        let value = parse(text).unwrap();
+        let expected =
+            json!({"a": [0.0, null], "b": null, "c": null, "Infinity": "NaN \" NaN", "d": -1});
+        assert_eq!(value, expected);
+    }
+
+    #[test]
+    fn what_is_no_json_stays_so() {
+        for text in ["", "{", "{\"a\": Infinit}", "\"", "{\"é\": Nan}"] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_folder_and_a_giant_are_no_configurations() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(read(folder.path()).is_err());
+        assert!(read(&folder.path().join("none")).unwrap().is_none());
+        let giant = folder.path().join("giant.json");
+        File::create(&giant)
+            .unwrap()
+            .set_len(MAX_BYTES + 1)
+            .unwrap();
+        let said = read(&giant).unwrap_err().to_string();
+        assert!(said.contains("larger than any"), "{said}");
+    }
+}

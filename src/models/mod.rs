@@ -1,0 +1,209 @@
+//! Where a model's facts are found: a folder, the Hugging Face cache, a file, or what ships.
+
+mod cache;
+mod json;
+pub mod shipped;
+
+use crate::error::Failure;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+/// What was found of a model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Found {
+    /// As it was asked for.
+    pub name: String,
+    /// config.json, with hf_quant_config.json under `hf_quant_config` where it lies beside it;
+    /// null where a GGUF file says it all.
+    pub config: Value,
+    /// The folder with its weights, where there is one.
+    pub directory: Option<PathBuf>,
+    /// The GGUF file, where it is one.
+    pub gguf: Option<PathBuf>,
+    /// A path, or `configs/models: …` and who says so.
+    pub source: String,
+}
+
+/// The model that is called so: a folder, a GGUF or JSON file, an id in the Hugging Face cache, a
+/// name that ships.
+///
+/// # Errors
+/// When there is no such model, with the names that are near; when its files cannot be read.
+pub fn find(wanted: &str) -> Result<Found, Failure> {
+    find_in(wanted, cache::folder().as_deref())
+}
+
+/// [`find`], with the cache's folder.
+fn find_in(wanted: &str, cache: Option<&Path>) -> Result<Found, Failure> {
+    let path = Path::new(wanted);
+    if path.is_dir() {
+        return in_folder(wanted, path)?.ok_or_else(|| {
+            Failure::usage(format!("`{wanted}` has no config.json"))
+                .hint("give the model's configuration with --config FILE")
+        });
+    }
+    if path.is_file() {
+        return match path.extension().and_then(|e| e.to_str()) {
+            Some("gguf") => Ok(Found {
+                name: wanted.to_owned(),
+                config: Value::Null,
+                directory: None,
+                gguf: Some(path.to_owned()),
+                source: wanted.to_owned(),
+            }),
+            _ => from_file(wanted, path),
+        };
+    }
+    if let Some(snapshot) = cache.and_then(|c| cache::snapshot(c, wanted))
+        && let Some(found) = in_folder(wanted, &snapshot)?
+    {
+        return Ok(found);
+    }
+    if let Some(shipped) = shipped::named(wanted) {
+        let (config, source) = shipped.read()?;
+        return Ok(Found {
+            name: wanted.to_owned(),
+            config,
+            directory: None,
+            gguf: None,
+            source: format!("configs/models: {source}"),
+        });
+    }
+    Err(unknown(wanted))
+}
+
+/// A model by its config.json alone (`--config FILE`).
+///
+/// # Errors
+/// When the file is not there or is no JSON.
+pub fn from_file(name: &str, path: &Path) -> Result<Found, Failure> {
+    let config = json::read(path)?
+        .ok_or_else(|| Failure::usage(format!("there is no file `{}`", path.display())))?;
+    Ok(Found {
+        name: name.to_owned(),
+        config,
+        directory: None,
+        gguf: None,
+        source: path.display().to_string(),
+    })
+}
+
+/// A folder's config.json with hf_quant_config.json; `None` where it has none.
+fn in_folder(name: &str, folder: &Path) -> Result<Option<Found>, Failure> {
+    let path = folder.join("config.json");
+    let Some(mut config) = json::read(&path)? else {
+        return Ok(None);
+    };
+    let quantised = json::read(&folder.join("hf_quant_config.json"))?;
+    if let (Some(quantised), Some(fields)) = (quantised, config.as_object_mut()) {
+        fields.entry("hf_quant_config").or_insert(quantised);
+    }
+    Ok(Some(Found {
+        name: name.to_owned(),
+        config,
+        directory: Some(folder.to_owned()),
+        gguf: None,
+        source: path.display().to_string(),
+    }))
+}
+
+fn unknown(wanted: &str) -> Failure {
+    let failure = Failure::usage(format!("the model `{wanted}` is not known"));
+    let near: Vec<String> = shipped::near(wanted)
+        .iter()
+        .map(|name| format!("`{name}`"))
+        .collect();
+    let failure = match near.is_empty() {
+        true => failure,
+        false => failure.hint(format!("did you mean {}?", near.join(" or "))),
+    };
+    failure
+        .hint("`plimsoll models --search WORDS` lists those that ship")
+        .hint("give its folder, its config.json with --config FILE, or --model-params, --num-layers, --num-heads, --num-kv-heads, --head-dim and --hidden-size")
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod against;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// A cache with one model in it.
+    fn cache_with(config: &str) -> tempfile::TempDir {
+        let cache = tempfile::tempdir().unwrap();
+        let model = cache.path().join("models--acme--Tiny-1B");
+        std::fs::create_dir_all(model.join("refs")).unwrap();
+        std::fs::create_dir_all(model.join("snapshots/abc123")).unwrap();
+        std::fs::write(model.join("refs/main"), "abc123\n").unwrap();
+        std::fs::write(model.join("snapshots/abc123/config.json"), config).unwrap();
+        cache
+    }
+
+    #[test]
+    fn a_model_of_the_cache_is_found_with_its_folder() {
+        let cache = cache_with(r#"{"model_type": "llama"}"#);
+        let found = find_in("acme/Tiny-1B", Some(cache.path())).unwrap();
+        assert_eq!(found.config, json!({"model_type": "llama"}));
+        assert!(found.directory.unwrap().ends_with("snapshots/abc123"));
+    }
+
+    #[test]
+    fn the_cache_wins_over_what_ships() {
+        let cache = cache_with(r#"{"model_type": "mine"}"#);
+        let from = cache.path().join("models--acme--Tiny-1B");
+        std::fs::rename(from, cache.path().join("models--Qwen--Qwen3-8B")).unwrap();
+        let found = find_in("Qwen/Qwen3-8B", Some(cache.path())).unwrap();
+        assert_eq!(found.config["model_type"], "mine");
+        let shipped = find_in("Qwen/Qwen3-8B", None).unwrap();
+        assert_eq!(shipped.config["model_type"], "qwen3");
+        assert!(shipped.source.starts_with("configs/models: "));
+    }
+
+    #[test]
+    fn no_name_leads_out_of_the_cache() {
+        let cache = cache_with("{}");
+        std::fs::write(cache.path().join("config.json"), "{}").unwrap();
+        let model = cache.path().join("models--acme--Tiny-1B");
+        for main in ["../../..", "/", "..", "abc123/../../..", ""] {
+            std::fs::write(model.join("refs/main"), main).unwrap();
+            std::fs::create_dir_all(model.join("snapshots/other")).unwrap();
+            assert!(
+                find_in("acme/Tiny-1B", Some(cache.path())).is_err(),
+                "{main}"
+            );
+        }
+        for name in ["../x", "acme/../x", "a/b/c", "acme/", "/", ""] {
+            assert!(find_in(name, Some(cache.path())).is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_folder_is_read_with_its_quantisation() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_str().unwrap();
+        assert!(
+            find_in(path, None)
+                .unwrap_err()
+                .message
+                .contains("config.json")
+        );
+        std::fs::write(folder.path().join("config.json"), r#"{"a": 1}"#).unwrap();
+        std::fs::write(folder.path().join("hf_quant_config.json"), r#"{"q": 2}"#).unwrap();
+        let found = find_in(path, None).unwrap();
+        assert_eq!(found.config, json!({"a": 1, "hf_quant_config": {"q": 2}}));
+        assert_eq!(found.directory.as_deref(), Some(folder.path()));
+    }
+
+    #[test]
+    fn a_name_that_is_not_known_says_which_are_near() {
+        let failure = find_in("Qwen/Qwen3-9B", None).unwrap_err();
+        assert!(
+            failure.hints[0].contains("`Qwen/Qwen3-8B`"),
+            "{:?}",
+            failure.hints
+        );
+    }
+}

@@ -1,0 +1,327 @@
+//! What ships against what is published, and against whatever a hostile file may say.
+
+use super::shipped;
+use crate::estimate::model::{self, Flags, Mixer, Model};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+fn model(name: &str) -> Model {
+    let (config, source) = shipped::named(name).unwrap().read().unwrap();
+    model::from_config(name, &config, &source).unwrap()
+}
+
+/// Published parameters, 10^9: the sum of a repository's safetensors, or the card's figure where
+/// it is given to four digits. `true`: with the layers that predict further tokens.
+const PUBLISHED: &[(&str, f64, bool)] = &[
+    ("gpt2", 0.12444, false),
+    ("opt-1.3b", 1.3158, false),
+    ("bloom-7b1", 7.0690, false),
+    ("pythia-6.9b", 6.857, false),
+    ("gpt-neox-20b", 20.554, false),
+    ("mpt-7b", 6.649, false),
+    ("starcoder2-7b", 7.174, false),
+    ("stablelm-2-1.6b", 1.6445, false),
+    ("olmo-2-32b", 32.234, false),
+    ("dbrx-132b", 131.597, false),
+    ("command-r-v01", 34.981, false),
+    ("jamba-v0.1", 51.570, false),
+    ("phi-2", 2.780, false),
+    ("phi-4", 14.660, false),
+    ("phi-4-mini", 3.836, false),
+    ("phi-3.5-moe", 41.873, false),
+    ("granite-3.1-2b", 2.534, false),
+    ("granite-3.3-8b", 8.171, false),
+    ("smollm3-3b", 3.075, false),
+    ("llama-2-7b-hf", 6.738, false),
+    ("Meta-Llama-3.1-8B", 8.030, false),
+    ("Meta-Llama-3.1-70B", 70.554, false),
+    ("Meta-Llama-3.1-405B", 405.853, false),
+    ("llama-3.2-1b", 1.236, false),
+    ("llama-3.2-11b-vision", 10.670, false),
+    ("Llama-4-Scout-17B-16E-Instruct", 108.642, false),
+    ("Llama-4-Maverick-17B-128E-Instruct", 401.584, false),
+    ("mistral-7b-v0.3", 7.248, false),
+    ("mistral-small-3.2-24b", 24.011, false),
+    ("Mixtral-8x7B-v0.1", 46.703, false),
+    ("gemma-2-9b", 9.242, false),
+    ("gemma-3-1b-it", 1.000, false),
+    ("gemma-3-4b", 4.300, false),
+    ("gemma-3-12b", 12.187, false),
+    ("gemma-3-27b", 27.432, false),
+    ("qwen1.5-moe-a2.7b", 14.316, false),
+    ("qwen2.5-0.5b", 0.494, false),
+    ("qwen2.5-7b", 7.616, false),
+    ("qwen2.5-72b", 72.706, false),
+    ("Qwen3-8B", 8.191, false),
+    ("Qwen3-30B-A3B", 30.532, false),
+    ("Qwen3-235B-A22B", 235.094, false),
+    ("Qwen3-VL-8B-Instruct", 8.767, false),
+    ("qwen3-next-80b-a3b", 79.674, false),
+    ("Qwen3.5-27B", 27.78, true),
+    ("Qwen3.5-35B-A3B", 35.95, true),
+    ("MiMo-7B-Base", 7.83, true),
+    ("deepseek-v2-lite", 15.706, false),
+    ("DeepSeek-V3", 671.026, false),
+    ("DeepSeek-V4-Flash", 284.0, false),
+    ("Kimi-K2-Instruct", 1026.41, false),
+    ("Kimi-K2.5", 1026.9, false),
+    ("glm-4.5-air", 106.852, false),
+    ("minimax-text-01", 456.09, false),
+    ("MiniMax-M2.5", 228.69, false),
+    ("gpt-oss-20b", 20.915, false),
+    ("gpt-oss-120b", 116.829, false),
+    ("Llama-3_3-Nemotron-Super-49B-v1", 49.867, false),
+    ("NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", 31.578, false),
+    ("NVIDIA-Nemotron-3-Super-120B-A12B-FP8", 123.6, true),
+];
+
+#[test]
+fn parameters_are_as_published() {
+    let mut wrong = Vec::new();
+    for (name, published, mtp) in PUBLISHED {
+        let model = model(name);
+        let more = if *mtp { model.mtp } else { 0 };
+        let counted = (model.parameters() + more) as f64 / 1e9;
+        let off = (counted / published - 1.0) * 100.0;
+        if off.abs() > 0.15 {
+            wrong.push(format!(
+                "{name}: {counted:.4}, published {published}: {off:+.2} %"
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Where the study's published figure is not what is loaded, and why.
+const EXPLAINED: &[(&str, &str)] = &[
+    ("falcon-7b", "the card counts the tied output layer twice"),
+    ("falcon-40b", "the card counts the tied output layer twice"),
+    ("falcon-180b", "the card counts the tied output layer twice"),
+    ("gpt2", "published as 0.124"),
+    ("opt-125m", "published as 0.125"),
+    ("gpt_bigcode-santacoder", "published as 1.12"),
+    ("bamba-9b", "published as 9.78, without what is not clear"),
+    ("Nemotron-H-56B-Base-8K", "published as 56"),
+    (
+        "Qwen3.5-122B-A10B",
+        "published as 125, without what is not clear",
+    ),
+    ("Qwen3.5-397B-A17B", "published as 403, rounded"),
+];
+
+#[test]
+fn the_studys_published_figures_are_met() {
+    let Some(folder) = std::env::var_os("PLIMSOLL_ESTIMATE").map(std::path::PathBuf::from) else {
+        eprintln!("skipped: PLIMSOLL_ESTIMATE is not set");
+        return;
+    };
+    let table = std::fs::read_to_string(folder.join("models_check.tsv")).unwrap();
+    let mut wrong = Vec::new();
+    let mut met = 0;
+    for line in table.lines().skip(1) {
+        let cells: Vec<&str> = line.split('\t').collect();
+        let name = cells[0];
+        let path = folder.join("models").join(format!("{name}.json"));
+        let whole = super::json::read(&path).unwrap().unwrap();
+        // The whole file and the facts that ship are the same model, whatever was left out.
+        let theirs = model::from_config(name, &whole["config"], "study");
+        let ours = model(name);
+        let repaired = ["glm-4.5-air", "Llama-4-Scout", "Llama-4-Maverick"];
+        if let Ok(theirs) = theirs
+            && !repaired.iter().any(|r| name.starts_with(r))
+        {
+            assert_eq!(ours.tensors, theirs.tensors, "{name}");
+            assert_eq!(ours.mixers, theirs.mixers, "{name}");
+            assert_eq!(ours.rope, theirs.rope, "{name}");
+        }
+        let Some(published) = cells.get(2).and_then(|c| c.parse::<f64>().ok()) else {
+            continue;
+        };
+        let off = |n: u64| (n as f64 / 1e9 / published - 1.0).abs() * 100.0;
+        let (alone, with) = (off(ours.parameters()), off(ours.parameters() + ours.mtp));
+        if alone.min(with) <= 0.15 {
+            met += 1;
+        } else if !EXPLAINED.iter().any(|(n, _)| *n == name) {
+            wrong.push(format!("{name}: {alone:.2} % off, {with:.2} % with mtp"));
+        }
+    }
+    eprintln!("{met} published figures are met within 0.15 %");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Bytes of keys and values that one token adds, at 16 bits.
+fn kv(name: &str) -> Option<u64> {
+    model(name).cache_bytes_per_token(2)
+}
+
+#[test]
+fn keys_and_values_of_a_token_are_right_for_each_kind_of_attention() {
+    // Grouped heads: 2 * 32 layers * 8 heads * 128 * 2 bytes.
+    assert_eq!(kv("Meta-Llama-3.1-8B"), Some(131_072));
+    assert_eq!(kv("Meta-Llama-3.1-70B"), Some(327_680));
+    // One head for all.
+    assert_eq!(kv("falcon-7b"), Some(32 * 2 * 64 * 2));
+    // Latent: one row of 512 + 64 for all heads; and an indexer's key of 128 with its scale.
+    assert_eq!(kv("DeepSeek-V3"), Some(61 * 576 * 2));
+    assert_eq!(kv("DeepSeek-V3.2"), Some(61 * (576 * 2 + 132)));
+    // Layers that use an earlier layer's indexer keep no keys for it.
+    assert!(kv("GLM-5.2").unwrap() < kv("GLM-5.1").unwrap());
+    // Only 49 of 80 layers have attention.
+    assert_eq!(kv("Llama-3_3-Nemotron-Super-49B-v1"), Some(200_704));
+    // 10 of 40 layers have attention, the others keep a state.
+    assert_eq!(kv("Qwen3.5-35B-A3B"), Some(10 * 2 * 2 * 256 * 2));
+    // Values are narrower than keys, and windowed layers have heads of their own.
+    let mimo = 9 * 4 * (192 + 128) * 2 + 39 * 8 * (192 + 128) * 2;
+    assert_eq!(kv("MiMo-V2-Flash"), Some(mimo));
+    // What is not counted is not nothing.
+    assert_eq!(kv("DeepSeek-V4-Flash"), None);
+}
+
+#[test]
+fn windows_are_where_the_model_has_them() {
+    let windowed = |name: &str| {
+        let windows = |m: &&Mixer| {
+            matches!(
+                m,
+                Mixer::Attention {
+                    window: Some(_),
+                    ..
+                }
+            )
+        };
+        model(name).mixers.iter().filter(windows).count()
+    };
+    assert_eq!(windowed("gpt-oss-20b"), 12);
+    assert_eq!(windowed("gemma-3-27b"), 52);
+    assert_eq!(windowed("mistral-7b-v0.1"), 32);
+    assert_eq!(windowed("mistral-7b-v0.3"), 0);
+    // The field is there and `use_sliding_window` is false.
+    assert_eq!(windowed("qwen1.5-moe-a2.7b"), 0);
+    assert_eq!(windowed("Llama-4-Scout-17B-16E-Instruct"), 36);
+}
+
+#[test]
+fn what_is_not_known_says_what_would_make_it_so() {
+    let unknown = |config: Value| model::from_config("x", &config, "test").unwrap_err();
+    let foo = unknown(json!({"model_type": "foo", "hidden_size": 64}));
+    assert_eq!(foo.what, "the architecture `foo` is not known");
+    assert!(foo.hint.unwrap().contains("--num-layers"));
+    assert!(unknown(json!([])).what.contains("not a JSON object"));
+    assert!(unknown(json!({})).what.contains("model_type"));
+    let llama = |field: &str, value: Value| {
+        let mut config = json!({"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32,
+            "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 11008, "vocab_size": 32000});
+        config[field] = value;
+        unknown(config).what
+    };
+    assert!(llama("num_hidden_layers", json!(1_000_000_000)).contains("more than any model has"));
+    assert!(llama("num_hidden_layers", json!(-1)).contains("not a count"));
+    assert!(llama("num_attention_heads", json!(0)).contains("is 0"));
+    assert!(llama("num_key_value_heads", json!(5)).contains("do not divide by 5"));
+    assert!(llama("num_attention_heads", json!(33)).contains("does not divide by 33"));
+    assert!(llama("vocab_size", Value::Null).contains("vocab_size"));
+    assert!(llama("hidden_size", json!(u64::MAX)).contains("more than any model has"));
+    assert!(llama("layer_types", json!(["full_attention"])).contains("1 of 32 layers"));
+}
+
+#[test]
+fn flags_alone_make_a_model() {
+    let mut flags = Flags {
+        parameters: Some(8_030_261_248),
+        layers: Some(32),
+        heads: Some(32),
+        kv_heads: Some(8),
+        hidden: Some(4096),
+        ..Flags::default()
+    };
+    let model = model::from_flags("mine", &flags).unwrap();
+    assert_eq!(model.parameters(), 8_030_261_248);
+    assert_eq!(model.cache_bytes_per_token(2), Some(131_072));
+    // With all widths the parameters are counted instead.
+    flags.parameters = None;
+    let missing = model::from_flags("mine", &flags).unwrap_err();
+    assert!(missing.what.contains("--model-params"), "{missing}");
+    flags.vocab = Some(128_256);
+    flags.intermediate = Some(14336);
+    let model = model::from_flags("mine", &flags).unwrap();
+    assert_eq!(model.parameters(), 8_030_261_248);
+    // Impossible ones are refused, not wrapped around.
+    flags.layers = Some(u64::MAX);
+    assert!(model::from_flags("mine", &flags).is_err());
+    flags = Flags {
+        parameters: Some(1000),
+        vocab: Some(128_256),
+        layers: Some(1),
+        heads: Some(u64::MAX),
+        head_dim: Some(u64::MAX),
+        ..Flags::default()
+    };
+    assert!(model::from_flags("mine", &flags).is_err());
+}
+
+/// A value that a file may hold where another is expected.
+fn nasty() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        Just(Value::Null),
+        Just(json!(true)),
+        Just(json!(0)),
+        Just(json!(1)),
+        Just(json!(-1)),
+        Just(json!(4096.0)),
+        Just(json!(0.5)),
+        Just(json!(1e300)),
+        Just(json!(i64::MIN)),
+        Just(json!(u64::MAX)),
+        Just(json!(1_048_576)),
+        Just(json!(1_000_000_000)),
+        Just(json!("auto")),
+        Just(json!("M*-E")),
+        Just(json!([])),
+        Just(json!([1, 0, 3])),
+        Just(json!({})),
+        Just(json!({"type": "yarn", "factor": 1e9, "original_max_position_embeddings": 1e9})),
+        any::<u64>().prop_map(Value::from),
+        "[a-z*éM-]{0,80}".prop_map(Value::from),
+    ]
+}
+
+/// Puts `value` where the n-th leaf or branch of `tree` is.
+fn put(tree: &mut Value, n: &mut usize, value: &Value) -> bool {
+    let children: Vec<&mut Value> = match tree {
+        Value::Object(map) => map.values_mut().collect(),
+        Value::Array(list) => list.iter_mut().take(4).collect(),
+        _ => Vec::new(),
+    };
+    for child in children {
+        if *n == 0 {
+            *child = value.clone();
+            return true;
+        }
+        *n -= 1;
+        if put(child, n, value) {
+            return true;
+        }
+    }
+    false
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1500))]
+    #[test]
+    fn no_configuration_makes_it_panic(
+        which in 0usize..199,
+        changes in prop::collection::vec((0usize..60, nasty()), 1..6),
+    ) {
+        let shipped = shipped::all().nth(which).unwrap();
+        let (mut config, _) = shipped.read().unwrap();
+        for (at, value) in changes {
+            put(&mut config, &mut at.clone(), &value);
+        }
+        if let Ok(model) = model::from_config("x", &config, "test") {
+            prop_assert!(model.mixers.len() <= 4096);
+            prop_assert!(model.tensors.len() <= 4096 * 64);
+            prop_assert!(model.heads == 0 || model.kv_heads > 0);
+            let _ = (model.parameters(), model.cache_bytes_per_token(2));
+        }
+    }
+}
