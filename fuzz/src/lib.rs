@@ -1,10 +1,12 @@
-//! What the fuzz targets share: any bytes are a log, a reply, a result, a sweep file.
+//! What the fuzz targets share: any bytes are a log, a reply, a result, a sweep file, the header of a model file.
 
 use plimsoll::capture::Probe;
 use plimsoll::engine::lines::parse_reader;
 use plimsoll::engine::log::auto::AutoParser;
 use plimsoll::engine::log::unwrap::Unwrapped;
 use plimsoll::engine::{BenchKind, LogParser, by_name, parser_of};
+use plimsoll::estimate::headers::{Headers, gguf, gguf_model, names, safetensors};
+use plimsoll::estimate::{Deployment, EngineKind, weights};
 use plimsoll::matrix;
 use plimsoll::preset::Preset;
 use std::collections::HashSet;
@@ -66,6 +68,45 @@ pub fn sweep_file(bytes: &[u8]) {
             let placed = line.is_some_and(|l| l.parse::<usize>().is_ok());
             assert!(placed || text.len() > 4 << 20, "{failure}");
             assert!(failure.message.len() < 4096, "{failure}");
+        }
+    }
+}
+
+/// Reads `bytes` as a safetensors file and as an index; what is read lies within the file.
+pub fn safetensors_file(bytes: &[u8]) {
+    let size = bytes.len() as u64;
+    if let Ok(tensors) = safetensors::parse(bytes, Some(size)) {
+        let sum: u64 = tensors.iter().map(|t| t.bytes).sum();
+        assert!(sum <= size, "{sum} bytes of tensors in a file of {size}");
+        for tensor in &tensors {
+            let _ = names::find(&tensor.name, 4);
+        }
+    }
+    // The same bytes as the JSON of a header.
+    let mut whole = size.to_le_bytes().to_vec();
+    whole.extend_from_slice(bytes);
+    let _ = safetensors::parse(&whole, None);
+    let _ = safetensors::index_files(bytes);
+}
+
+/// Reads `bytes` as a GGUF file, makes a model of it and counts its weights.
+pub fn gguf_file(bytes: &[u8]) {
+    for size in [None, Some(bytes.len() as u64)] {
+        let Ok(read) = gguf::parse(bytes, size) else {
+            continue;
+        };
+        let Ok(model) = gguf_model::model(&read, "fuzzed", "fuzzed") else {
+            continue;
+        };
+        let headers = Headers {
+            tensors: read.tensors,
+            gguf: true,
+            source: String::new(),
+        };
+        for (engine, tp) in [(EngineKind::LlamaCpp, 1), (EngineKind::Vllm, 2)] {
+            let mut deployment = Deployment::of(engine);
+            deployment.tp = tp;
+            let _ = weights::from_headers(&model, &headers, &deployment);
         }
     }
 }

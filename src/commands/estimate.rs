@@ -110,11 +110,7 @@ fn tell(
             text.push('\n');
         }
         let told = page::told(asked, deployment, &estimate, concurrency);
-        text.push_str(&report::render(
-            &told,
-            args.explain,
-            console.text_options(),
-        ));
+        text.push_str(&report::render(&told, args.explain, console.text_options()));
         console.data(text.as_bytes())?;
     }
     if args.check_oom && risk.is_none() {

@@ -233,12 +233,7 @@ fn expert_workspace(model: &Model, deployment: &Deployment, tokens: u64, value: 
 
 /// Keys and values of a chunked context that latent attention writes out: the profile run allocates the most
 /// (vLLM 0.19, mla_attention.py: 8 sequences of full length, 65,536 tokens at most).
-fn latent_context(
-    model: &Model,
-    deployment: &Deployment,
-    settings: &Settings,
-    value: u64,
-) -> u64 {
+fn latent_context(model: &Model, deployment: &Deployment, settings: &Settings, value: u64) -> u64 {
     let kv_b = model
         .tensors
         .iter()

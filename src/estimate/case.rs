@@ -136,7 +136,9 @@ fn fraction(line: &Value) -> Result<Option<f64>, Unknown> {
     if n > 0.0 && n <= 1.0 {
         Ok(Some(n))
     } else {
-        Err(Unknown::new(format!("`{key}` is {n}, not above 0 and up to 1")))
+        Err(Unknown::new(format!(
+            "`{key}` is {n}, not above 0 and up to 1"
+        )))
     }
 }
 

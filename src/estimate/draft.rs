@@ -1,78 +1,52 @@
 //! A draft model beside the model: its weights on every GPU, its layers in the same cache.
 
-use super::{Component, Deployment, Estimate, Model, Split, Tensor, Term, Unknown, weights};
+use super::{Component, Deployment, Estimate, Model, Term, Unknown, weights, with_weights};
 use serde_json::json;
 
-/// The role of what stands for a draft model's weights.
-const ROLE: &str = "draft";
-
-/// Bytes of the values that stand for them.
-const VALUE: u64 = 4;
-
-/// The model with its draft: what the draft's weights take on one GPU stands in one tensor, so that
-/// its own quantisation counts; its layers keep their part of each token.
+/// The estimate of a model with a draft beside it. `loaded` are the model's own weights.
 ///
 /// # Errors
 /// What the draft's weights take is not known.
-pub fn with(model: &Model, draft: &Model, deployment: &Deployment) -> Result<Model, Unknown> {
+pub fn beside(
+    model: &Model,
+    draft: &Model,
+    deployment: &Deployment,
+    loaded: Result<weights::Weights, Unknown>,
+) -> Result<Estimate, Unknown> {
+    // Flags for the model are not for its draft.
     let own = Deployment {
         quantization: None,
         lora: None,
         ..deployment.clone()
     };
-    let bytes = weights::of(draft, &own)
-        .map_err(|why| Unknown {
-            what: format!("draft model `{}`: {}", draft.name, why.what),
-            hint: why.hint,
-        })?
-        .bytes;
-    let mut both = model.clone();
-    both.tensors.push(Tensor {
-        role: ROLE,
-        rows: bytes.div_ceil(VALUE),
-        columns: 1,
-        count: 1,
-        layer: None,
-        split: Split::Replicated,
-        quantizable: false,
-        float32: true,
+    let theirs = weights::of(draft, &own).map_err(|why| Unknown {
+        what: format!("draft model `{}`: {}", draft.name, why.what),
+        hint: why.hint,
+    })?;
+    // The engine counts both as one, so both are subtracted before the pool is sized.
+    let both = loaded.map(|mut w| {
+        w.bytes = w.bytes.saturating_add(theirs.bytes);
+        w
     });
-    both.mixers.extend(draft.mixers.iter().cloned());
-    Ok(both)
-}
-
-/// Tells the draft's weights apart from the model's, in an estimate of [`with`].
-pub fn tell_apart(estimate: &mut Estimate, both: &Model, draft: &Model) {
-    let stands = both.tensors.iter().find(|t| t.role == ROLE);
-    let bytes = stands.map_or(0, |t| t.values().saturating_mul(VALUE));
-    let Some(weights) = estimate
+    let mut with = model.clone();
+    with.mixers.extend(draft.mixers.iter().cloned());
+    let mut estimate = with_weights(&with, deployment, both);
+    let weights = estimate
         .terms
         .iter_mut()
-        .find(|t| t.component == Component::Weights)
-    else {
-        return;
-    };
-    if let Ok(all) = &mut weights.bytes {
-        *all = all.saturating_sub(bytes);
+        .find(|t| t.component == Component::Weights);
+    if let Some(Ok(all)) = weights.map(|t| &mut t.bytes) {
+        *all = all.saturating_sub(theirs.bytes);
     }
-    if let Some(band) = &mut weights.band {
-        band.low = band.low.saturating_sub(bytes);
-        band.high = band.high.saturating_sub(bytes);
-    }
-    if weights.inputs.contains_key("parameters") {
-        let own = both.parameters().saturating_sub(bytes / VALUE);
-        weights.inputs.insert("parameters".into(), json!(own));
-    }
+    let term = theirs.term();
+    let mut inputs = term.inputs;
+    inputs.insert("model".into(), json!(draft.name));
     estimate.terms.push(Term {
         component: Component::Draft,
-        bytes: Ok(bytes),
-        formula: "weights of the draft model, split as the model's are; its layers keep their part of the cache".into(),
-        inputs: [
-            ("model".to_owned(), json!(draft.name)),
-            ("parameters".to_owned(), json!(draft.parameters())),
-        ]
-        .into_iter()
-        .collect(),
-        band: None,
+        bytes: Ok(theirs.bytes),
+        formula: format!("{}; its layers keep their part of the cache", term.formula),
+        inputs,
+        band: term.band,
     });
+    Ok(estimate)
 }

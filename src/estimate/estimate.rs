@@ -106,15 +106,24 @@ pub fn check(model: &Model, deployment: &Deployment) -> Result<(), Unknown> {
 
 /// Estimates a deployment. Never fails: what is unknown says so in its place.
 pub fn estimate(model: &Model, deployment: &Deployment) -> Estimate {
+    with_weights(model, deployment, weights::of(model, deployment))
+}
+
+/// The same with weights that are known better than from the configuration: from the files' headers.
+pub fn with_weights(
+    model: &Model,
+    deployment: &Deployment,
+    loaded: Result<weights::Weights, Unknown>,
+) -> Estimate {
     let settings = engines::settings(model, deployment);
     if let Err(wrong) = check(model, deployment) {
         return impossible(settings, wrong);
     }
     let mut warnings = Vec::new();
-    let weights = weights::of(model, deployment).map(|w| {
-        warnings.extend(w.warnings.iter().cloned());
-        w.bytes
-    });
+    if let Ok(loaded) = &loaded {
+        warnings.extend(loaded.warnings.iter().cloned());
+    }
+    let weights = loaded.as_ref().map(|w| w.bytes).map_err(Clone::clone);
     let activation = activation::of(model, deployment, &settings);
     let graphs = graphs::of(model, deployment, &settings);
     let rest = non_torch::of(deployment);
@@ -130,7 +139,9 @@ pub fn estimate(model: &Model, deployment: &Deployment) -> Estimate {
         );
     }
     let v1 = deployment.engine == EngineKind::Vllm && !vllm::is_v0(deployment);
-    if v1 && deployment.flashinfer_sampler.is_none() && activation.kind == activation::Sampler::Sort
+    if v1
+        && deployment.flashinfer_sampler.is_none()
+        && activation.kind == activation::Sampler::Sort
         && vllm::version(deployment) < super::Version::new(0, 11, 1)
     {
         warnings.push(
@@ -164,30 +175,33 @@ pub fn estimate(model: &Model, deployment: &Deployment) -> Estimate {
     };
     let max_concurrency = match (&pool, &layout, settings.max_model_len) {
         (Ok(pool), Ok(layout), Some(longest)) => Ok(layout.concurrency(pool, longest)),
-        (Ok(_), Ok(_), None) => Err(Unknown::new("the longest length is not known")
-            .hint("give --max-model-len")),
+        (Ok(_), Ok(_), None) => {
+            Err(Unknown::new("the longest length is not known").hint("give --max-model-len"))
+        }
         (Err(why), ..) | (_, Err(why), _) => Err(why.clone()),
     };
 
     let mut terms = vec![
-        Term {
-            component: Component::Weights,
-            bytes: weights.clone(),
-            formula: "sum over tensors: values * bytes / how far each is split, and what the engine keeps beside".into(),
-            inputs: inputs([
-                ("parameters", json!(model.parameters())),
-                ("tp", json!(deployment.tp)),
-                ("pp", json!(deployment.pp)),
-                ("ep", json!(deployment.ep)),
-                ("quantization", json!(deployment.quantization)),
-            ]),
-            band: None,
+        match &loaded {
+            Ok(loaded) => loaded.term(),
+            Err(why) => Term {
+                component: Component::Weights,
+                bytes: Err(why.clone()),
+                formula: String::new(),
+                inputs: Map::new(),
+                band: None,
+            },
         },
         Term {
             component: Component::KvCache,
             bytes: pool.as_ref().map(|p| p.bytes).map_err(Clone::clone),
             formula: cache_formula(deployment),
-            inputs: cache_inputs(&settings, cache.as_ref(), layout.as_ref().ok(), pool.as_ref().ok()),
+            inputs: cache_inputs(
+                &settings,
+                cache.as_ref(),
+                layout.as_ref().ok(),
+                pool.as_ref().ok(),
+            ),
             band: None,
         },
         Term {
@@ -308,11 +322,7 @@ fn budget(deployment: &Deployment, settings: &Settings) -> Option<u64> {
 }
 
 /// The cache of the engines that take what is asked for: sequences of the longest length.
-fn asked(
-    deployment: &Deployment,
-    settings: &Settings,
-    cache: Option<&kv::Cache>,
-) -> Option<u64> {
+fn asked(deployment: &Deployment, settings: &Settings, cache: Option<&kv::Cache>) -> Option<u64> {
     let longest = settings.max_model_len?;
     let cache = cache?;
     match deployment.engine {
@@ -488,9 +498,7 @@ fn cache_formula(deployment: &Deployment) -> String {
         .into(),
         EngineKind::Sglang => "fraction * (total - context) - weights".into(),
         EngineKind::Tgi => "fraction * total - weights - prefill - context".into(),
-        EngineKind::TensorRtLlm => {
-            "fraction * (total - weights - activation - context)".into()
-        }
+        EngineKind::TensorRtLlm => "fraction * (total - weights - activation - context)".into(),
         EngineKind::LlamaCpp => "cells * bytes of a token".into(),
         EngineKind::Transformers => "sequences * tokens * bytes of a token".into(),
     }
@@ -506,7 +514,10 @@ fn cache_inputs(
     inputs([
         ("fraction", json!(settings.fraction)),
         ("max_model_len", json!(settings.max_model_len)),
-        ("bytes_per_token", json!(cache.map(kv::Cache::bytes_per_token))),
+        (
+            "bytes_per_token",
+            json!(cache.map(kv::Cache::bytes_per_token)),
+        ),
         (
             "bytes_per_sequence",
             json!(cache.map(kv::Cache::bytes_per_sequence).filter(|b| *b > 0)),
@@ -532,8 +543,10 @@ fn graph_term(graphs: Option<&graphs::Graphs>, deployment: &Deployment) -> Term 
             bytes: if none {
                 Ok(0)
             } else {
-                Err(Unknown::new("what the engine's CUDA graphs take is not known")
-                    .hint("calibrate from a start of your own"))
+                Err(
+                    Unknown::new("what the engine's CUDA graphs take is not known")
+                        .hint("calibrate from a start of your own"),
+                )
             },
             formula: String::new(),
             inputs: Map::new(),
@@ -543,7 +556,8 @@ fn graph_term(graphs: Option<&graphs::Graphs>, deployment: &Deployment) -> Term 
     Term {
         component: Component::CudaGraphs,
         bytes: Ok(g.bytes),
-        formula: "start + captures * (layers + routed layers) + splits of attention's accumulators".into(),
+        formula: "start + captures * (layers + routed layers) + splits of attention's accumulators"
+            .into(),
         inputs: inputs([
             ("layers", json!(g.layers)),
             ("routed_layers", json!(g.routed)),

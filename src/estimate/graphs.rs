@@ -157,14 +157,18 @@ fn quantised_by_bnb(model: &Model, deployment: &Deployment) -> bool {
     match deployment.quantization.as_deref() {
         Some(name) => {
             let name = name.to_ascii_lowercase();
-            ["nf4", "bitsandbytes", "bnb"].iter().any(|n| name.contains(n))
+            ["nf4", "bitsandbytes", "bnb"]
+                .iter()
+                .any(|n| name.contains(n))
         }
-        None => model
-            .quantization
-            .as_ref()
-            .and_then(|q| q.get("quant_method"))
-            .and_then(serde_json::Value::as_str)
-            == Some("bitsandbytes"),
+        None => {
+            model
+                .quantization
+                .as_ref()
+                .and_then(|q| q.get("quant_method"))
+                .and_then(serde_json::Value::as_str)
+                == Some("bitsandbytes")
+        }
     }
 }
 
@@ -172,7 +176,8 @@ fn quantised_by_bnb(model: &Model, deployment: &Deployment) -> bool {
 /// VLLM_FLASH_ATTN_MAX_NUM_SPLITS_FOR_CUDA_GRAPH), where FlashAttention 3 captures whole graphs: on Hopper, not with
 /// images in the prompt that are attended to in both directions.
 fn split_accumulators(model: &Model, deployment: &Deployment, captures: &Captures) -> f64 {
-    let hopper = engines::gpu_model(deployment).map(engines::generation) == Some(Generation::Hopper);
+    let hopper =
+        engines::gpu_model(deployment).map(engines::generation) == Some(Generation::Hopper);
     if !hopper || captures.full == 0 || model.kind.starts_with("gemma3") {
         return 0.0;
     }

@@ -147,9 +147,8 @@ pub fn of(model: &Model, deployment: &Deployment) -> Result<Cache, Unknown> {
             }
             Mixer::Latent { rank, rope, index } => {
                 // The indexer's keys: a byte a value and a scale of 4 for each 128 (vLLM, DeepseekV32IndexerCache).
-                let index = index.map_or(0, |d| {
-                    d.saturating_add(d.div_ceil(128).saturating_mul(4))
-                });
+                let index =
+                    index.map_or(0, |d| d.saturating_add(d.div_ceil(128).saturating_mul(4)));
                 let row = match format {
                     Format::DsMla => DS_MLA_ROW,
                     other => other.of(rank.saturating_add(rope)),
@@ -160,6 +159,12 @@ pub fn of(model: &Model, deployment: &Deployment) -> Result<Cache, Unknown> {
                     latent: true,
                     index,
                 });
+            }
+            Mixer::NotCounted => {
+                return Err(Unknown::new(format!(
+                    "what the layers of `{}` keep of a token is not known",
+                    model.kind
+                )));
             }
             _ => {
                 if let Some(state) = state_of(mixer, tp, conv_bytes, ssm_bytes) {
@@ -266,7 +271,7 @@ fn state_of(mixer: &Mixer, tp: u64, conv_bytes: u64, ssm_bytes: Option<u64>) -> 
             heads.saturating_mul(head_dim).saturating_mul(head_dim),
             4,
         ),
-        Mixer::Attention { .. } | Mixer::Latent { .. } | Mixer::None => None,
+        Mixer::Attention { .. } | Mixer::Latent { .. } | Mixer::NotCounted | Mixer::None => None,
     }
 }
 
@@ -335,10 +340,10 @@ fn format_of(model: &Model, deployment: &Deployment, indexed: bool) -> Result<Fo
         "q5_0" => Ok(Format::Block32(22)),
         "q4_1" => Ok(Format::Block32(20)),
         "q4_0" | "iq4_nl" => Ok(Format::Block32(18)),
-        other => Err(Unknown::new(format!(
-            "the cache's type `{other}` is not known"
-        ))
-        .hint("give auto, fp8, bfloat16, float16 or the name the engine takes")),
+        other => Err(
+            Unknown::new(format!("the cache's type `{other}` is not known"))
+                .hint("give auto, fp8, bfloat16, float16 or the name the engine takes"),
+        ),
     }
 }
 

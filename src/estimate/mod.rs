@@ -14,17 +14,19 @@ pub mod engines;
 // The verb and its noun are one word here: `estimate::estimate(&model, &deployment)`.
 #[allow(clippy::module_inception)]
 mod estimate;
+pub mod format;
 pub mod graphs;
+pub mod headers;
 pub mod kv;
 pub mod model;
-pub mod question;
-pub mod settings;
 pub mod non_torch;
 pub mod pool;
+pub mod question;
+pub mod settings;
 pub mod term;
 pub mod weights;
 
 pub use deployment::{Deployment, EngineKind, Gpu, Lora, Version};
-pub use estimate::{Estimate, check, estimate};
+pub use estimate::{Estimate, check, estimate, with_weights};
 pub use model::{Mixer, Model, Split, Tensor};
 pub use term::{Band, Component, Term, Unknown};

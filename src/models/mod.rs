@@ -1,6 +1,7 @@
 //! Where a model's facts are found: a folder, the Hugging Face cache, a file, or what ships.
 
 mod cache;
+pub mod headers;
 mod json;
 pub mod shipped;
 

@@ -6,7 +6,8 @@ use crate::cli::EstimateArgs;
 use crate::engine;
 use crate::error::Failure;
 use crate::estimate::{
-    Deployment, EngineKind, Estimate, Lora, Model, Unknown, case, check, draft, estimate, settings,
+    Deployment, EngineKind, Estimate, Lora, Model, Unknown, case, check, draft, headers::Headers,
+    settings, weights, with_weights,
 };
 use crate::units::{Bytes, ParseBytesError};
 
@@ -14,8 +15,10 @@ use crate::units::{Bytes, ParseBytesError};
 pub struct Asked {
     /// The model.
     pub model: Model,
+    /// What its files hold, where they lie here.
+    headers: Option<Headers>,
     /// The draft model.
-    pub draft: Option<Model>,
+    draft: Option<Model>,
     /// How it is to be served.
     pub deployment: Deployment,
     /// Requests of the longest length at once.
@@ -38,10 +41,13 @@ impl Asked {
             .or(args.model.as_ref())
             .or(words.model.as_ref());
         let draft = match args.draft_model.as_ref().or(words.draft.as_ref()) {
-            Some(name) => Some(model::find(name)?),
+            Some(name) => Some(model::find(name)?.model),
             None => None,
         };
-        let model = model::of(args, name.map(String::as_str))?;
+        let loaded = model::of(args, name.map(String::as_str))?;
+        warnings.extend(loaded.warnings);
+        let model = loaded.model;
+        warnings.extend(model.warnings.iter().cloned());
         let (gpu, notes) = gpu::of(args, deployment.gpus())?;
         warnings.extend(notes);
         deployment.gpu = gpu;
@@ -59,6 +65,7 @@ impl Asked {
         let concurrency = args.concurrency.first().copied().unwrap_or(1);
         Ok(Asked {
             model,
+            headers: loaded.headers,
             draft,
             deployment,
             concurrency,
@@ -71,13 +78,14 @@ impl Asked {
     /// # Errors
     /// What the draft model takes is not known.
     pub fn estimated(&self, deployment: &Deployment) -> Result<Estimate, Unknown> {
-        let Some(draft) = &self.draft else {
-            return Ok(estimate(&self.model, deployment));
+        let loaded = match &self.headers {
+            Some(headers) => weights::from_headers(&self.model, headers, deployment),
+            None => weights::of(&self.model, deployment),
         };
-        let both = draft::with(&self.model, draft, deployment)?;
-        let mut told = estimate(&both, deployment);
-        draft::tell_apart(&mut told, &both, draft);
-        Ok(told)
+        match &self.draft {
+            Some(draft) => draft::beside(&self.model, draft, deployment, loaded),
+            None => Ok(with_weights(&self.model, deployment, loaded)),
+        }
     }
 
     /// The same, told as a failure.
@@ -101,9 +109,8 @@ impl Words {
     fn read(args: &EstimateArgs) -> Result<Words, Failure> {
         let named = |name: &str| {
             settings::engine(name).ok_or_else(|| {
-                Failure::usage(format!("the engine `{name}` is not known")).hint(
-                    "one of vllm, sglang, tgi, tensorrt-llm, llama-cpp, transformers",
-                )
+                Failure::usage(format!("the engine `{name}` is not known"))
+                    .hint("one of vllm, sglang, tgi, tensorrt-llm, llama-cpp, transformers")
             })
         };
         if args.words.is_empty() {

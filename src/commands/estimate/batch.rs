@@ -51,7 +51,9 @@ type Known = HashMap<String, Result<Model, Unknown>>;
 /// The next line, cut off where it is too long to be one; `None` at the end.
 fn next(mut reader: &mut dyn BufRead) -> std::io::Result<Option<Vec<u8>>> {
     let mut line = Vec::new();
-    let read = Read::by_ref(&mut reader).take(LONGEST).read_until(b'\n', &mut line)?;
+    let read = Read::by_ref(&mut reader)
+        .take(LONGEST)
+        .read_until(b'\n', &mut line)?;
     if read == 0 {
         return Ok(None);
     }
@@ -106,10 +108,20 @@ fn answered(line: &Value, known: &mut Known) -> Result<Value, Unknown> {
         }
     }
     let named = |name: &String| known.get(name);
-    let found = case.models.iter().filter_map(named).find_map(|m| m.as_ref().ok());
+    let found = case
+        .models
+        .iter()
+        .filter_map(named)
+        .find_map(|m| m.as_ref().ok());
     let Some(model) = found else {
-        let why = case.models.iter().filter_map(named).find_map(|m| m.as_ref().err());
-        return Err(why.cloned().unwrap_or_else(|| Unknown::new("the case names no model")));
+        let why = case
+            .models
+            .iter()
+            .filter_map(named)
+            .find_map(|m| m.as_ref().err());
+        return Err(why
+            .cloned()
+            .unwrap_or_else(|| Unknown::new("the case names no model")));
     };
     check(model, &case.deployment)?;
     let mut estimate = estimate(model, &case.deployment);

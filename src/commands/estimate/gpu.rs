@@ -89,8 +89,8 @@ fn nearest(name: &str) -> String {
 
 /// The GPUs of this host: the first `count` of them, by the one that has least left.
 fn detected(count: u64) -> Result<Gpu, Failure> {
-    let mut backend = telemetry::open_host()
-        .map_err(|f| f.hint("name the GPU to plan for: --gpu H100"))?;
+    let mut backend =
+        telemetry::open_host().map_err(|f| f.hint("name the GPU to plan for: --gpu H100"))?;
     let mut samples = Vec::new();
     let wanted = Wanted {
         detail: false,

@@ -14,7 +14,10 @@ pub fn settings(model: &Model, deployment: &Deployment) -> Settings {
             .memory_fraction
             .unwrap_or_else(|| fraction(deployment, total, chunk)),
         batched_tokens: chunk.max(1),
-        sequences: deployment.max_seqs.unwrap_or(graph_batch(deployment, total)).max(1),
+        sequences: deployment
+            .max_seqs
+            .unwrap_or(graph_batch(deployment, total))
+            .max(1),
         block: deployment.block_size.filter(|b| *b > 0).unwrap_or(1),
         max_model_len: deployment.max_model_len.or(model.max_positions),
         eager: deployment.eager.unwrap_or(false),

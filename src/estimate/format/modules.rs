@@ -1,0 +1,428 @@
+//! Which modules of a checkpoint a tensor stands for, and which of them a list of a quantisation names.
+
+use super::super::Tensor;
+use regex::{Regex, RegexSet, RegexSetBuilder};
+use std::collections::{BTreeSet, HashSet};
+
+/// What a model's modules are called under `layers.N.`, by the short name of the tensor. Several names of one
+/// row are one tensor in engines that fuse them, or the same thing in different models.
+const MODULES: &[(&str, &[&str])] = &[
+    (
+        "q",
+        &[
+            "self_attn.q_proj",
+            "self_attn.qkv_proj",
+            "attention.query_key_value",
+            "self_attention.query_key_value",
+            "attn.c_attn",
+            "mixer.q_proj",
+        ],
+    ),
+    (
+        "kv",
+        &[
+            "self_attn.k_proj",
+            "self_attn.v_proj",
+            "self_attn.qkv_proj",
+            "attention.query_key_value",
+            "self_attention.query_key_value",
+            "attn.c_attn",
+            "mixer.k_proj",
+            "mixer.v_proj",
+        ],
+    ),
+    ("qkv", &["self_attn.qkv_proj", "attention.query_key_value"]),
+    (
+        "o",
+        &[
+            "self_attn.o_proj",
+            "attention.dense",
+            "self_attention.dense",
+            "attn.c_proj",
+            "self_attn.out_proj",
+            "mixer.o_proj",
+        ],
+    ),
+    (
+        "gate_up",
+        &[
+            "mlp.gate_proj",
+            "mlp.up_proj",
+            "mlp.gate_up_proj",
+            "mlp.dense_h_to_4h",
+            "mlp.c_fc",
+            "fc1",
+            "feed_forward.gate_proj",
+            "feed_forward.up_proj",
+            "mixer.up_proj",
+        ],
+    ),
+    (
+        "down",
+        &[
+            "mlp.down_proj",
+            "mlp.dense_4h_to_h",
+            "mlp.c_proj",
+            "fc2",
+            "feed_forward.down_proj",
+            "mixer.down_proj",
+        ],
+    ),
+    (
+        "router",
+        &[
+            "mlp.gate",
+            "mlp.router",
+            "block_sparse_moe.gate",
+            "feed_forward.router",
+            "mixer.gate",
+        ],
+    ),
+    (
+        "exp_w13",
+        &[
+            "mlp.experts.0.gate_proj",
+            "mlp.experts.0.up_proj",
+            "mlp.experts.gate_up_proj",
+            "mlp.experts",
+            "block_sparse_moe.experts.0.w1",
+            "block_sparse_moe.experts.0.w3",
+            "feed_forward.experts.0.gate_proj",
+            "feed_forward.experts",
+            "mixer.experts.0.up_proj",
+        ],
+    ),
+    (
+        "exp_w2",
+        &[
+            "mlp.experts.0.down_proj",
+            "mlp.experts.down_proj",
+            "mlp.experts",
+            "block_sparse_moe.experts.0.w2",
+            "feed_forward.experts.0.down_proj",
+            "feed_forward.experts",
+            "mixer.experts.0.down_proj",
+        ],
+    ),
+    (
+        "sh_gate_up",
+        &[
+            "mlp.shared_experts.gate_proj",
+            "mlp.shared_experts.up_proj",
+            "mlp.shared_expert.gate_proj",
+            "mlp.shared_expert.up_proj",
+            "feed_forward.shared_expert.gate_proj",
+            "mixer.shared_experts.up_proj",
+        ],
+    ),
+    (
+        "sh_down",
+        &[
+            "mlp.shared_experts.down_proj",
+            "mlp.shared_expert.down_proj",
+            "feed_forward.shared_expert.down_proj",
+            "mixer.shared_experts.down_proj",
+        ],
+    ),
+    ("sh_gate", &["mlp.shared_expert_gate"]),
+    ("q_a", &["self_attn.q_a_proj", "self_attn.fused_qkv_a_proj"]),
+    ("q_b", &["self_attn.q_b_proj"]),
+    (
+        "kv_a",
+        &["self_attn.kv_a_proj_with_mqa", "self_attn.fused_qkv_a_proj"],
+    ),
+    ("kv_b", &["self_attn.kv_b_proj"]),
+    ("idx_wq_b", &["self_attn.indexer.wq_b"]),
+    ("idx_wk", &["self_attn.indexer.wk"]),
+    (
+        "idx_w",
+        &["self_attn.indexer.weights_proj", "self_attn.indexers_proj"],
+    ),
+    (
+        "in_proj",
+        &[
+            "mixer.in_proj",
+            "mamba.in_proj",
+            "linear_attn.in_proj_qkv",
+            "linear_attn.in_proj_qkvz",
+        ],
+    ),
+    (
+        "in_qkvz",
+        &[
+            "linear_attn.in_proj_qkvz",
+            "linear_attn.in_proj_qkv",
+            "linear_attn.in_proj_z",
+        ],
+    ),
+    (
+        "in_ba",
+        &[
+            "linear_attn.in_proj_ba",
+            "linear_attn.in_proj_a",
+            "linear_attn.in_proj_b",
+        ],
+    ),
+    (
+        "out_proj",
+        &["mixer.out_proj", "mamba.out_proj", "linear_attn.out_proj"],
+    ),
+    ("x_proj", &["mixer.x_proj", "mamba.x_proj"]),
+    ("dt_proj", &["mixer.dt_proj", "mamba.dt_proj"]),
+    ("fc1_latent", &["mixer.fc1_latent_proj"]),
+    ("fc2_latent", &["mixer.fc2_latent_proj"]),
+];
+
+/// The modules that a tensor stands for, from `layers.N.` on, or `lm_head`, `embed_tokens`.
+pub fn names(tensor: &Tensor) -> Vec<String> {
+    let whole = match tensor.role {
+        "lm_head" => &["lm_head", "output"][..],
+        "embed" => &["embed_tokens", "wte"][..],
+        role => {
+            let found = MODULES.iter().find(|(name, _)| *name == role);
+            let modules = found.map_or(&[][..], |(_, modules)| *modules);
+            return match tensor.layer {
+                Some(layer) => modules
+                    .iter()
+                    .map(|m| format!("layers.{layer}.{m}"))
+                    .collect(),
+                None => modules.iter().map(|m| (*m).to_owned()).collect(),
+            };
+        }
+    };
+    whole.iter().map(|name| (*name).to_owned()).collect()
+}
+
+/// What stands before `layers.` and `lm_head` in checkpoints; longest first.
+const ROOTS: &[&str] = &[
+    "model.language_model.model.",
+    "language_model.model.",
+    "model.language_model.",
+    "language_model.",
+    "thinker.model.",
+    "model.model.",
+    "transformer.",
+    "backbone.",
+    "model.",
+    "",
+];
+
+/// Entries of a list beyond which no more are read: no real list is longer.
+const MOST_ENTRIES: usize = 200_000;
+/// Longest entry that is read, bytes.
+const LONGEST: usize = 1024;
+/// Expressions of a list beyond which no more are read.
+const MOST_EXPRESSIONS: usize = 512;
+
+/// A list of modules: exact names, parents, shell patterns, `re:` expressions, and parts of a name.
+#[derive(Debug, Clone, Default)]
+pub struct Patterns {
+    exact: HashSet<String>,
+    /// Patterns of a shell: what stands before `layers.` is left out of them.
+    shells: Option<RegexSet>,
+    /// Expressions, for whole names.
+    expressions: Option<RegexSet>,
+    /// The list ends in `…N more`: what is left of it is taken to go on for the other layers.
+    pub cut: bool,
+    /// Expressions that could not be read.
+    pub unread: Vec<String>,
+}
+
+impl Patterns {
+    /// Reads a list of a configuration.
+    pub fn of<'a>(entries: impl IntoIterator<Item = &'a str>) -> Patterns {
+        let entries: Vec<&str> = entries
+            .into_iter()
+            .take(MOST_ENTRIES)
+            .filter(|e| e.len() <= LONGEST)
+            .collect();
+        let mut made = Patterns {
+            cut: entries.iter().any(|e| is_cut(e)),
+            ..Patterns::default()
+        };
+        let mut shells = BTreeSet::new();
+        let mut expressions = BTreeSet::new();
+        for entry in entries.into_iter().filter(|e| !is_cut(e)) {
+            if let Some(expression) = entry.strip_prefix("re:") {
+                let source = format!("^(?:{expression})");
+                if Regex::new(&source).is_ok() && expressions.len() < MOST_EXPRESSIONS {
+                    expressions.insert(source);
+                } else {
+                    made.unread.push(entry.to_owned());
+                }
+                continue;
+            }
+            let bare = without_root(entry);
+            if made.cut
+                && let Some(any) = any_layer(bare)
+            {
+                shells.insert(any);
+            } else if bare.contains(['*', '?', '[']) {
+                shells.insert(shell(bare));
+            } else {
+                made.exact.insert(bare.to_owned());
+            }
+        }
+        let mut set = |sources: BTreeSet<String>| {
+            if sources.is_empty() {
+                return None;
+            }
+            let built = RegexSetBuilder::new(sources.iter().take(MOST_EXPRESSIONS))
+                .size_limit(8 << 20)
+                .build();
+            if built.is_err() {
+                made.unread.extend(sources);
+            }
+            built.ok()
+        };
+        let (shells, expressions) = (set(shells), set(expressions));
+        made.shells = shells;
+        made.expressions = expressions;
+        made
+    }
+
+    /// Whether nothing is named.
+    pub fn is_empty(&self) -> bool {
+        self.exact.is_empty() && self.expressions.is_none() && self.shells.is_none()
+    }
+
+    /// Whether one of the tensor's modules, or what they are in, is named.
+    pub fn name(&self, modules: &[String]) -> bool {
+        !self.is_empty() && modules.iter().any(|module| self.names(module))
+    }
+
+    fn names(&self, module: &str) -> bool {
+        if !self.exact.is_empty() {
+            // A part of the name: `gate`, `lm_head`, `self_attn`, `layers.3.mlp`.
+            let mut starts: Vec<usize> = module.match_indices('.').map(|(at, _)| at + 1).collect();
+            starts.insert(0, 0);
+            let ends = module
+                .match_indices('.')
+                .map(|(at, _)| at)
+                .chain([module.len()]);
+            for end in ends {
+                let parts = starts
+                    .iter()
+                    .filter(|s| **s < end)
+                    .map(|s| &module[*s..end]);
+                let mut parts = parts.filter(|p| p.contains(|c: char| !c.is_ascii_digit()));
+                if parts.any(|part| self.exact.contains(part)) {
+                    return true;
+                }
+            }
+        }
+        let full = |set: &RegexSet| ROOTS.iter().any(|r| set.is_match(&format!("{r}{module}")));
+        self.shells.as_ref().is_some_and(|set| set.is_match(module))
+            || self.expressions.as_ref().is_some_and(full)
+    }
+}
+
+/// The entry from `layers.` on, where something that is known stands before it.
+fn without_root(entry: &str) -> &str {
+    let rest = ROOTS.iter().find_map(|root| entry.strip_prefix(root));
+    rest.filter(|r| !r.is_empty()).unwrap_or(entry)
+}
+
+/// `...52 more`: a list that was shortened for showing.
+fn is_cut(entry: &str) -> bool {
+    entry
+        .trim_start_matches(['.', '…'])
+        .trim()
+        .ends_with(" more")
+        && entry.starts_with(['.', '…'])
+}
+
+/// A shell pattern as an expression; what is below a match is matched too.
+fn shell(pattern: &str) -> String {
+    let mut made = String::from("^");
+    for c in pattern.chars() {
+        match c {
+            '*' => made.push_str(".*"),
+            '?' => made.push('.'),
+            c => made.push_str(&regex::escape(&c.to_string())),
+        }
+    }
+    made.push_str(r"(?:\..*)?$");
+    made
+}
+
+/// The same of any layer, where the entry names one.
+fn any_layer(entry: &str) -> Option<String> {
+    if entry.starts_with("re:") {
+        return None;
+    }
+    let parts: Vec<&str> = entry.split('.').collect();
+    let at = parts.iter().position(|p| *p == "layers")? + 1;
+    parts.get(at)?.parse::<u32>().ok()?;
+    let before = parts[..at].join(".");
+    let after = shell(&parts[at + 1..].join("."));
+    Some(format!(
+        r"^{}\.\d+\.{}",
+        regex::escape(&before),
+        after.trim_start_matches('^')
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::estimate::Split;
+
+    fn tensor(role: &'static str, layer: Option<u32>) -> Tensor {
+        Tensor {
+            role,
+            rows: 1,
+            columns: 1,
+            count: 1,
+            layer,
+            split: Split::Replicated,
+            quantizable: true,
+            float32: false,
+        }
+    }
+
+    fn named(list: &[&str], role: &'static str, layer: Option<u32>) -> bool {
+        Patterns::of(list.iter().copied()).name(&names(&tensor(role, layer)))
+    }
+
+    #[test]
+    fn every_way_to_name_a_module_is_understood() {
+        assert!(named(&["lm_head"], "lm_head", None));
+        assert!(named(&["language_model.lm_head"], "lm_head", None));
+        assert!(named(&["model.layers.3.self_attn.q_proj"], "q", Some(3)));
+        assert!(named(&["model.layers.3.self_attn"], "kv", Some(3)));
+        assert!(named(&["re:.*mlp.gate$"], "router", Some(9)));
+        assert!(named(&["model.layers.*.self_attn"], "o", Some(11)));
+        assert!(named(
+            &["language_model.model.layers.4.self_attn*"],
+            "kv_b",
+            Some(4)
+        ));
+        assert!(named(&["gate"], "router", Some(1)));
+        assert!(named(&["re:.*experts.*"], "exp_w2", Some(1)));
+    }
+
+    #[test]
+    fn what_is_not_named_is_not_met() {
+        assert!(!named(&["model.layers.3.self_attn.q_proj"], "q", Some(30)));
+        assert!(!named(&["model.layers.3.self_attn"], "gate_up", Some(3)));
+        assert!(!named(&["re:.*mlp.gate$"], "gate_up", Some(9)));
+        assert!(!named(&["gate"], "gate_up", Some(1)));
+        assert!(!named(&["model.layers.1.mlp"], "gate_up", Some(11)));
+        assert!(!named(&[], "q", Some(0)));
+    }
+
+    #[test]
+    fn a_list_that_was_shortened_goes_on_for_the_other_layers() {
+        let list = ["model.layers.0.self_attn*", "...52 more"];
+        assert!(Patterns::of(list).cut);
+        assert!(named(&list, "q", Some(40)));
+        assert!(!named(&list, "down", Some(40)));
+    }
+
+    #[test]
+    fn an_expression_that_cannot_be_read_is_told() {
+        let made = Patterns::of(["re:((("]);
+        assert_eq!(made.unread, ["re:((("]);
+    }
+}

@@ -1,0 +1,270 @@
+//! Which tensor of a model is kept in which format.
+
+use super::super::{Deployment, EngineKind, Model, Tensor, Unknown};
+use super::gguf::Mixture;
+use super::modules::{self, Patterns};
+use super::{FileType, Format, config, named};
+
+/// Which tensor of a model is kept in which format.
+#[derive(Debug, Clone)]
+pub struct Scheme {
+    /// As a person calls it: `fp8, blocks of 128 x 128`.
+    pub name: String,
+    /// The format of what nothing else is said of.
+    pub base: Format,
+    /// Only the experts are quantised.
+    pub experts_only: bool,
+    /// Modules that are left as they are.
+    pub ignored: Patterns,
+    /// Formats of named modules, before the base; the first that names a module counts.
+    pub others: Vec<(Patterns, Format)>,
+    /// The output layer is quantised too.
+    pub lm_head: bool,
+    /// Layers whose MLP a dynamic quantisation leaves in 16 bits.
+    pub plain_mlps: u64,
+    /// The matrices of experts are padded to what the kernels want.
+    pub padding: Padding,
+    /// A GGUF file type, where it is one.
+    pub file_type: Option<FileType>,
+    /// What the configuration does not tell.
+    pub warnings: Vec<String>,
+    pub(super) mixture: Mixture,
+}
+
+/// To what multiples a kernel pads an expert's matrices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Padding {
+    /// As they are.
+    None,
+    /// Triton on Hopper: outputs to 256, inputs to 128, biases in 32 bits. Source: triton_kernels,
+    /// tensor_details/layout_details/hopper_value.py.
+    Triton,
+    /// The residual stream and the width of an expert to multiples of these. Source: vLLM 0.11,
+    /// quantization/mxfp4.py: Marlin 256 and 128, FlashInfer 256 and 256.
+    To {
+        /// Of the residual stream.
+        hidden: u64,
+        /// Of an expert.
+        width: u64,
+    },
+}
+
+impl Scheme {
+    /// Everything in `base`, but for what engines never quantise.
+    pub fn all(base: Format) -> Scheme {
+        Scheme {
+            name: base.label(),
+            base,
+            experts_only: false,
+            ignored: Patterns::default(),
+            others: Vec::new(),
+            lm_head: false,
+            plain_mlps: 0,
+            padding: Padding::None,
+            file_type: None,
+            warnings: Vec::new(),
+            mixture: Mixture {
+                layers: 0,
+                sharing: 1,
+                experts: 0,
+                tied: false,
+            },
+        }
+    }
+
+    /// What the deployment asks for, or else what the model's configuration says.
+    ///
+    /// # Errors
+    ///
+    /// A quantisation that is not recognised.
+    pub fn of(model: &Model, deployment: &Deployment) -> Result<Scheme, Unknown> {
+        let told = deployment.quantization.as_deref().map(str::trim);
+        let stored = config::quantization(model);
+        let mut scheme = match told.filter(|name| !name.is_empty()) {
+            None => match stored {
+                Some(value) => config::read(value)?,
+                None => Scheme::all(Format::Plain),
+            },
+            Some(name) => {
+                let mut scheme = named::read(name)?;
+                // The name says that it is quantised so; the configuration says how, and what is left out.
+                let detail = stored.and_then(|value| config::read(value).ok());
+                if let Some(detail) = detail.filter(|d| same_kind(d.base, scheme.base)) {
+                    scheme = Scheme {
+                        experts_only: scheme.experts_only || detail.experts_only,
+                        plain_mlps: if detail.ignored.is_empty() {
+                            scheme.plain_mlps
+                        } else {
+                            0
+                        },
+                        padding: scheme.padding,
+                        ..detail
+                    };
+                } else if scheme.base != Format::Plain && scheme.file_type.is_none() {
+                    scheme.name = format!("{} (by name)", scheme.name);
+                }
+                scheme
+            }
+        };
+        if scheme.base == Format::Mxfp4 && scheme.padding == Padding::None {
+            scheme.padding = mxfp4_padding(deployment);
+        }
+        let experts = model
+            .tensors
+            .iter()
+            .find(|t| t.role == "exp_w13")
+            .map_or(0, |t| t.count);
+        scheme.mixture = Mixture {
+            layers: model.mixers.len() as u64,
+            sharing: model.heads / model.kv_heads.max(1),
+            experts,
+            tied: model.tied,
+        };
+        for expression in scheme.ignored.unread.iter().take(3) {
+            let note = format!("`{expression}` in the quantisation's list could not be read");
+            scheme.warnings.push(note);
+        }
+        if scheme.ignored.cut {
+            let note = "the quantisation's list of modules is shortened: it is taken to go on for the other layers";
+            scheme.warnings.push(note.to_owned());
+        }
+        Ok(scheme)
+    }
+
+    /// The format of a tensor.
+    pub fn format(&self, tensor: &Tensor) -> Format {
+        if let Some(file) = self.file_type {
+            return self.blocks(file, tensor)[0];
+        }
+        let head = tensor.role == "lm_head" && self.lm_head;
+        if self.base == Format::Plain && self.others.is_empty() || !(tensor.quantizable || head) {
+            return Format::Plain;
+        }
+        if self.is_plain_mlp(tensor) {
+            return Format::Plain;
+        }
+        if !self.ignored.is_empty() || !self.others.is_empty() {
+            let modules = modules::names(tensor);
+            if self.ignored.name(&modules) {
+                return Format::Plain;
+            }
+            let other = self.others.iter().find(|(who, _)| who.name(&modules));
+            if let Some((_, format)) = other {
+                return *format;
+            }
+        }
+        if self.experts_only && !tensor.role.starts_with("exp_") {
+            return Format::Plain;
+        }
+        self.base
+    }
+
+    /// The blocks of a tensor's two halves in a GGUF file.
+    pub fn blocks(&self, file: FileType, tensor: &Tensor) -> [Format; 2] {
+        let matrix = tensor.quantizable || matches!(tensor.role, "embed" | "lm_head");
+        let blocks = if matrix {
+            file.blocks(tensor.role, tensor.layer, tensor.columns, self.mixture)
+        } else {
+            // Vectors and routers stay in 32 bits.
+            [super::Block::F32; 2]
+        };
+        blocks.map(Format::Gguf)
+    }
+
+    /// Whether a dynamic quantisation is taken to leave this one in 16 bits.
+    fn is_plain_mlp(&self, tensor: &Tensor) -> bool {
+        let early = tensor
+            .layer
+            .is_some_and(|layer| u64::from(layer) < self.plain_mlps);
+        early && matches!(tensor.role, "gate_up" | "down")
+    }
+
+    /// Whether some of it is kept in four bits or fewer.
+    pub fn is_small(&self) -> bool {
+        self.base.is_small() || self.others.iter().any(|(_, f)| f.is_small())
+    }
+
+    /// Whether anything is quantised.
+    pub fn is_plain(&self) -> bool {
+        self.base == Format::Plain && self.others.is_empty() && self.file_type.is_none()
+    }
+}
+
+/// Whether a name and a configuration mean the same family, so that the one may detail the other.
+fn same_kind(a: Format, b: Format) -> bool {
+    let family = |f: Format| match f {
+        Format::Plain => 0,
+        Format::Fp8Tensor | Format::Fp8Channel | Format::Fp8Block { .. } => 1,
+        Format::Int8Channel => 2,
+        Format::Awq { .. } => 3,
+        Format::Gptq { bits, .. } => 100 + bits,
+        Format::Nf4 { .. } => 4,
+        Format::BnbInt8 => 5,
+        Format::Mxfp4 => 6,
+        Format::Mxfp8 => 7,
+        Format::Nvfp4 => 8,
+        Format::Gguf(_) => 9,
+    };
+    family(a) != 0 && family(a) == family(b)
+}
+
+/// Which kernels multiply MXFP4 on this GPU, and so how they pad.
+///
+/// Source: vLLM 0.11, quantization/mxfp4.py, `get_mxfp4_backend`; Triton came in 0.11.
+fn mxfp4_padding(deployment: &Deployment) -> Padding {
+    let marlin = Padding::To {
+        hidden: 256,
+        width: 128,
+    };
+    if !matches!(deployment.engine, EngineKind::Vllm | EngineKind::Sglang) {
+        return Padding::None;
+    }
+    let gpu = deployment.gpu.as_ref().map(|g| g.name.to_ascii_uppercase());
+    let is = |names: &[&str]| {
+        let known = gpu.as_deref().unwrap_or("");
+        names.iter().any(|name| known.contains(name))
+    };
+    if is(&["B200", "B300", "GB10", "GB300"]) {
+        return Padding::To {
+            hidden: 256,
+            width: 256,
+        };
+    }
+    let ampere = [
+        "A100", "A10", "A40", "A30", "A6000", "L4", "40", "30", "T4", "RTX",
+    ];
+    if !is(&["H100", "H200", "H20", "H800", "GH200"]) && is(&ampere) {
+        return marlin;
+    }
+    Padding::Triton
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_gpu_is_decides_how_experts_are_padded() {
+        let on = |name: &str| {
+            let mut deployment = Deployment::of(EngineKind::Vllm);
+            deployment.gpu = Some(super::super::super::Gpu {
+                name: name.to_owned(),
+                total: 80 << 30,
+                in_use: 0,
+            });
+            mxfp4_padding(&deployment)
+        };
+        assert_eq!(on("H100"), Padding::Triton);
+        assert_eq!(on("NVIDIA H200"), Padding::Triton);
+        let marlin = Padding::To {
+            hidden: 256,
+            width: 128,
+        };
+        assert_eq!(on("A100-80GB"), marlin);
+        assert_eq!(on("RTX 4090"), marlin);
+        assert_eq!(
+            mxfp4_padding(&Deployment::of(EngineKind::LlamaCpp)),
+            Padding::None
+        );
+    }
+}

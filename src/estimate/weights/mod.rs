@@ -1,0 +1,222 @@
+//! Bytes of weights on the GPU that has most of them, with what the engine keeps beside them.
+
+pub mod allocator;
+pub mod plan;
+pub mod runtime;
+pub mod shard;
+pub mod stored;
+
+pub use stored::from_headers;
+
+use super::format::Scheme;
+use super::term::{Band, Component, Term};
+use super::{Deployment, EngineKind, Model, Unknown};
+use plan::{Allocation, Context, Made};
+use serde_json::{Map, Value, json};
+use shard::Shards;
+
+/// Bytes of weights on the GPU that has most of them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Weights {
+    /// Bytes, as the engine itself prints them.
+    pub bytes: u64,
+    /// Bytes beside them that the engine makes with the weights and does not count as such: LoRA slots of
+    /// vLLM before 0.8.
+    pub beside: u64,
+    /// Bytes by what they are for, which sum to `bytes`.
+    pub parts: Vec<Part>,
+    /// The pipeline stage that needs most, from 0.
+    pub stage: u64,
+    /// How they are quantised, in words.
+    pub scheme: String,
+    /// Where nine of ten measurements lie.
+    pub band: Band,
+    /// What is not sure about it.
+    pub warnings: Vec<String>,
+}
+
+/// Bytes of one kind of tensor on one GPU.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// As `Tensor::role` has it; or `rope`, `lora`, `absorbed`, `rounding`.
+    pub role: &'static str,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+impl Weights {
+    /// As a term of an estimate.
+    pub fn term(&self) -> Term {
+        let mut inputs = Map::new();
+        inputs.insert("scheme".to_owned(), json!(self.scheme));
+        for part in &self.parts {
+            inputs.insert(part.role.to_owned(), Value::from(part.bytes));
+        }
+        let roles: Vec<&str> = self.parts.iter().map(|p| p.role).collect();
+        Term {
+            component: Component::Weights,
+            bytes: Ok(self.bytes),
+            formula: roles.join(" + "),
+            inputs,
+            band: Some(self.band.clone()),
+        }
+    }
+}
+
+/// Bytes of weights, from what is known of the model's tensors.
+///
+/// # Errors
+///
+/// A quantisation that is not recognised; heads or layers that the parallelism does not divide.
+pub fn of(model: &Model, deployment: &Deployment) -> Result<Weights, Unknown> {
+    shard::check(model, deployment)?;
+    let scheme = Scheme::of(model, deployment)?;
+    let value_bytes = value_bytes(model, deployment)?;
+    let context = Context {
+        model,
+        deployment,
+        scheme: &scheme,
+        shards: Shards::of(model, deployment),
+        value_bytes,
+    };
+    let mut weights = largest(&context, |layers, first, last| {
+        context.stage(layers, first, last)
+    });
+    let trust = if scheme.plain_mlps > 0 {
+        Trust::Dynamic
+    } else if scheme.file_type.is_some() || !scheme.warnings.is_empty() {
+        Trust::Loose
+    } else if scheme.is_small() {
+        Trust::Small
+    } else {
+        Trust::Plain
+    };
+    weights.band = trust.band(weights.bytes);
+    weights.warnings.extend(scheme.warnings.iter().cloned());
+    if model.tied && !scheme.is_plain() && scheme.file_type.is_none() {
+        let note = "some quantised copies of models with a tied output layer keep it apart: their files tell";
+        weights.warnings.push(note.to_owned());
+    }
+    Ok(weights)
+}
+
+/// The stage that needs most.
+fn largest(
+    context: &Context<'_>,
+    mut stage: impl FnMut(&std::ops::Range<u64>, bool, bool) -> Vec<Allocation>,
+) -> Weights {
+    let (model, deployment) = (context.model, context.deployment);
+    let stages = shard::stages(model.mixers.len() as u64, deployment.pp.max(1));
+    let count = stages.len();
+    let caching = !matches!(
+        deployment.engine,
+        EngineKind::LlamaCpp | EngineKind::Transformers | EngineKind::TensorRtLlm
+    );
+    let counted = runtime::counts_lora(deployment);
+    let mut best: Option<(u64, Made, u64, usize)> = None;
+    for (at, layers) in stages.iter().enumerate() {
+        let mut allocations = stage(layers, at == 0, at + 1 == count);
+        let slots = runtime::lora(
+            model,
+            deployment,
+            &context.shards,
+            layers,
+            context.value_bytes,
+        );
+        let beside = if counted {
+            allocations.extend(slots.iter().map(|b| Allocation::plain("lora", *b)));
+            0
+        } else {
+            slots.iter().fold(0u64, |sum, b| sum.saturating_add(*b))
+        };
+        let made = plan::make(&allocations, caching);
+        // SGLang tells what is gone from the device.
+        let bytes = if deployment.engine == EngineKind::Sglang {
+            made.reserved
+        } else {
+            made.used
+        };
+        if best.as_ref().is_none_or(|(most, ..)| bytes > *most) {
+            best = Some((bytes, made, beside, at));
+        }
+    }
+    let (bytes, made, beside, at) = best.unwrap_or_default();
+    let mut parts: Vec<Part> = made
+        .parts
+        .into_iter()
+        .map(|(role, bytes)| Part { role, bytes })
+        .collect();
+    let rest = bytes.saturating_sub(made.used);
+    if let Some(rounding) = parts.iter_mut().find(|p| p.role == "rounding") {
+        rounding.bytes = rounding.bytes.saturating_add(rest);
+    }
+    Weights {
+        bytes,
+        beside,
+        parts,
+        stage: at as u64,
+        scheme: context.scheme.name.clone(),
+        band: Trust::Plain.band(bytes),
+        warnings: Vec::new(),
+    }
+}
+
+/// Bytes of a value that is not quantised.
+///
+/// # Errors
+///
+/// A type that is not known.
+pub fn value_bytes(model: &Model, deployment: &Deployment) -> Result<u64, Unknown> {
+    let told = deployment.dtype.as_deref().unwrap_or("auto");
+    match told.trim().to_ascii_lowercase().as_str() {
+        "bfloat16" | "bf16" | "float16" | "fp16" | "half" => Ok(2),
+        "float32" | "fp32" | "float" => Ok(4),
+        "auto" | "" => Ok(match deployment.engine {
+            // They load a model of 32 bits in 16, unless they are told otherwise.
+            EngineKind::Vllm | EngineKind::Sglang | EngineKind::Tgi | EngineKind::TensorRtLlm => {
+                model.value_bytes.clamp(1, 2)
+            }
+            EngineKind::LlamaCpp | EngineKind::Transformers => model.value_bytes.max(1),
+        }),
+        other => Err(Unknown::new(format!("the type `{other}` is not known"))
+            .hint("known are bfloat16, float16, float32 and auto")),
+    }
+}
+
+/// How far an estimate is to be trusted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Trust {
+    /// The files' headers were read.
+    Files,
+    /// 16 and 8 bits.
+    Plain,
+    /// 4 bits, told in full.
+    Small,
+    /// Something of the quantisation is not told.
+    Loose,
+    /// A dynamic quantisation whose choice is not told.
+    Dynamic,
+}
+
+impl Trust {
+    /// Shares below and above that nine of ten measured deployments lay within, and how many there were.
+    fn band(self, bytes: u64) -> Band {
+        let (below, above, cases) = match self {
+            Trust::Files => (0.004, 0.006, 24),
+            Trust::Plain => (0.006, 0.006, 27),
+            Trust::Small => (0.01, 0.03, 11),
+            Trust::Loose => (0.05, 0.08, 11),
+            Trust::Dynamic => (0.08, 0.12, 5),
+        };
+        let part = |share: f64| (bytes as f64 * share) as u64;
+        Band {
+            low: bytes.saturating_sub(part(below)),
+            high: bytes.saturating_add(part(above)),
+            cases,
+            source: "shipped: weights that engines printed".to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

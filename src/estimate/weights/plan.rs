@@ -1,0 +1,297 @@
+//! The allocations of one pipeline stage, in the order in which an engine makes them.
+
+use super::super::format::{Bytes, Format, Padding, Scheme};
+use super::super::{Deployment, EngineKind, Model, Tensor};
+use super::allocator::Allocator;
+use super::runtime;
+use super::shard::{Shape, Shards};
+use serde_json::Value;
+use std::ops::Range;
+
+/// One allocation, or several that are made together.
+#[derive(Debug, Clone)]
+pub struct Allocation {
+    /// What it is for.
+    pub role: &'static str,
+    /// Bytes of its values and of its scales, which are apart.
+    pub bytes: Bytes,
+    /// Needed only while the next one is made: bytes of each.
+    pub passing: [u64; 4],
+}
+
+impl Allocation {
+    /// That lasts.
+    pub fn of(role: &'static str, bytes: Bytes) -> Allocation {
+        Allocation {
+            role,
+            bytes,
+            passing: [0; 4],
+        }
+    }
+
+    /// Of values alone.
+    pub fn plain(role: &'static str, values: u64) -> Allocation {
+        Allocation::of(role, Bytes { values, scales: 0 })
+    }
+}
+
+/// Where a tensor outside of the layers is: with the first stage or the last.
+pub fn is_last(role: &str) -> bool {
+    matches!(
+        role,
+        "lm_head" | "lm_head_bias" | "final_norm" | "project_out"
+    )
+}
+
+/// What a stage needs besides the model itself.
+pub struct Context<'a> {
+    /// The model.
+    pub model: &'a Model,
+    /// The deployment.
+    pub deployment: &'a Deployment,
+    /// The formats.
+    pub scheme: &'a Scheme,
+    /// The parts.
+    pub shards: Shards,
+    /// Bytes of a value that is not quantised.
+    pub value_bytes: u64,
+}
+
+impl Context<'_> {
+    /// The allocations of a stage from the model's tensors.
+    pub fn stage(&self, layers: &Range<u64>, first: bool, last: bool) -> Vec<Allocation> {
+        let mut made = Vec::new();
+        let outside = |t: &&Tensor| t.layer.is_none();
+        let tensors = &self.model.tensors;
+        if first {
+            let here = |t: &&Tensor| !is_last(t.role) && !self.on_host(t.role);
+            let head = tensors.iter().filter(outside).filter(here);
+            made.extend(head.map(|t| self.allocation(t)));
+        }
+        let mut roped = false;
+        let mut of_layer = 0;
+        let mut layer = None;
+        for tensor in tensors {
+            let Some(at) = tensor.layer.filter(|l| layers.contains(&u64::from(*l))) else {
+                continue;
+            };
+            if layer != Some(at) {
+                layer = Some(at);
+                of_layer = made.len();
+            }
+            let allocation = self.allocation(tensor);
+            // Engines fuse queries, keys and values.
+            let fused = tensor.role == "kv" && self.fuses();
+            let query = made[of_layer..].iter().position(|a| fused && a.role == "q");
+            match query.and_then(|at| made.get_mut(of_layer + at)) {
+                Some(query) => {
+                    let (sum, more) = (&mut query.bytes, allocation.bytes);
+                    sum.values = sum.values.saturating_add(more.values);
+                    sum.scales = sum.scales.saturating_add(more.scales);
+                }
+                None => made.push(allocation),
+            }
+            if tensor.role == "o" && !roped {
+                roped = true;
+                made.extend(self.rope());
+            }
+            let copy = runtime::absorbed(
+                self.model,
+                self.deployment,
+                self.scheme,
+                &self.shards,
+                tensor,
+                self.value_bytes,
+            );
+            made.extend(copy.map(|bytes| Allocation::plain("absorbed", bytes)));
+        }
+        if last {
+            let tail = tensors.iter().filter(outside).filter(|t| is_last(t.role));
+            made.extend(tail.map(|t| self.allocation(t)));
+            if self.model.tied && !first {
+                let embed = tensors.iter().find(|t| t.role == "embed");
+                made.extend(embed.map(|t| self.allocation(t)));
+            }
+        }
+        made
+    }
+
+    /// Whether it stays in the host's memory: llama.cpp looks tokens up there, where the output layer is another.
+    pub fn on_host(&self, role: &str) -> bool {
+        let llama_cpp = self.deployment.engine == EngineKind::LlamaCpp;
+        llama_cpp && !self.model.tied && matches!(role, "embed" | "pos_embed")
+    }
+
+    fn fuses(&self) -> bool {
+        !matches!(
+            self.deployment.engine,
+            EngineKind::LlamaCpp | EngineKind::Transformers
+        )
+    }
+
+    /// The tables of positions. They are computed in 32 bits, from angles, cosines and sines.
+    pub fn rope(&self) -> Option<Allocation> {
+        let bytes = runtime::rope(self.model, self.deployment)?;
+        let half = bytes;
+        Some(Allocation {
+            passing: [half, half, half, bytes.saturating_mul(2)],
+            ..Allocation::plain("rope", bytes)
+        })
+    }
+
+    fn allocation(&self, tensor: &Tensor) -> Allocation {
+        let shape = self.shards.shape(tensor);
+        let bytes = if tensor.role == "vision" {
+            Bytes {
+                values: self.tower(tensor),
+                scales: 0,
+            }
+        } else if let Some(file) = self.scheme.file_type {
+            // A file's keys may have other blocks than its values.
+            let [a, b] = self.scheme.blocks(file, tensor);
+            let half = shape.rows / 2;
+            let one = a.bytes(half, shape.columns, shape.count, self.value_bytes);
+            let other = b.bytes(
+                shape.rows - half,
+                shape.columns,
+                shape.count,
+                self.value_bytes,
+            );
+            Bytes {
+                values: one.total().saturating_add(other.total()),
+                scales: 0,
+            }
+        } else {
+            self.bytes(tensor, shape)
+        };
+        Allocation::of(tensor.role, bytes)
+    }
+
+    fn bytes(&self, tensor: &Tensor, shape: Shape) -> Bytes {
+        let padded = self.padded(tensor, shape);
+        if tensor.float32 {
+            return Format::Plain.bytes(padded.rows, padded.columns, padded.count, 4);
+        }
+        let wide = self.scheme.padding == Padding::Triton
+            && self.scheme.base == Format::Mxfp4
+            && matches!(tensor.role, "exp_b13" | "exp_b2");
+        let value = if wide { 4 } else { self.value_bytes };
+        let format = self.scheme.format(tensor);
+        format.bytes(padded.rows, padded.columns, padded.count, value)
+    }
+
+    /// The shape as the kernels want it.
+    fn padded(&self, tensor: &Tensor, shape: Shape) -> Shape {
+        let up = |n: u64, to: u64| n.checked_next_multiple_of(to).unwrap_or(n);
+        let mut made = shape;
+        if self.scheme.base != Format::Mxfp4 {
+            return made;
+        }
+        match (self.scheme.padding, tensor.role) {
+            (Padding::Triton, "exp_w13" | "exp_w2") => {
+                made.rows = up(shape.rows, 256);
+                made.columns = up(shape.columns, 128);
+            }
+            (Padding::To { hidden, width }, "exp_w13") => {
+                made.rows = up(shape.rows.div_ceil(2), width).saturating_mul(2);
+                made.columns = up(shape.columns, hidden);
+            }
+            (Padding::To { hidden, width }, "exp_w2") => {
+                made.rows = up(shape.rows, hidden);
+                made.columns = up(shape.columns, width);
+            }
+            (Padding::To { width, .. }, "exp_b13") => {
+                made.rows = up(shape.rows.div_ceil(2), width).saturating_mul(2);
+            }
+            (Padding::To { hidden, .. }, "exp_b2") => made.rows = up(shape.rows, hidden),
+            _ => {}
+        }
+        made
+    }
+
+    /// Bytes of a vision tower. vLLM splits its MLPs and repeats the rest: as measured with gemma-3-27b on four
+    /// GPUs.
+    fn tower(&self, tensor: &Tensor) -> u64 {
+        let whole = tensor.values().saturating_mul(self.value_bytes);
+        if self.shards.tp == 1 || self.deployment.engine != EngineKind::Vllm {
+            return whole;
+        }
+        let vision = self.model.config.get("vision_config");
+        let number = |keys: &[&str]| {
+            let found = keys.iter().find_map(|key| vision?.get(key));
+            found.and_then(Value::as_u64)
+        };
+        let parts = (
+            number(&["num_hidden_layers", "depth", "num_layers"]),
+            number(&["embed_dim", "hidden_size"]),
+            number(&["intermediate_size"]),
+        );
+        let (Some(layers), Some(width), Some(inner)) = parts else {
+            return whole;
+        };
+        let mlps = layers
+            .saturating_mul(width)
+            .saturating_mul(inner)
+            .saturating_mul(2)
+            .saturating_mul(self.value_bytes)
+            .min(whole);
+        whole - mlps + mlps.div_ceil(self.shards.tp)
+    }
+}
+
+/// A stage once its allocations are made.
+#[derive(Debug, Clone, Default)]
+pub struct Made {
+    /// Bytes that the allocator counts.
+    pub used: u64,
+    /// Bytes that are gone from the device.
+    pub reserved: u64,
+    /// Bytes of each role, in the order in which they came.
+    pub parts: Vec<(&'static str, u64)>,
+}
+
+/// Makes the allocations; `caching`: by PyTorch's allocator, whose rounding is a part of its own.
+pub fn make(allocations: &[Allocation], caching: bool) -> Made {
+    let mut memory = Allocator::default();
+    let mut made = Made::default();
+    let mut plain = 0u64;
+    for allocation in allocations {
+        let bytes = allocation.bytes.total();
+        plain = plain.saturating_add(bytes);
+        match made
+            .parts
+            .iter_mut()
+            .find(|(role, _)| *role == allocation.role)
+        {
+            Some((_, sum)) => *sum = sum.saturating_add(bytes),
+            None => made.parts.push((allocation.role, bytes)),
+        }
+        if !caching {
+            continue;
+        }
+        let passing: Vec<u64> = allocation
+            .passing
+            .iter()
+            .filter(|b| **b > 0)
+            .map(|b| memory.take(*b))
+            .collect();
+        for bytes in [allocation.bytes.values, allocation.bytes.scales] {
+            if bytes > 0 {
+                memory.take(bytes);
+            }
+        }
+        for counted in passing {
+            memory.release(counted);
+        }
+    }
+    if caching {
+        made.used = memory.used();
+        made.reserved = memory.reserved();
+        made.parts
+            .push(("rounding", made.used.saturating_sub(plain)));
+    } else {
+        made.used = plain;
+        made.reserved = plain;
+    }
+    made
+}

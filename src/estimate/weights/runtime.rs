@@ -1,0 +1,140 @@
+//! What an engine keeps beside a model's own tensors: tables of positions, copies for latent attention, LoRA slots.
+
+use super::super::format::{Format, Scheme};
+use super::super::{Deployment, EngineKind, Lora, Mixer, Model, Tensor, Version};
+use super::shard::Shards;
+use std::ops::Range;
+
+/// Bytes of the tables of rotary positions; llama.cpp and transformers compute them as they go.
+pub fn rope(model: &Model, deployment: &Deployment) -> Option<u64> {
+    let keeps = matches!(
+        deployment.engine,
+        EngineKind::Vllm | EngineKind::Sglang | EngineKind::TensorRtLlm
+    );
+    let rope = model.rope.filter(|_| keeps)?;
+    let values = rope
+        .positions
+        .saturating_mul(rope.dim)
+        .saturating_mul(rope.tables);
+    Some(values.saturating_mul(rope.value_bytes))
+}
+
+/// Copies of `kv_b` that latent attention multiplies by: made where the stored one is quantised, views of it
+/// where it is not. Source: vLLM 0.11, v1/attention/backends/mla/common.py, `process_weights_after_loading`.
+pub fn absorbed(
+    model: &Model,
+    deployment: &Deployment,
+    scheme: &Scheme,
+    shards: &Shards,
+    tensor: &Tensor,
+    value_bytes: u64,
+) -> Option<u64> {
+    let engine = matches!(deployment.engine, EngineKind::Vllm | EngineKind::Sglang);
+    let latent = || {
+        model
+            .mixers
+            .iter()
+            .any(|m| matches!(m, Mixer::Latent { .. }))
+    };
+    if tensor.role != "kv_b" || !engine || !latent() || scheme.format(tensor) == Format::Plain {
+        return None;
+    }
+    let shape = shards.shape(tensor);
+    Some(
+        shape
+            .rows
+            .saturating_mul(shape.columns)
+            .saturating_mul(value_bytes),
+    )
+}
+
+/// Linear layers that take LoRA slots, and how many an engine fuses in each.
+const LORA: &[(&str, u64, bool)] = &[
+    ("q", 1, false),
+    ("kv", 2, false),
+    ("o", 1, true),
+    ("gate_up", 2, false),
+    ("down", 1, true),
+    ("sh_gate_up", 2, false),
+    ("sh_down", 1, true),
+    ("q_a", 1, false),
+    ("q_b", 1, false),
+    ("kv_a", 1, false),
+    ("in_qkvz", 1, false),
+    ("out_proj", 1, true),
+];
+
+/// Models whose embedding and output layer take slots too.
+const LORA_EMBEDDING: &[&str] = &["llama", "mistral", "gemma", "mixtral"];
+/// Entries that an adapter may add to the vocabulary: until vLLM 0.12.
+const EXTRA_VOCABULARY: u64 = 256;
+/// To what the vocabulary is padded for LoRA's output layer.
+const LORA_PADDING: u64 = 256;
+
+/// Allocations of LoRA's slots for the layers of a stage, bytes each.
+///
+/// Source: vLLM 0.11, lora/layers/*.py, `create_lora_weights`: A is rank x inputs, B outputs x rank, in the
+/// model's type; a layer that is split by inputs splits A, one that is split by outputs splits B.
+pub fn lora(
+    model: &Model,
+    deployment: &Deployment,
+    shards: &Shards,
+    layers: &Range<u64>,
+    value_bytes: u64,
+) -> Vec<u64> {
+    let Some(Lora { rank, slots }) = deployment.lora else {
+        return Vec::new();
+    };
+    if !matches!(deployment.engine, EngineKind::Vllm | EngineKind::Sglang) {
+        return Vec::new();
+    }
+    let each = |values: u64| {
+        values
+            .saturating_mul(rank)
+            .saturating_mul(slots.max(1))
+            .saturating_mul(value_bytes)
+    };
+    let mut made = Vec::new();
+    let here = |t: &&Tensor| t.layer.is_some_and(|l| layers.contains(&u64::from(l)));
+    for tensor in model.tensors.iter().filter(here) {
+        let Some((_, fused, _)) = LORA.iter().find(|(role, ..)| *role == tensor.role) else {
+            continue;
+        };
+        let shape = shards.shape(tensor);
+        for _ in 0..*fused {
+            made.push(each(shape.columns));
+            made.push(each(shape.rows.div_ceil(*fused)));
+        }
+    }
+    if LORA_EMBEDDING.contains(&model.kind.as_str()) {
+        let old = deployment
+            .version
+            .is_none_or(|v| v < Version::new(0, 12, 0));
+        let extra = if old { EXTRA_VOCABULARY } else { 0 };
+        let entries = model.vocab.saturating_add(extra);
+        let padded = entries
+            .checked_next_multiple_of(LORA_PADDING)
+            .unwrap_or(entries);
+        made.extend([
+            each(model.hidden),
+            each(padded),
+            each(model.hidden),
+            each(entries),
+        ]);
+        if extra > 0 {
+            // The added entries themselves, for the embedding and for the output layer.
+            let added = extra
+                .saturating_mul(model.hidden)
+                .saturating_mul(value_bytes);
+            made.extend([added, added]);
+        }
+    }
+    made
+}
+
+/// Whether the engine's own figure of weights has LoRA's slots in it. vLLM before 0.8 made them after it had
+/// measured.
+pub fn counts_lora(deployment: &Deployment) -> bool {
+    let old = |v: Version| v < Version::new(0, 8, 0);
+    !(deployment.engine == EngineKind::Vllm && deployment.version.is_some_and(old))
+}

@@ -1,0 +1,170 @@
+//! What of a tensor lies on one GPU: tensor and expert parallelism, pipeline stages, and what cannot be divided.
+
+use super::super::{Deployment, EngineKind, Model, Split, Tensor, Unknown};
+use std::ops::Range;
+
+/// A tensor's shape on one GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// Outputs.
+    pub rows: u64,
+    /// Inputs.
+    pub columns: u64,
+    /// How many.
+    pub count: u64,
+}
+
+/// Into how many parts things are divided.
+#[derive(Debug, Clone, Copy)]
+pub struct Shards {
+    /// By tensor parallelism.
+    pub tp: u64,
+    /// Experts, as whole ones.
+    pub experts: u64,
+    /// Experts, by their width.
+    pub width: u64,
+    /// Key and value heads.
+    pub kv_heads: u64,
+    /// To what the vocabulary is padded, entries.
+    pub vocabulary: u64,
+}
+
+impl Shards {
+    /// For a deployment.
+    pub fn of(model: &Model, deployment: &Deployment) -> Shards {
+        let one = |n: u64| n.max(1);
+        let tp = one(deployment.tp);
+        // Experts are spread over all replicas of the attention.
+        let all = tp.saturating_mul(one(deployment.dp));
+        let experts = one(deployment.ep);
+        let vocabulary = match deployment.engine {
+            EngineKind::Vllm | EngineKind::Sglang => 64,
+            _ => 1,
+        };
+        Shards {
+            tp,
+            experts,
+            width: one(all / experts),
+            kv_heads: tp.min(one(model.kv_heads)),
+            vocabulary,
+        }
+    }
+
+    /// What of the tensor is on one GPU.
+    pub fn shape(&self, tensor: &Tensor) -> Shape {
+        let mut shape = Shape {
+            rows: tensor.rows,
+            columns: tensor.columns,
+            count: tensor.count,
+        };
+        match tensor.split {
+            Split::Replicated => {}
+            Split::Columns => shape.rows = shape.rows.div_ceil(self.tp),
+            Split::Rows => shape.columns = shape.columns.div_ceil(self.tp),
+            Split::KvHeads => shape.rows = shape.rows.div_ceil(self.kv_heads),
+            Split::Vocabulary => {
+                let padded = shape.rows.checked_next_multiple_of(self.vocabulary);
+                shape.rows = padded.unwrap_or(shape.rows).div_ceil(self.tp);
+            }
+            Split::ExpertColumns => {
+                shape.count = shape.count.div_ceil(self.experts);
+                shape.rows = shape.rows.div_ceil(self.width);
+            }
+            Split::ExpertRows => {
+                shape.count = shape.count.div_ceil(self.experts);
+                shape.columns = shape.columns.div_ceil(self.width);
+            }
+            Split::ExpertReplicated => shape.count = shape.count.div_ceil(self.experts),
+        }
+        shape
+    }
+}
+
+/// The layers of each pipeline stage. Source: vLLM 0.11, distributed/utils.py, `get_pp_indices`: what does not
+/// divide goes to the stages before the last.
+pub fn stages(layers: u64, pp: u64) -> Vec<Range<u64>> {
+    let pp = pp.clamp(1, layers.max(1));
+    let mut sizes = vec![layers / pp; usize::try_from(pp).unwrap_or(1)];
+    let stages = sizes.len();
+    let mut rest = layers % pp;
+    let mut from_end = 2;
+    while rest > 0 && from_end <= stages {
+        sizes[stages - from_end] += 1;
+        from_end += 1;
+        rest -= 1;
+    }
+    if let Some(first) = sizes.first_mut() {
+        *first += rest;
+    }
+    let mut begin = 0;
+    sizes
+        .into_iter()
+        .map(|size| {
+            let range = begin..begin + size;
+            begin = range.end;
+            range
+        })
+        .collect()
+}
+
+/// Whether the engine would start with this division at all.
+///
+/// # Errors
+///
+/// A count that does not divide, in a sentence with both numbers.
+pub fn check(model: &Model, deployment: &Deployment) -> Result<(), Unknown> {
+    let layers = model.mixers.len() as u64;
+    let tp = deployment.tp.max(1);
+    if deployment.pp.max(1) > layers.max(1) {
+        let what = format!(
+            "{} pipeline stages are more than the model's {layers} layers",
+            deployment.pp
+        );
+        return Err(Unknown::new(what).hint("take fewer stages"));
+    }
+    if matches!(
+        deployment.engine,
+        EngineKind::LlamaCpp | EngineKind::Transformers
+    ) || model.heads == 0
+    {
+        return Ok(());
+    }
+    let fits = |n: u64| {
+        let all = (1..=64.min(n)).filter(|d| n.is_multiple_of(*d));
+        all.map(|d| d.to_string()).collect::<Vec<_>>().join(", ")
+    };
+    if !model.heads.is_multiple_of(tp) {
+        let what = format!(
+            "the model's {} attention heads cannot be divided among {tp} GPUs: vLLM refuses with `Total number of attention heads ({}) must be divisible by tensor parallel size ({tp})`",
+            model.heads, model.heads
+        );
+        return Err(
+            Unknown::new(what).hint(format!("tensor parallelism can be {}", fits(model.heads)))
+        );
+    }
+    let kv = model.kv_heads.max(1);
+    let plain = !model
+        .mixers
+        .iter()
+        .any(|m| matches!(m, super::super::Mixer::Latent { .. }));
+    if plain && !(kv.is_multiple_of(tp) || tp.is_multiple_of(kv)) {
+        let what = format!(
+            "the model's {kv} key and value heads can neither be divided among {tp} GPUs nor repeated evenly"
+        );
+        return Err(Unknown::new(what).hint(format!("tensor parallelism can be {}", fits(kv))));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layers_that_do_not_divide_go_before_the_last_stage() {
+        assert_eq!(stages(32, 1), [0..32]);
+        assert_eq!(stages(30, 4), [0..7, 7..15, 15..23, 23..30]);
+        assert_eq!(stages(2, 8), [0..1, 1..2]);
+        assert_eq!(stages(0, 2), [0..0]);
+    }
+}

@@ -1,0 +1,230 @@
+//! Weights of models that are written here, against figures that engines printed.
+
+use super::*;
+use crate::estimate::model::from_config;
+use crate::estimate::{Lora, Version};
+use serde_json::{Value, json};
+
+fn llama(config: Value) -> Model {
+    let mut whole = json!({"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128_256,
+        "max_position_embeddings": 131_072, "tie_word_embeddings": false, "torch_dtype": "bfloat16"});
+    for (key, value) in config.as_object().unwrap() {
+        whole[key] = value.clone();
+    }
+    from_config("test", &whole, "test").unwrap()
+}
+
+fn gib(weights: &Weights) -> f64 {
+    crate::units::gib(weights.bytes)
+}
+
+#[test]
+fn an_8b_model_takes_what_vllm_prints_of_it() {
+    // vLLM 0.8 on one L40S: 14.9889 GiB.
+    let weights = of(&llama(json!({})), &Deployment::of(EngineKind::Vllm)).unwrap();
+    assert!(
+        (gib(&weights) - 14.9889).abs() < 0.0005,
+        "{}",
+        gib(&weights)
+    );
+    assert!(weights.band.low < weights.bytes && weights.bytes < weights.band.high);
+    let parts: u64 = weights.parts.iter().map(|p| p.bytes).sum();
+    assert_eq!(parts, weights.bytes);
+}
+
+#[test]
+fn the_allocators_rounding_is_counted() {
+    // vLLM 0.3 with opt-125m printed 244.61 MiB, of which the tensors are 238.9.
+    let opt = json!({"model_type": "opt", "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
+        "ffn_dim": 3072, "vocab_size": 50272, "max_position_embeddings": 2048, "word_embed_proj_dim": 768,
+        "torch_dtype": "float16", "do_layer_norm_before": true});
+    let opt = from_config("opt", &opt, "test").unwrap();
+    let weights = of(&opt, &Deployment::of(EngineKind::Vllm)).unwrap();
+    let mib = weights.bytes as f64 / f64::from(1 << 20);
+    assert!((mib - 244.61).abs() < 0.3, "{mib}");
+    let plain = of(&opt, &Deployment::of(EngineKind::LlamaCpp)).unwrap();
+    assert!(plain.bytes < weights.bytes);
+    assert!(!plain.parts.iter().any(|p| p.role == "rounding"));
+}
+
+#[test]
+fn key_heads_are_repeated_where_there_are_more_gpus() {
+    let model = llama(json!({}));
+    let kv = |tp: u64| {
+        let mut deployment = Deployment::of(EngineKind::Transformers);
+        deployment.tp = tp;
+        let tensor = model.tensors.iter().find(|t| t.role == "kv").unwrap();
+        Shards::of(&model, &deployment).shape(tensor).rows
+    };
+    assert_eq!((kv(1), kv(8), kv(16)), (2048, 256, 256));
+}
+
+#[test]
+fn heads_that_do_not_divide_are_refused_as_vllm_does() {
+    let mut deployment = Deployment::of(EngineKind::Vllm);
+    deployment.tp = 3;
+    let unknown = of(&llama(json!({})), &deployment).unwrap_err();
+    let said = "Total number of attention heads (32) must be divisible by tensor parallel size (3)";
+    assert!(unknown.what.contains(said), "{unknown}");
+    deployment.tp = 1;
+    deployment.pp = 33;
+    assert!(
+        of(&llama(json!({})), &deployment)
+            .unwrap_err()
+            .what
+            .contains("33 pipeline stages")
+    );
+}
+
+#[test]
+fn two_gpus_take_half_each_and_stages_carry_what_is_theirs() {
+    let model = llama(json!({}));
+    let with = |tp, pp| {
+        let mut deployment = Deployment::of(EngineKind::Vllm);
+        (deployment.tp, deployment.pp) = (tp, pp);
+        of(&model, &deployment).unwrap()
+    };
+    let half = gib(&with(2, 1));
+    // 14.957 GiB of tensors halved, norms and the table of positions whole.
+    assert!((half - 7.51).abs() < 0.01, "{half}");
+    let staged = with(1, 2);
+    assert!((gib(&staged) - 7.51).abs() < 0.02, "{}", gib(&staged));
+    let embed = staged
+        .parts
+        .iter()
+        .filter(|p| p.role == "embed" || p.role == "lm_head");
+    assert_eq!(embed.count(), 1, "embedding or output layer, not both");
+}
+
+#[test]
+fn lora_slots_are_beside_the_weights_until_0_8() {
+    let model = llama(json!({}));
+    let with = |version| {
+        let mut deployment = Deployment::of(EngineKind::Vllm);
+        deployment.version = Some(version);
+        deployment.lora = Some(Lora { rank: 32, slots: 1 });
+        of(&model, &deployment).unwrap()
+    };
+    let (old, new) = (with(Version::new(0, 7, 3)), with(Version::new(0, 8, 5)));
+    assert!(old.beside > 150 << 20 && new.beside == 0);
+    assert!(new.bytes > old.bytes + (150 << 20));
+}
+
+#[test]
+fn a_quantisation_that_is_not_known_is_unknown() {
+    let model = llama(json!({"quantization_config": {"quant_method": "exl3"}}));
+    let unknown = of(&model, &Deployment::of(EngineKind::Vllm)).unwrap_err();
+    assert!(unknown.what.contains("exl3"), "{unknown}");
+    let mut deployment = Deployment::of(EngineKind::Vllm);
+    deployment.dtype = Some("float12".to_owned());
+    assert!(of(&llama(json!({})), &deployment).is_err());
+}
+
+#[test]
+fn a_gguf_file_type_leads_to_the_size_of_the_file() {
+    let bytes = |name: &str| {
+        let mut deployment = Deployment::of(EngineKind::LlamaCpp);
+        deployment.quantization = Some(name.to_owned());
+        of(&llama(json!({})), &deployment).unwrap().bytes as f64
+    };
+    // llama.cpp with Meta-Llama-3.1-8B-Instruct-Q4_K_M.gguf: `CUDA0 buffer size = 4403.49 MiB`, the embedding
+    // on the host.
+    let mib = bytes("Q4_K_M") / f64::from(1 << 20);
+    assert!((mib / 4403.49 - 1.0).abs() < 0.005, "{mib}");
+    // Files of the same model; less the embedding, in blocks of so many bits a value.
+    for (name, file, bits) in [
+        ("Q8_0", 8.54e9, 8.5),
+        ("Q6_K", 6.60e9, 6.5625),
+        ("Q5_K_M", 5.73e9, 5.5),
+    ] {
+        let expected = file - 128_256.0 * 4096.0 * bits / 8.0;
+        let got = bytes(name);
+        assert!((got / expected - 1.0).abs() < 0.01, "{name}: {got}");
+    }
+}
+
+#[test]
+fn headers_tell_the_same_as_the_configuration_of_a_plain_model() {
+    use crate::estimate::headers::{Headers, Stored};
+    let model = llama(json!({"num_hidden_layers": 2, "vocab_size": 1000}));
+    let mut headers = Headers::default();
+    let mut add = |name: String, shape: &[u64]| {
+        let values: u64 = shape.iter().product();
+        headers.tensors.push(Stored {
+            name,
+            dtype: "BF16".to_owned(),
+            shape: shape.to_vec(),
+            bytes: values * 2,
+        });
+    };
+    add("model.embed_tokens.weight".to_owned(), &[1000, 4096]);
+    // A layer more than the model has is for speculation.
+    for layer in 0..3 {
+        for (name, shape) in [
+            ("self_attn.q_proj", [4096, 4096]),
+            ("self_attn.k_proj", [1024, 4096]),
+            ("self_attn.v_proj", [1024, 4096]),
+            ("self_attn.o_proj", [4096, 4096]),
+            ("mlp.gate_proj", [14336, 4096]),
+            ("mlp.up_proj", [14336, 4096]),
+            ("mlp.down_proj", [4096, 14336]),
+        ] {
+            add(format!("model.layers.{layer}.{name}.weight"), &shape);
+        }
+        for name in ["input_layernorm", "post_attention_layernorm"] {
+            add(format!("model.layers.{layer}.{name}.weight"), &[4096]);
+        }
+    }
+    add("model.norm.weight".to_owned(), &[4096]);
+    add("lm_head.weight".to_owned(), &[1000, 4096]);
+    for (engine, tp, pp) in [
+        (EngineKind::Vllm, 1, 1),
+        (EngineKind::Vllm, 4, 1),
+        (EngineKind::Vllm, 16, 1),
+        (EngineKind::Vllm, 1, 2),
+        (EngineKind::Transformers, 1, 1),
+    ] {
+        let mut deployment = Deployment::of(engine);
+        (deployment.tp, deployment.pp) = (tp, pp);
+        let config = of(&model, &deployment).unwrap();
+        let files = from_headers(&model, &headers, &deployment).unwrap();
+        let off = config.bytes.abs_diff(files.bytes);
+        assert!(
+            off < 64 << 10,
+            "{engine:?} {tp} {pp}: {} and {}",
+            config.bytes,
+            files.bytes
+        );
+        assert!(
+            files.warnings.iter().any(|w| w.contains("speculative")),
+            "{:?}",
+            files.warnings
+        );
+    }
+    // 32 bits on the disk are 16 in the engine, unless it is told otherwise.
+    for tensor in &mut headers.tensors {
+        tensor.dtype = "F32".to_owned();
+        tensor.bytes *= 2;
+    }
+    let mut deployment = Deployment::of(EngineKind::Vllm);
+    let half = from_headers(&model, &headers, &deployment).unwrap().bytes;
+    deployment.dtype = Some("float32".to_owned());
+    let full = from_headers(&model, &headers, &deployment).unwrap().bytes;
+    assert!(full > half * 19 / 10, "{half} {full}");
+}
+
+#[test]
+fn numbers_of_any_size_are_no_panic() {
+    let model = llama(json!({}));
+    for n in [0, 1, 32, u64::MAX] {
+        let mut deployment = Deployment::of(EngineKind::Vllm);
+        (deployment.ep, deployment.dp) = (n, n);
+        deployment.lora = Some(Lora { rank: n, slots: n });
+        let _ = of(&model, &deployment);
+        deployment.tp = n;
+        let _ = of(&model, &deployment);
+        deployment.pp = n;
+        let _ = of(&model, &deployment);
+    }
+}
