@@ -46,7 +46,7 @@ pub fn engine(deployment: &Deployment) -> String {
             let used = words(vllm::version(deployment));
             match version {
                 Some(_) => format!("vllm {used}"),
-                None => format!("vllm (by the rules of {used}: give --engine-version)"),
+                None => format!("vllm {used} (assumed: the newest that is known)"),
             }
         }
         (engine, Some(v)) => format!("{} {}", name(engine), words(v)),

@@ -88,7 +88,28 @@ fn a_page() {
     let warnings = [
         "--cpu-offload-gb moves weights to the host's memory, and is not computed with".to_owned(),
     ];
-    insta::assert_snapshot!(render(&told(&terms, &warnings), false, options(88)), @"");
+    insta::assert_snapshot!(render(&told(&terms, &warnings), false, options(88)), @r"
+    Qwen/Qwen3-8B, vllm 0.19.0 on 1 x H100 SXM 80GB, 79.18 GiB
+    8.19 B parameters; facts from configs/models
+    max_model_len 40,960 (default), gpu_memory_utilization 0.90
+
+      component      GiB  band            band from
+      weights      15.25  15.00 to 16.00  shipped: vLLM, 25 runs
+      activations   5.00  no data
+      KV cache     51.00
+      total        71.25
+
+    KV cache
+      per token   144.00 KiB
+      pool        371,365 tokens
+      a request   5.62 GiB for 40,960 tokens
+      holds       9.1 requests of 40,960 tokens at once
+
+    fits; risk low: a tenth of the memory is left even where every term is at the upper
+      end of its band
+
+    note: --cpu-offload-gb moves weights to the host's memory, and is not computed with
+    ");
 }
 
 #[test]
@@ -101,7 +122,54 @@ fn a_page_that_explains_on_a_narrow_terminal() {
     let mut told = told(&terms, &[]);
     told.reading = Err(Unknown::new("a term is not known"));
     let text = render(&told, true, options(44));
-    insta::assert_snapshot!(text, @"");
+    insta::assert_snapshot!(text, @r"
+    Qwen/Qwen3-8B, vllm 0.19.0 on 1 x H100 SXM
+      80GB, 79.18 GiB
+    8.19 B parameters; facts from
+      configs/models
+    max_model_len 40,960 (default),
+      gpu_memory_utilization 0.90
+
+      component        GiB  band
+      weights        15.25  15.00 to 16.00
+      activations  unknown
+      KV cache       51.00
+      total        unknown
+      activations: the peak of a vision tower
+        is not known from its configuration:
+        measure it with `plimsoll calibrate`
+
+    KV cache
+      per token   144.00 KiB
+      pool        371,365 tokens
+
+    whether it fits is not known: a term is
+      not known
+
+    weights
+      rows * columns * bytes / tensor_parallel
+        rows    151,936
+        bytes   2
+        format  bfloat16
+      = 15.25 GiB (16,374,562,816 bytes)
+      nine of ten lie from 15.00 GiB to 16.00
+        GiB: shipped: vLLM, 25 runs (25 cases)
+
+    activations
+      rows * columns * bytes / tensor_parallel
+        rows    151,936
+        bytes   2
+        format  bfloat16
+      unknown: the peak of a vision tower is
+        not known from its configuration
+
+    KV cache
+      rows * columns * bytes / tensor_parallel
+        rows    151,936
+        bytes   2
+        format  bfloat16
+      = 51.00 GiB (54,760,833,024 bytes)
+    ");
     assert!(text.lines().all(|l| width(l) <= 46), "{text}");
 }
 
@@ -148,7 +216,11 @@ fn answers_to_questions() {
         headroom: 1.54,
         risk: Risk::Medium,
     }];
-    insta::assert_snapshot!(choices("m, 8 requests of 8,192 tokens", &found, 36, options(88)), @"");
+    insta::assert_snapshot!(choices("m, 8 requests of 8,192 tokens", &found, 36, options(88)), @r"
+    m, 8 requests of 8,192 tokens
+      GPU   number  GiB in all  requests at once  risk
+      L40S       2          90              12.3  medium
+    ");
     let entry = |concurrency, length, needed, risk| Entry {
         concurrency,
         length,
@@ -163,5 +235,12 @@ fn answers_to_questions() {
         entry(1, 8192, 17, Some(Risk::Low)),
         entry(16, 8192, 120, Some(Risk::DoesNotFit)),
     ];
-    insta::assert_snapshot!(table("m: GiB on each GPU", &entries, options(88)), @"");
+    insta::assert_snapshot!(table("m: GiB on each GPU", &entries, options(88)), @r"
+    m: GiB on each GPU
+      tokens       1        16
+       2,048  16.00    70.00?
+       8,192  17.00   120.00!
+    ! does not fit
+    ? may not fit: the risk is high
+    ");
 }
