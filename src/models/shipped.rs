@@ -80,17 +80,18 @@ pub fn named(name: &str) -> Option<Shipped> {
 pub fn near(name: &str) -> Vec<&'static str> {
     let wanted = name.to_ascii_lowercase();
     let last = wanted.rsplit('/').next().unwrap_or(&wanted);
-    let mut near: Vec<(f64, &str)> = all()
+    let like = strsim::normalized_damerau_levenshtein;
+    let mut near: Vec<(f64, f64, &str)> = all()
         .flat_map(|m| m.names().collect::<Vec<_>>())
         .map(|known| {
             let lower = known.to_ascii_lowercase();
             let theirs = lower.rsplit('/').next().unwrap_or(&lower);
-            (strsim::normalized_damerau_levenshtein(last, theirs), known)
+            (like(last, theirs), like(&wanted, &lower), known)
         })
-        .filter(|(near, _)| *near > 0.7)
+        .filter(|(near, ..)| *near > 0.7)
         .collect();
-    near.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(b.1)));
-    near.into_iter().map(|(_, name)| name).take(3).collect()
+    near.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.total_cmp(&a.1)));
+    near.into_iter().map(|(.., name)| name).take(3).collect()
 }
 
 #[cfg(test)]

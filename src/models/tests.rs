@@ -133,6 +133,7 @@ fn the_studys_published_figures_are_met() {
             assert_eq!(ours.tensors, theirs.tensors, "{name}");
             assert_eq!(ours.mixers, theirs.mixers, "{name}");
             assert_eq!(ours.rope, theirs.rope, "{name}");
+            assert_eq!(ours.value_bytes, theirs.value_bytes, "{name}");
         }
         let Some(published) = cells.get(2).and_then(|c| c.parse::<f64>().ok()) else {
             continue;

@@ -200,7 +200,7 @@ fn head_dim(
         Some(dim) => Ok(dim),
         // All of GLM 4.5 to 4.7, and copies of their files leave it out.
         None if kind == "glm4_moe" => Ok(128),
-        None if hidden % heads == 0 => Ok(hidden / heads),
+        None if hidden.is_multiple_of(heads) => Ok(hidden / heads),
         None => Err(Unknown::new(format!(
             "a width of {hidden} does not divide by {heads} heads"
         ))
@@ -234,7 +234,7 @@ fn kv_heads(v: &View<'_>, kind: &str, heads: u64) -> Result<u64, Unknown> {
     if kv_heads == 0 {
         return Err(Unknown::new("the configuration says 0 key and value heads"));
     }
-    if heads % kv_heads != 0 {
+    if !heads.is_multiple_of(kv_heads) {
         return Err(Unknown::new(format!(
             "{heads} query heads do not divide by {kv_heads} key and value heads"
         )));

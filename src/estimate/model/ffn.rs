@@ -125,11 +125,11 @@ fn has_experts(f: &Facts<'_>, i: u64) -> Result<bool, Unknown> {
     match f.family.experts {
         Experts::Step => {
             let step = at_least_1("decoder_sparse_step", 1)?;
-            Ok(!lists("mlp_only_layers") && (i + 1) % step == 0)
+            Ok(!lists("mlp_only_layers") && (i + 1).is_multiple_of(step))
         }
         Experts::Interleaved => match v.list("moe_layers") {
             Some(list) if !list.is_empty() => Ok(lists("moe_layers")),
-            _ => Ok((i + 1) % at_least_1("interleave_moe_layer_step", 1)? == 0),
+            _ => Ok((i + 1).is_multiple_of(at_least_1("interleave_moe_layer_step", 1)?)),
         },
         Experts::Period => {
             let offset = v.count(&["expert_layer_offset"])?.unwrap_or(1);
@@ -153,7 +153,7 @@ fn has_experts(f: &Facts<'_>, i: u64) -> Result<bool, Unknown> {
                     let list = v.per_layer("moe_layer_freq", f.layers)?.unwrap_or(&[]);
                     list.get(i as usize).and_then(Value::as_u64) == Some(1)
                 }
-                Some(n) => i % whole(n, "moe_layer_freq", f.layers)?.max(1) == 0,
+                Some(n) => i.is_multiple_of(whole(n, "moe_layer_freq", f.layers)?.max(1)),
                 None => true,
             };
             Ok(i >= first && turn)

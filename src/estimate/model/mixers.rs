@@ -141,7 +141,8 @@ fn windows(f: &Facts<'_>) -> Result<Vec<Layer>, Unknown> {
 
 /// The window, unless it holds the whole context anyway.
 fn window(f: &Facts<'_>) -> Result<Option<Window>, Unknown> {
-    let tokens = f.view.tokens(&["sliding_window"])?.filter(|n| *n > 0);
+    let names = ["sliding_window", "sliding_window_size"];
+    let tokens = f.view.tokens(&names)?.filter(|n| *n > 0);
     Ok(tokens
         .filter(|n| f.max_positions.is_none_or(|most| *n < most))
         .map(Window::Sliding))
