@@ -219,4 +219,6 @@ impl Trust {
 }
 
 #[cfg(test)]
+mod score_tests;
+#[cfg(test)]
 mod tests;

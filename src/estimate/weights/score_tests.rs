@@ -1,7 +1,7 @@
 //! Weights against what engines printed: the shared cases, where PLIMSOLL_ESTIMATE names their folder.
 
-use plimsoll::estimate::model::from_config;
-use plimsoll::estimate::{Deployment, EngineKind, Gpu, Lora, Model, Version, weights};
+use crate::estimate::model::from_config;
+use crate::estimate::{Deployment, EngineKind, Gpu, Lora, Model, Version, weights};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -19,6 +19,8 @@ fn folder() -> Option<PathBuf> {
 fn model(folder: &Path, name: &str) -> Option<Model> {
     let path = folder.join("models").join(format!("{name}.json"));
     let text = std::fs::read_to_string(path).ok()?;
+    // Python writes what JSON does not have.
+    let text = text.replace("-Infinity", "null").replace("Infinity", "null");
     let whole: Value = serde_json::from_str(&text).unwrap();
     match from_config(name, &whole["config"], "test") {
         Ok(model) => Some(model),
