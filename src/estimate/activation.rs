@@ -94,10 +94,13 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings) -> Activa
         kept = kept.saturating_add(sparse_workspace(model, settings));
     }
     let layer = widest_layer(model, deployment, tokens, value)
+        .saturating_add(byte_copies(model, deployment, tokens))
         .max(if keeps_experts { 0 } else { experts })
         .max(latent_context(model, deployment, settings, value));
+    // The residual stream, the layer's input and its output; an all-reduce writes one more.
+    let stream = if deployment.tp > 1 { 4 } else { 3 };
     Activation {
-        forward: step.saturating_mul(3).saturating_add(layer),
+        forward: step.saturating_mul(stream).saturating_add(layer),
         sampler: sampling,
         kept,
         kind,
@@ -196,6 +199,28 @@ fn widest_layer(model: &Model, deployment: &Deployment, tokens: u64, value: u64)
     tokens
         .saturating_mul(value)
         .saturating_mul(mlp.max(recurrent).max(heads))
+}
+
+/// Copies of a layer's inputs in 8 bits, where products are done in 8 bits: the MLP's product and the residual stream.
+fn byte_copies(model: &Model, deployment: &Deployment, tokens: u64) -> u64 {
+    let named = deployment.quantization.as_deref().map(str::to_ascii_lowercase);
+    let eight = match &named {
+        Some(name) => name.starts_with("fp8") || name.starts_with("int8") || name.contains("w8a8"),
+        None => model.quantization.as_ref().is_some_and(|q| {
+            q.get("quant_method").and_then(Value::as_str) == Some("fp8")
+        }),
+    };
+    let inner = model
+        .tensors
+        .iter()
+        .filter(|t| t.layer.is_some() && t.role == "down")
+        .map(|t| t.columns)
+        .max()
+        .unwrap_or(0);
+    match eight {
+        true => tokens.saturating_mul(split(inner, deployment.tp).saturating_add(model.hidden)),
+        false => 0,
+    }
 }
 
 /// Buffers of fused experts: for each token and each of its experts, the wider of the first product and the output,
@@ -316,7 +341,9 @@ fn encoder_left(
             .and_then(Value::as_u64)
             .or(Some(256)),
         "mistral3" | "pixtral" => {
-            let merge = number("spatial_merge_size").unwrap_or(1).max(1);
+            // Mistral 3 merges 2 x 2 patches unless it says otherwise.
+            let default = if kind == "mistral3" { 2 } else { 1 };
+            let merge = number("spatial_merge_size").unwrap_or(default).max(1);
             let across = side / (patch * merge).max(1);
             Some(across.saturating_mul(across))
         }

@@ -184,13 +184,7 @@ pub fn with_weights(
     let mut terms = vec![
         match &loaded {
             Ok(loaded) => loaded.term(),
-            Err(why) => Term {
-                component: Component::Weights,
-                bytes: Err(why.clone()),
-                formula: String::new(),
-                inputs: Map::new(),
-                band: None,
-            },
+            Err(why) => unknown_term(Component::Weights, why),
         },
         Term {
             component: Component::KvCache,
@@ -231,8 +225,24 @@ pub fn with_weights(
             band: None,
         },
     ];
-    bands::put(&mut terms, model, deployment, &settings);
-    let total = terms.iter().try_fold(0u64, |sum, t| {
+    bands::put(
+        &mut terms,
+        &bands::Known {
+            deployment,
+            settings: &settings,
+            activation: &activation,
+            rest,
+            forecast: match deployment.engine {
+                EngineKind::Vllm if vllm::rule(deployment) == vllm::Rule::SnapshotAndGraphs => {
+                    graphs.map_or(0, |g| g.forecast)
+                }
+                _ => 0,
+            },
+        },
+    );
+    // What an engine makes beside its weights without counting it (LoRA's slots) is there all the same.
+    let beside = loaded.as_ref().map_or(0, |w| w.beside);
+    let total = terms.iter().try_fold(beside, |sum, t| {
         t.bytes.clone().map(|b| sum.saturating_add(b))
     });
     let (fits, reason) = verdict(Verdict {
@@ -268,13 +278,7 @@ pub fn with_weights(
 
 /// An estimate of what cannot be served.
 fn impossible(settings: Settings, wrong: Unknown) -> Estimate {
-    let term = |component| Term {
-        component,
-        bytes: Err(wrong.clone()),
-        formula: String::new(),
-        inputs: Map::new(),
-        band: None,
-    };
+    let term = |component| unknown_term(component, &wrong);
     Estimate {
         settings,
         terms: [
@@ -296,6 +300,17 @@ fn impossible(settings: Settings, wrong: Unknown) -> Estimate {
         fits: None,
         reason: wrong.what.clone(),
         warnings: wrong.hint.iter().cloned().collect(),
+    }
+}
+
+/// A term that cannot be told.
+fn unknown_term(component: Component, why: &Unknown) -> Term {
+    Term {
+        component,
+        bytes: Err(why.clone()),
+        formula: String::new(),
+        inputs: Map::new(),
+        band: None,
     }
 }
 

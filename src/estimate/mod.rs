@@ -24,6 +24,8 @@ pub mod pool;
 pub mod question;
 pub mod settings;
 pub mod term;
+#[cfg(test)]
+mod tests;
 pub mod weights;
 
 pub use deployment::{Deployment, EngineKind, Gpu, Lora, Version};

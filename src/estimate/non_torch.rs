@@ -50,12 +50,12 @@ const VLLM: &[Line] = &[
     line("H", 2, true, 17, 2.07, 4),
     line("", 4, true, 0, 0.60, 2),
     line("H", 4, true, 17, 2.17, 2),
-    line("", 8, true, 0, 1.6, 1),
+    line("", 8, true, 0, 1.8, 2),
     line("H", 8, true, 17, 2.3, 0),
     line("", 2, false, 0, 0.6, 0),
-    line("", 4, false, 0, 0.8, 1),
-    line("", 8, false, 0, 2.0, 2),
-    line("", 16, false, 0, 2.5, 0),
+    line("", 4, false, 0, 1.1, 2),
+    line("", 8, false, 0, 2.4, 2),
+    line("", 16, false, 0, 2.5, 1),
 ];
 
 /// The driver's context with the engine's kernels, GiB: `init_cuda_memory` of 26 runs on H100 is 0.51 at TP 1.

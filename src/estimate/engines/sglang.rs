@@ -79,7 +79,7 @@ fn fraction(deployment: &Deployment, total: u64, chunk: u64) -> f64 {
         };
     }
     // Held back, in MiB: metadata, activations of a chunk, graphs, and buffers by parallelism.
-    let parallel = (tp * deployment.pp.max(1)) as f64;
+    let parallel = tp.saturating_mul(deployment.pp.max(1)) as f64;
     let mut held = 512.0
         + 1.5 * chunk.max(2048) as f64
         + 2.0 * graph_batch(deployment, total) as f64

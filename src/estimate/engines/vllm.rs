@@ -33,7 +33,8 @@ pub fn version(deployment: &Deployment) -> Version {
 
 /// The V0 engine runs: always before 0.8, never from 0.11, and in between where it was asked for.
 ///
-/// vLLM 0.8 made V1 the default but fell back to V0 on GPUs before compute capability 8.
+/// vLLM 0.8 made V1 the default but fell back to V0 on GPUs before compute capability 8, and for LoRA in 0.8
+/// (engine/arg_utils.py, `_is_v1_supported_oracle`: supported, off by default).
 pub fn is_v0(deployment: &Deployment) -> bool {
     let v = version(deployment);
     if v >= Version::new(0, 11, 0) {
@@ -43,6 +44,9 @@ pub fn is_v0(deployment: &Deployment) -> bool {
         return said;
     }
     if v < Version::new(0, 8, 0) {
+        return true;
+    }
+    if deployment.lora.is_some() && v < Version::new(0, 9, 0) {
         return true;
     }
     gpu_model(deployment).is_some_and(|g| super::generation(g) == super::Generation::Turing)

@@ -1,0 +1,275 @@
+//! The cache, its layout and whole estimates, against figures that engines printed.
+
+use super::model::Window;
+use super::*;
+use serde_json::{Value, json};
+
+const GIB: u64 = 1 << 30;
+
+/// A model of nothing but layers.
+fn layers(mixers: Vec<Mixer>) -> Model {
+    Model {
+        name: "layers".into(),
+        kind: "layers".into(),
+        hidden: 4096,
+        heads: 32,
+        kv_heads: 8,
+        head_dim: 128,
+        vocab: 128_256,
+        max_positions: Some(131_072),
+        tied: false,
+        rope: None,
+        mixers,
+        tensors: Vec::new(),
+        experts_per_token: None,
+        value_bytes: 2,
+        quantization: None,
+        config: Value::Null,
+        source: "test".into(),
+    }
+}
+
+fn attention(kv_heads: u64, dim: u64, window: Option<u64>) -> Mixer {
+    Mixer::Attention {
+        kv_heads,
+        key_dim: dim,
+        value_dim: dim,
+        window: window.map(Window::Sliding),
+        shares: false,
+    }
+}
+
+/// `n` layers by what their number says.
+fn pattern(n: usize, layer: impl Fn(usize) -> Mixer) -> Model {
+    layers((0..n).map(layer).collect())
+}
+
+/// vLLM of a version on one GPU with so many GiB.
+fn vllm(minor: u32, gpu: &str, gib: f64) -> Deployment {
+    let mut d = Deployment::of(EngineKind::Vllm);
+    d.version = Some(Version::new(0, minor, 0));
+    d.gpu = Some(Gpu {
+        name: gpu.into(),
+        total: (gib * GIB as f64) as u64,
+        in_use: 0,
+    });
+    d
+}
+
+fn laid_out(model: &Model, d: &Deployment) -> pool::Layout {
+    let settings = engines::settings(model, d);
+    pool::of(model, d, &settings).unwrap().1
+}
+
+#[test]
+fn a_seed_said_65_gb_for_half_a_gib() {
+    // seeds/003: two requests of 2,048 tokens on Llama-3.1-8B, and one on a 70B.
+    let d = Deployment::of(EngineKind::Vllm);
+    let small = kv::of(&pattern(32, |_| attention(8, 128, None)), &d).unwrap();
+    assert_eq!(2 * small.bytes_of(2048), GIB / 2);
+    let large = kv::of(&pattern(80, |_| attention(8, 128, None)), &d).unwrap();
+    assert_eq!(large.bytes_of(2048), GIB * 5 / 8);
+}
+
+#[test]
+fn heads_are_split_and_then_repeated_and_latent_rows_always_are() {
+    let mut d = Deployment::of(EngineKind::Vllm);
+    let grouped = pattern(32, |_| attention(4, 128, None));
+    let one = kv::of(&grouped, &d).unwrap().bytes_per_token();
+    for (tp, part) in [(2, 2), (4, 4), (8, 4), (16, 4)] {
+        d.tp = tp;
+        assert_eq!(kv::of(&grouped, &d).unwrap().bytes_per_token(), one / part);
+    }
+    let latent = pattern(61, |_| Mixer::Latent {
+        rank: 512,
+        rope: 64,
+        index: None,
+    });
+    assert_eq!(
+        kv::of(&latent, &d).unwrap().bytes_per_token(),
+        61 * 576 * 2
+    );
+}
+
+#[test]
+fn formats_of_the_cache() {
+    let mut d = vllm(19, "H100", 79.19);
+    // GLM-5.1 printed 61,468 bytes a token at fp8: 656 of a row and 132 of the indexer.
+    let sparse = pattern(78, |_| Mixer::Latent {
+        rank: 512,
+        rope: 64,
+        index: Some(128),
+    });
+    for name in ["fp8_ds_mla", "fp8"] {
+        d.kv_dtype = Some(name.into());
+        assert_eq!(kv::of(&sparse, &d).unwrap().bytes_per_token(), 61_464);
+    }
+    let plain = pattern(1, |_| attention(8, 128, None));
+    for (name, bytes) in [("auto", 4096), ("fp8", 2048), ("q8_0", 2176), ("nvfp4", 1152)] {
+        d.kv_dtype = Some(name.into());
+        assert_eq!(kv::of(&plain, &d).unwrap().bytes_per_token(), bytes, "{name}");
+    }
+    d.kv_dtype = Some("int3".into());
+    assert!(kv::of(&plain, &d).is_err());
+}
+
+#[test]
+fn what_shares_keeps_nothing() {
+    let mut shared = attention(8, 128, None);
+    if let Mixer::Attention { shares, .. } = &mut shared {
+        *shares = true;
+    }
+    let model = layers(vec![attention(8, 128, None), shared, Mixer::None]);
+    let d = Deployment::of(EngineKind::Vllm);
+    assert_eq!(kv::of(&model, &d).unwrap().bytes_per_token(), 4096);
+}
+
+#[test]
+fn gemma_3_27b_as_vllm_0_19_prints_it() {
+    // 10 full layers and 52 of a window of 1,024: 7 groups of 10.
+    let model = pattern(62, |i| {
+        attention(16, 128, ((i + 1) % 6 != 0).then_some(1024))
+    });
+    let mut d = vllm(19, "H100", 79.19);
+    d.max_model_len = Some(8192);
+    d.max_batched_tokens = Some(8192);
+    let layout = laid_out(&model, &d);
+    assert_eq!(layout.groups, 7);
+    let pool = layout.pool(15_997 * layout.block_bytes, Some(8192));
+    assert_eq!(pool.blocks, 15_997);
+    assert_eq!(pool.tokens, 36_560);
+    let concurrency = layout.concurrency(&pool, 8192);
+    assert!((concurrency - 4.46).abs() < 0.005, "{concurrency}");
+    // Before 0.10 every layer kept everything.
+    d.version = Some(Version::new(0, 9, 2));
+    assert_eq!(laid_out(&model, &d).groups, 1);
+}
+
+#[test]
+fn a_hybrid_as_vllm_0_24_prints_it() {
+    // Qwen3.6-35B at 131,072 tokens and fp8: 30 delta nets and 10 layers of attention; 299 blocks.
+    let mut model = pattern(40, |i| {
+        if (i + 1) % 4 == 0 {
+            attention(2, 256, None)
+        } else {
+            Mixer::DeltaNet {
+                key_heads: 16,
+                value_heads: 32,
+                key_dim: 128,
+                value_dim: 128,
+                conv: 4,
+            }
+        }
+    });
+    model.kind = "qwen3_5_moe".into();
+    let mut d = vllm(24, "RTX 5090", 31.36);
+    d.kv_dtype = Some("fp8".into());
+    d.max_model_len = Some(131_072);
+    let layout = laid_out(&model, &d);
+    assert_eq!(layout.block_tokens, 2096);
+    let pool = layout.pool(299 * layout.block_bytes, Some(131_072));
+    assert_eq!(pool.tokens, 567_978);
+}
+
+#[test]
+fn context_parallelism_keeps_more_tokens_in_the_same_bytes() {
+    let model = pattern(61, |_| Mixer::Latent {
+        rank: 512,
+        rope: 64,
+        index: None,
+    });
+    let mut d = vllm(11, "H200", 139.8);
+    d.tp = 8;
+    let bytes = 46 * GIB;
+    let one = laid_out(&model, &d).pool(bytes, None).tokens;
+    d.dcp = 8;
+    assert_eq!(laid_out(&model, &d).pool(bytes, None).tokens, 8 * one);
+}
+
+#[test]
+fn the_sampler_is_the_peak_of_a_default_start() {
+    // Llama-3.1-8B on H100, defaults of a server: 4.76 GiB in vLLM 0.14, 1.89 GiB in 0.19.
+    let model = pattern(32, |_| attention(8, 128, None));
+    for (minor, measured) in [(14, 4.76), (19, 1.89)] {
+        let d = vllm(minor, "H100", 79.19);
+        let settings = engines::settings(&model, &d);
+        assert_eq!((settings.batched_tokens, settings.sequences), (8192, 1024));
+        let peak = activation::of(&model, &d, &settings).peak() as f64 / GIB as f64;
+        assert!((peak - measured).abs() < 0.02, "{minor}: {peak}");
+    }
+}
+
+#[test]
+fn what_cannot_be_served_says_so() {
+    let model = pattern(32, |_| attention(8, 128, None));
+    let mut d = vllm(19, "H100", 79.19);
+    d.tp = 3;
+    let e = estimate(&model, &d);
+    assert_eq!(e.fits, None);
+    assert!(e.reason.contains("does not divide"), "{}", e.reason);
+    let document = document::of("x", &e);
+    assert_eq!(document["per_gpu"]["total_gib"], json!(null));
+    d.tp = 1;
+    d.pp = 64;
+    assert!(check(&model, &d).is_err());
+}
+
+#[test]
+fn a_share_that_holds_no_request_does_not_fit() {
+    let model = pattern(32, |_| attention(8, 128, None));
+    let mut d = vllm(19, "H100", 79.19);
+    d.max_model_len = Some(131_072);
+    assert_eq!(estimate(&model, &d).fits, Some(true));
+    d.memory_fraction = Some(0.1);
+    let tight = estimate(&model, &d);
+    assert_eq!(tight.fits, Some(false), "{}", tight.reason);
+    d.memory_fraction = Some(0.01);
+    let none = estimate(&model, &d);
+    assert_eq!(none.fits, Some(false));
+    assert!(none.reason.contains("missing"), "{}", none.reason);
+    // Without a GPU nothing is said of it.
+    d.gpu = None;
+    let nowhere = estimate(&model, &d);
+    assert_eq!(nowhere.fits, None);
+    assert!(nowhere.pool.is_err());
+    assert_eq!(nowhere.kv_bytes_per_token, Ok(131_072));
+}
+
+#[test]
+fn no_input_breaks_it() {
+    let big = u64::MAX;
+    let model = {
+        let mut m = layers(vec![
+            attention(big, big, Some(big)),
+            Mixer::Latent {
+                rank: big,
+                rope: big,
+                index: Some(big),
+            },
+            Mixer::Mamba2 {
+                heads: big,
+                head_dim: big,
+                groups: big,
+                state: big,
+                conv: 0,
+            },
+            attention(0, 0, Some(0)),
+        ]);
+        (m.hidden, m.vocab, m.heads) = (big, big, 0);
+        m
+    };
+    for engine in [
+        EngineKind::Vllm,
+        EngineKind::Sglang,
+        EngineKind::Tgi,
+        EngineKind::TensorRtLlm,
+        EngineKind::LlamaCpp,
+        EngineKind::Transformers,
+    ] {
+        let mut d = vllm(24, "H100", 79.19);
+        d.engine = engine;
+        (d.tp, d.max_seqs, d.max_batched_tokens) = (big, Some(big), Some(big));
+        (d.max_model_len, d.block_size) = (Some(big / 64), Some(big));
+        let _ = document::of("", &estimate(&model, &d));
+    }
+}
