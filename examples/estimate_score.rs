@@ -17,7 +17,11 @@ const GIB: f64 = (1u64 << 30) as f64;
 /// Names in the benchmark's table and the configurations that have the same shapes.
 const TABLE_MODELS: &[(&str, &str, &str)] = &[
     ("DeepSeek-V2-Lite-Chat", "deepseek-v2-lite", "none"),
-    ("Qwen2.5-7B-Instruct-fp8-dynamic", "qwen2.5-7b", "fp8_channel"),
+    (
+        "Qwen2.5-7B-Instruct-fp8-dynamic",
+        "qwen2.5-7b",
+        "fp8_channel",
+    ),
     ("gemma-2-27b-it", "gemma-2-27b", "none"),
     ("gemma-2-2b-it", "gemma-2-2b", "none"),
     ("gemma-2-9b-it", "gemma-2-9b", "none"),
@@ -26,15 +30,35 @@ const TABLE_MODELS: &[(&str, &str, &str)] = &[
     ("gemma-3-4b-it", "gemma-3-4b-text", "none"),
     ("granite-3.1-8b-instruct", "granite-3.1-8b", "none"),
     ("granite-3.3-8b-instruct", "granite-3.1-8b", "none"),
-    ("Mistral-Small-3.1-24B-Instruct-2503", "mistral-small-3.2-24b", "none"),
-    ("Mistral-Small-3.1-24B-Instruct-2503-quantized.w8a8", "mistral-small-3.2-24b", "int8_channel"),
+    (
+        "Mistral-Small-3.1-24B-Instruct-2503",
+        "mistral-small-3.2-24b",
+        "none",
+    ),
+    (
+        "Mistral-Small-3.1-24B-Instruct-2503-quantized.w8a8",
+        "mistral-small-3.2-24b",
+        "int8_channel",
+    ),
     ("Kimi-Dev-72B", "qwen2.5-72b", "none"),
     ("Qwen2.5-72B-Instruct", "qwen2.5-72b", "none"),
     ("gpt-oss-20b", "gpt-oss-20b", "mxfp4"),
     ("Qwen2.5-7B-Instruct", "qwen2.5-7b", "none"),
-    ("Qwen2.5-7B-Instruct-quantized.w8a8", "qwen2.5-7b", "int8_channel"),
-    ("Meta-Llama-3.1-8B-Instruct-quantized.w4a16", "Meta-Llama-3.1-8B", "w4a16"),
-    ("Meta-Llama-3.1-8B-Instruct-quantized.w8a8", "Meta-Llama-3.1-8B", "int8_channel"),
+    (
+        "Qwen2.5-7B-Instruct-quantized.w8a8",
+        "qwen2.5-7b",
+        "int8_channel",
+    ),
+    (
+        "Meta-Llama-3.1-8B-Instruct-quantized.w4a16",
+        "Meta-Llama-3.1-8B",
+        "w4a16",
+    ),
+    (
+        "Meta-Llama-3.1-8B-Instruct-quantized.w8a8",
+        "Meta-Llama-3.1-8B",
+        "int8_channel",
+    ),
 ];
 
 /// A measured start.
@@ -167,7 +191,9 @@ fn table(folder: &Path) -> Vec<Run> {
             q => Value::from(q),
         };
         json.as_object_mut().map(|m| m.remove("quantization"));
-        let Ok(read) = case::read(&json) else { continue };
+        let Ok(read) = case::read(&json) else {
+            continue;
+        };
         let mut measured = serde_json::Map::new();
         for (ours, theirs) in [
             ("weights_gib", "weights_memory_gib"),
@@ -370,28 +396,52 @@ fn main() {
             push(kind, b - a);
         }
         if let Some((a, b)) = one("nt", "non_torch_gib", Component::NonTorch) {
-            push(if run.table { "non-torch, table" } else { "non-torch, collected" }, b - a);
+            push(
+                if run.table {
+                    "non-torch, table"
+                } else {
+                    "non-torch, collected"
+                },
+                b - a,
+            );
         }
         if let Some((a, b)) = one("g", "graph_gib", Component::CudaGraphs)
             && a > 0.0
         {
-            push(if run.table { "graphs, table" } else { "graphs, collected" }, b / a - 1.0);
-            if run.table && let Some(f) = number(m, "graph_forecast_gib") {
+            push(
+                if run.table {
+                    "graphs, table"
+                } else {
+                    "graphs, collected"
+                },
+                b / a - 1.0,
+            );
+            if run.table
+                && let Some(f) = number(m, "graph_forecast_gib")
+            {
                 push("graphs, vLLM's own", f / a - 1.0);
             }
         }
         let measured_tokens = tokens(run);
         let kv = number(m, "kv_gib").filter(|k| *k > 0.0);
         let counted = number(m, "kv_tokens").or(number(m, "num_blocks")).is_some();
-        if let (Some(kv), Some(t), Ok(layout)) = (kv, measured_tokens.filter(|_| counted), &e.layout) {
-            let ours = layout.pool((kv * GIB) as u64, e.settings.max_model_len).tokens as f64;
+        if let (Some(kv), Some(t), Ok(layout)) =
+            (kv, measured_tokens.filter(|_| counted), &e.layout)
+        {
+            let ours = layout
+                .pool((kv * GIB) as u64, e.settings.max_model_len)
+                .tokens as f64;
             row += &format!(" layout {t}/{ours}");
             push("KV layout", ours / t - 1.0);
         }
         if let (Some(kv), Ok(pool)) = (kv, &e.pool) {
             row += &format!(" kv {kv:.2}/{:.2}", pool.bytes as f64 / GIB);
             push(
-                if run.known { "KV GiB, flags known" } else { "KV GiB, otherwise" },
+                if run.known {
+                    "KV GiB, flags known"
+                } else {
+                    "KV GiB, otherwise"
+                },
                 pool.bytes as f64 / GIB - kv,
             );
         }
@@ -433,7 +483,10 @@ fn main() {
             ) {
                 let entry = covered.entry(name).or_default();
                 entry.0 += 1;
-                let (low, high) = (band.low as f64 / GIB - 0.005, band.high as f64 / GIB + 0.005);
+                let (low, high) = (
+                    band.low as f64 / GIB - 0.005,
+                    band.high as f64 / GIB + 0.005,
+                );
                 entry.1 += u64::from((low..=high).contains(&m));
             }
         }
@@ -441,7 +494,9 @@ fn main() {
             println!("{row}{}", if run.known { "" } else { " (not all known)" });
         }
     }
-    println!("\n| figure | runs | median | mean | p90 | worst | goal |\n|---|---|---|---|---|---|---|");
+    println!(
+        "\n| figure | runs | median | mean | p90 | worst | goal |\n|---|---|---|---|---|---|---|"
+    );
     let none = Errors::default();
     let get = |k: &str| kinds.get(k).unwrap_or(&none);
     get("weights").percent("1 % (16/8 bit), 3 % (4 bit)", "weights from config alone");
@@ -482,7 +537,10 @@ fn main() {
     }
     println!("\n| band | runs | inside |\n|---|---|---|");
     for (name, (n, inside)) in &covered {
-        println!("| {name} | {n} | {:.0} % |", 100.0 * *inside as f64 / *n as f64);
+        println!(
+            "| {name} | {n} | {:.0} % |",
+            100.0 * *inside as f64 / *n as f64
+        );
     }
     speed(folder, &estimates);
 }
@@ -500,7 +558,9 @@ fn squeezed(estimates: &[(&Run, Estimate)]) -> (u64, u64, Vec<String>) {
         ) else {
             continue;
         };
-        let Some(gpu) = &run.deployment.gpu else { continue };
+        let Some(gpu) = &run.deployment.gpu else {
+            continue;
+        };
         let mut less = run.deployment.clone();
         let share = 0.97 * (w + a + nt) * GIB / gpu.total as f64;
         less.memory_fraction = Some(share.min(1.0));
@@ -531,7 +591,10 @@ fn speed(folder: &Path, estimates: &[(&Run, Estimate)]) {
         .filter_map(|f| {
             let text = std::fs::read_to_string(f.path()).ok()?;
             let json: Value = serde_json::from_str(&plain(&text)).ok()?;
-            Some((f.file_name().to_string_lossy().into_owned(), json["config"].clone()))
+            Some((
+                f.file_name().to_string_lossy().into_owned(),
+                json["config"].clone(),
+            ))
         })
         .collect();
     let mut deployment = Deployment::of(plimsoll::estimate::EngineKind::Vllm);

@@ -203,12 +203,16 @@ fn widest_layer(model: &Model, deployment: &Deployment, tokens: u64, value: u64)
 
 /// Copies of a layer's inputs in 8 bits, where products are done in 8 bits: the MLP's product and the residual stream.
 fn byte_copies(model: &Model, deployment: &Deployment, tokens: u64) -> u64 {
-    let named = deployment.quantization.as_deref().map(str::to_ascii_lowercase);
+    let named = deployment
+        .quantization
+        .as_deref()
+        .map(str::to_ascii_lowercase);
     let eight = match &named {
         Some(name) => name.starts_with("fp8") || name.starts_with("int8") || name.contains("w8a8"),
-        None => model.quantization.as_ref().is_some_and(|q| {
-            q.get("quant_method").and_then(Value::as_str) == Some("fp8")
-        }),
+        None => model
+            .quantization
+            .as_ref()
+            .is_some_and(|q| q.get("quant_method").and_then(Value::as_str) == Some("fp8")),
     };
     let inner = model
         .tensors

@@ -138,8 +138,7 @@ fn graphs(known: &Known) -> Option<Spread> {
         return None;
     }
     let d = known.deployment;
-    let hopper =
-        engines::gpu_model(d).map(engines::generation) == Some(Generation::Hopper);
+    let hopper = engines::gpu_model(d).map(engines::generation) == Some(Generation::Hopper);
     if vllm::is_v0(d) {
         return spread(
             (0.0, 0.0),

@@ -162,7 +162,7 @@ pub fn of(model: &Model, deployment: &Deployment) -> Result<Cache, Unknown> {
             }
             Mixer::NotCounted => {
                 return Err(Unknown::new(format!(
-                    "what the layers of `{}` keep of a token is not known",
+                    "what a layer of `{}` keeps of a token is not known",
                     model.kind
                 )));
             }
@@ -271,7 +271,7 @@ fn state_of(mixer: &Mixer, tp: u64, conv_bytes: u64, ssm_bytes: Option<u64>) -> 
             heads.saturating_mul(head_dim).saturating_mul(head_dim),
             4,
         ),
-        Mixer::Attention { .. } | Mixer::Latent { .. } | Mixer::NotCounted | Mixer::None => None,
+        Mixer::Attention { .. } | Mixer::Latent { .. } | Mixer::None | Mixer::NotCounted => None,
     }
 }
 

@@ -21,11 +21,13 @@ fn layers(mixers: Vec<Mixer>) -> Model {
         rope: None,
         mixers,
         tensors: Vec::new(),
+        mtp: 0,
         experts_per_token: None,
         value_bytes: 2,
         quantization: None,
         config: Value::Null,
         source: "test".into(),
+        warnings: Vec::new(),
     }
 }
 
@@ -85,10 +87,7 @@ fn heads_are_split_and_then_repeated_and_latent_rows_always_are() {
         rope: 64,
         index: None,
     });
-    assert_eq!(
-        kv::of(&latent, &d).unwrap().bytes_per_token(),
-        61 * 576 * 2
-    );
+    assert_eq!(kv::of(&latent, &d).unwrap().bytes_per_token(), 61 * 576 * 2);
 }
 
 #[test]
@@ -105,9 +104,18 @@ fn formats_of_the_cache() {
         assert_eq!(kv::of(&sparse, &d).unwrap().bytes_per_token(), 61_464);
     }
     let plain = pattern(1, |_| attention(8, 128, None));
-    for (name, bytes) in [("auto", 4096), ("fp8", 2048), ("q8_0", 2176), ("nvfp4", 1152)] {
+    for (name, bytes) in [
+        ("auto", 4096),
+        ("fp8", 2048),
+        ("q8_0", 2176),
+        ("nvfp4", 1152),
+    ] {
         d.kv_dtype = Some(name.into());
-        assert_eq!(kv::of(&plain, &d).unwrap().bytes_per_token(), bytes, "{name}");
+        assert_eq!(
+            kv::of(&plain, &d).unwrap().bytes_per_token(),
+            bytes,
+            "{name}"
+        );
     }
     d.kv_dtype = Some("int3".into());
     assert!(kv::of(&plain, &d).is_err());

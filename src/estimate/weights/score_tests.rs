@@ -20,7 +20,9 @@ fn model(folder: &Path, name: &str) -> Option<Model> {
     let path = folder.join("models").join(format!("{name}.json"));
     let text = std::fs::read_to_string(path).ok()?;
     // Python writes what JSON does not have.
-    let text = text.replace("-Infinity", "null").replace("Infinity", "null");
+    let text = text
+        .replace("-Infinity", "null")
+        .replace("Infinity", "null");
     let whole: Value = serde_json::from_str(&text).unwrap();
     match from_config(name, &whole["config"], "test") {
         Ok(model) => Some(model),
