@@ -313,7 +313,7 @@ fn compressed(q: Config) -> Result<Scheme, Unknown> {
         let class = |t: &&str| {
             !t.starts_with("re:") && !t.contains('.') && t.starts_with(char::is_uppercase)
         };
-        if targets.is_empty() || targets.iter().any(|t| class(t)) {
+        if targets.is_empty() || targets.iter().any(class) {
             base.get_or_insert(format);
         } else {
             others.push((Patterns::of(targets), format));

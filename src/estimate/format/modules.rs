@@ -354,6 +354,10 @@ fn any_layer(entry: &str) -> Option<String> {
     let parts: Vec<&str> = entry.split('.').collect();
     let at = parts.iter().position(|p| *p == "layers")? + 1;
     parts.get(at)?.parse::<u32>().ok()?;
+    // A layer that is left out whole tells nothing of the others.
+    parts[at + 1..]
+        .iter()
+        .find(|p| p.contains(char::is_alphanumeric))?;
     let before = parts[..at].join(".");
     let after = shell(&parts[at + 1..].join("."));
     Some(format!(
@@ -414,10 +418,14 @@ mod tests {
 
     #[test]
     fn a_list_that_was_shortened_goes_on_for_the_other_layers() {
-        let list = ["model.layers.0.self_attn*", "...52 more"];
+        let list = [
+            "model.layers.0.self_attn*",
+            "model.layers.1.*",
+            "...52 more",
+        ];
         assert!(Patterns::of(list).cut);
         assert!(named(&list, "q", Some(40)));
-        assert!(!named(&list, "down", Some(40)));
+        assert!(!named(&list, "down", Some(40)) && named(&list, "down", Some(1)));
     }
 
     #[test]

@@ -110,6 +110,7 @@ pub fn model(file: &Gguf, name: &str, source: &str) -> Result<Model, Unknown> {
         mtp: 0,
         experts_per_token: s.count("expert_used_count"),
         value_bytes: 2,
+        mtp: drafted(file, layers),
         quantization: None,
         config,
         warnings: Vec::new(),
@@ -221,6 +222,13 @@ fn window(s: &Settings, layer: usize) -> Option<Window> {
     } else {
         Window::Sliding(size)
     })
+}
+
+/// Values of the tensors for speculation.
+fn drafted(file: &Gguf, layers: u64) -> u64 {
+    let draft = |name: &str| names::find(name, layers) == Found::Draft;
+    let of = file.tensors.iter().filter(|t| draft(&t.name));
+    of.map(|t| t.values()).fold(0, u64::saturating_add)
 }
 
 /// The file's tensors as an estimate has them.
