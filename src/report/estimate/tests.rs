@@ -237,7 +237,7 @@ fn answers_to_questions() {
     ];
     insta::assert_snapshot!(table("m: GiB on each GPU", &entries, options(88)), @r"
     m: GiB on each GPU
-      tokens       1        16
+      tokens       1       16
        2,048  16.00    70.00?
        8,192  17.00   120.00!
     ! does not fit
