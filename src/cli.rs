@@ -10,6 +10,7 @@ mod ablation;
 mod clean;
 mod compare;
 mod config;
+mod estimate;
 mod models;
 mod sweep;
 mod words;
@@ -18,6 +19,7 @@ pub use ablation::{AblateArgs, CudaGraphsArgs};
 pub use clean::CleanArgs;
 pub use compare::{BasisChoice, CalibrateArgs, CompareArgs, FailOn, Limits, ValidateArgs};
 pub use config::{ConfigArgs, ConfigCommand};
+pub use estimate::{EstimateArgs, SolveWord};
 pub use models::ModelsArgs;
 pub use sweep::{MergeArgs, Scheduler, SweepArgs, SweepBench, SweepCommand, SweepRunArgs};
 
@@ -27,7 +29,7 @@ const STYLES: Styles = Styles::styled()
     .literal(AnsiColor::Cyan.on_default().bold())
     .placeholder(AnsiColor::Cyan.on_default());
 
-const EXIT_CODES: &str = "Exit codes: 0 done, 1 internal, 2 usage, 3 environment, 4 the measured run failed, 5 some cells failed, 7 beyond --fail-on, 8 clean incomplete, 130 interrupted";
+const EXIT_CODES: &str = "Exit codes: 0 done, 1 internal, 2 usage, 3 environment, 4 the measured run failed, 5 some cells failed, 6 does not fit, 7 beyond --fail-on, 8 clean incomplete, 130 interrupted";
 
 /// How much memory does this LLM container really use, and where does every byte go.
 #[derive(Debug, Parser)]
@@ -94,6 +96,8 @@ pub enum Command {
     Ablate(Box<AblateArgs>),
     /// Measure what CUDA graphs cost (TensorRT-LLM: by draft length; vLLM: eager against graphs)
     CudaGraphs(Box<CudaGraphsArgs>),
+    /// Tell what a deployment will need and whether it fits, before it is started
+    Estimate(Box<EstimateArgs>),
     /// Compare two profiles part by part, or profiles with figures that were calculated elsewhere
     Compare(Box<CompareArgs>),
     /// Hold what was measured against what is calculated, over one profile or a folder of them

@@ -18,6 +18,8 @@ pub enum ExitCode {
     RunFailed = 4,
     /// Some cells of a sweep failed.
     Partial = 5,
+    /// What was asked about does not fit into the memory.
+    DoesNotFit = 6,
     /// A difference or an error is larger than `--fail-on` allows.
     Exceeded = 7,
     /// Not everything that is stuck could be cleaned.

@@ -29,6 +29,7 @@ fn help_stands_under_every_subcommand() {
         "models",
         "record",
         "doctor",
+        "estimate",
         "schema",
     ] {
         assert!(

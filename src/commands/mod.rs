@@ -8,6 +8,7 @@ mod config;
 mod cuda_graphs;
 mod derive;
 mod doctor;
+mod estimate;
 mod gpus;
 mod load;
 mod models;
@@ -46,6 +47,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Sweep(args) => sweep::run(&console, *args),
         Command::Ablate(args) => ablate::run(&console, *args),
         Command::CudaGraphs(args) => cuda_graphs::run(&console, *args),
+        Command::Estimate(args) => estimate::run(&console, *args),
         Command::Compare(args) => compare::run(&console, &args),
         Command::Validate(args) => validate::run(&console, &args),
         Command::Calibrate(args) => calibrate::run(&console, &args),

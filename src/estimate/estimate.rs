@@ -110,12 +110,20 @@ pub fn check(model: &Model, deployment: &Deployment) -> Result<(), Unknown> {
 
 /// Estimates a deployment. Never fails: what is unknown says so in its place.
 pub fn estimate(model: &Model, deployment: &Deployment) -> Estimate {
+    with_weights(model, deployment, weights::of(model, deployment))
+}
+
+/// The same with weights that are known better than from the configuration: from the files' headers.
+pub fn with_weights(
+    model: &Model,
+    deployment: &Deployment,
+    loaded: Result<weights::Weights, Unknown>,
+) -> Estimate {
     let settings = engines::settings(model, deployment);
     if let Err(wrong) = check(model, deployment) {
         return impossible(settings, wrong);
     }
     let mut warnings = Vec::new();
-    let loaded = weights::of(model, deployment);
     if let Ok(loaded) = &loaded {
         warnings.extend(loaded.warnings.iter().cloned());
     }

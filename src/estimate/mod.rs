@@ -10,6 +10,7 @@ pub mod calibration;
 pub mod case;
 pub mod deployment;
 pub mod document;
+pub mod draft;
 pub mod engines;
 // The verb and its noun are one word here: `estimate::estimate(&model, &deployment)`.
 #[allow(clippy::module_inception)]
@@ -23,12 +24,14 @@ pub mod kv;
 pub mod model;
 pub mod non_torch;
 pub mod pool;
+pub mod question;
+pub mod settings;
 pub mod term;
 #[cfg(test)]
 mod tests;
 pub mod weights;
 
 pub use deployment::{Deployment, EngineKind, Gpu, Lora, Version};
-pub use estimate::{Estimate, check, estimate};
+pub use estimate::{Estimate, check, estimate, with_weights};
 pub use model::{Mixer, Model, Split, Tensor};
 pub use term::{Band, Component, Term, Unknown};

@@ -112,6 +112,20 @@ impl Table {
         self.rows.push(cells);
     }
 
+    /// The same without one column.
+    pub fn without(&self, column: usize) -> Table {
+        let mut table = self.clone();
+        if column < table.align.len() {
+            table.align.remove(column);
+        }
+        for row in &mut table.rows {
+            if column < row.len() {
+                row.remove(column);
+            }
+        }
+        table
+    }
+
     /// The lines, the head first, without trailing spaces.
     pub fn lines(&self) -> Vec<String> {
         let widths: Vec<usize> = (0..self.align.len())

@@ -5,6 +5,7 @@
 pub mod ablation;
 pub mod calibration;
 pub mod compare;
+pub mod estimate;
 pub mod facts;
 pub mod given;
 pub mod graphs;

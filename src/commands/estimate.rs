@@ -1,0 +1,237 @@
+//! `plimsoll estimate`: what a deployment will need, and whether it fits.
+
+mod asked;
+mod batch;
+mod gpu;
+mod model;
+mod page;
+
+use crate::catalog;
+use crate::cli::{EstimateArgs, SolveWord};
+use crate::console::Console;
+use crate::error::{ExitCode, Failure};
+use crate::estimate::question::{self, Reading, Risk, What, table};
+use crate::estimate::{Deployment, Unknown, document};
+use crate::report::estimate as report;
+use asked::Asked;
+use serde_json::{Value, json};
+
+pub fn run(console: &Console, args: EstimateArgs) -> anyhow::Result<ExitCode> {
+    if let Some(file) = &args.batch {
+        return batch::run(console, file);
+    }
+    let asked = Asked::of(&args)?;
+    if args.table {
+        return told_table(console, &args, &asked);
+    }
+    if args.concurrency.len() > 1 {
+        return Err(Failure::usage("several --concurrency are for --table").into());
+    }
+    if args.recommend_gpu {
+        return recommend(console, &args, &asked);
+    }
+    if let Some(word) = args.solve {
+        return solve(console, &args, &asked, what(word));
+    }
+    tell(console, &args, &asked, &asked.deployment, None)
+}
+
+/// What is not known ends a question: the world lacks a fact, and it is said which.
+fn unknown(why: Unknown) -> Failure {
+    let failure = Failure::environment(why.what);
+    why.hint.into_iter().fold(failure, Failure::hint)
+}
+
+fn what(word: SolveWord) -> What {
+    match word {
+        SolveWord::MaxConcurrency => What::MaxConcurrency,
+        SolveWord::MaxModelLen => What::MaxModelLen,
+        SolveWord::MaxBatch => What::MaxBatch,
+        SolveWord::MinGpus => What::MinGpus,
+        SolveWord::GpuMemoryUtilization => What::GpuMemoryUtilization,
+    }
+}
+
+fn data(console: &Console, value: &Value) -> anyhow::Result<()> {
+    let mut text = serde_json::to_vec_pretty(value)?;
+    text.push(b'\n');
+    console.data(&text)?;
+    Ok(())
+}
+
+/// The page, or the document, of one deployment. `solved` stands above it.
+fn tell(
+    console: &Console,
+    args: &EstimateArgs,
+    asked: &Asked,
+    deployment: &Deployment,
+    solved: Option<&question::Solution>,
+) -> anyhow::Result<ExitCode> {
+    let estimate = asked.estimate(deployment)?;
+    let reading = asked.reading(deployment);
+    let concurrency = match solved {
+        Some(found) if found.what == What::MaxConcurrency || found.what == What::MaxBatch => {
+            found.value.map_or(1, |v| v as u64)
+        }
+        _ => asked.concurrency,
+    };
+    let risk = reading.as_ref().ok().and_then(|r| r.risk(concurrency));
+    if args.risk {
+        let risk = match (risk, reading) {
+            (Some(risk), _) => risk,
+            (None, Ok(_)) => return Err(no_gpu().into()),
+            (None, Err(why)) => return Err(unknown(why).into()),
+        };
+        console.data(format!("{}\n", risk.as_str()).as_bytes())?;
+        return Ok(ended(args, Some(risk)));
+    }
+    if args.json {
+        let mut told = document::of(&asked.model.name, &estimate);
+        if let Some(map) = told.as_object_mut() {
+            map.insert("concurrency".into(), json!(concurrency));
+            map.insert("risk".into(), json!(risk));
+            if let Some(found) = solved {
+                map.insert(
+                    "solve".into(),
+                    json!({"what": found.what, "value": found.value, "bound": found.bound}),
+                );
+            }
+            if let Some(Value::Array(warnings)) = map.get_mut("warnings") {
+                warnings.extend(asked.warnings.iter().map(|w| json!(w)));
+            }
+        }
+        data(console, &told)?;
+    } else {
+        let mut text = match solved {
+            Some(found) => report::solution(found, asked.concurrency, console.text_options()),
+            None => String::new(),
+        };
+        if solved.is_some() {
+            text.push('\n');
+        }
+        let told = page::told(asked, deployment, &estimate, concurrency);
+        text.push_str(&report::render(&told, args.explain, console.text_options()));
+        console.data(text.as_bytes())?;
+    }
+    if args.check_oom && risk.is_none() {
+        return Err(match reading {
+            Ok(_) => no_gpu(),
+            Err(why) => unknown(why),
+        }
+        .into());
+    }
+    Ok(ended(args, risk))
+}
+
+fn no_gpu() -> Failure {
+    Failure::usage("whether it fits depends on the GPU, and none is named")
+        .hint("give --gpu NAME, --gpu detected or --gpu-memory")
+}
+
+fn ended(args: &EstimateArgs, risk: Option<Risk>) -> ExitCode {
+    match risk {
+        Some(Risk::DoesNotFit) if args.check_oom => ExitCode::DoesNotFit,
+        _ => ExitCode::Done,
+    }
+}
+
+fn solve(
+    console: &Console,
+    args: &EstimateArgs,
+    asked: &Asked,
+    what: What,
+) -> anyhow::Result<ExitCode> {
+    if asked.deployment.gpu.is_none() {
+        return Err(no_gpu().into());
+    }
+    let holds = |d: &Deployment| Ok(asked.reading(d)?.on.map_or(0.0, |on| on.concurrency));
+    let found = question::solve(
+        what,
+        &asked.model,
+        &asked.deployment,
+        asked.concurrency,
+        &holds,
+    )
+    .map_err(unknown)?;
+    tell(console, args, asked, &found.deployment, Some(&found))
+}
+
+fn recommend(console: &Console, args: &EstimateArgs, asked: &Asked) -> anyhow::Result<ExitCode> {
+    let longest = question::longest(&asked.model, &asked.deployment).map_err(unknown)?;
+    let gpus: Vec<_> = catalog::shipped().iter().map(gpu::planned).collect();
+    let read = |d: &Deployment| asked.reading(d);
+    let found = question::recommend(
+        &asked.model,
+        &asked.deployment,
+        &gpus,
+        asked.concurrency,
+        &read,
+    )
+    .map_err(unknown)?;
+    if args.json {
+        data(
+            console,
+            &json!({
+                "id": asked.model.name,
+                "concurrency": asked.concurrency,
+                "max_model_len": longest,
+                "recommend": found,
+                "warnings": asked.warnings,
+            }),
+        )?;
+    } else {
+        let title = format!(
+            "{}, {}, {} of {longest} tokens at once; the smallest first",
+            asked.model.name,
+            page::engine(&asked.deployment),
+            match asked.concurrency {
+                1 => "a request".to_owned(),
+                n => format!("{n} requests"),
+            },
+        );
+        let page = report::choices(&title, &found, gpus.len(), console.text_options());
+        console.data(page.as_bytes())?;
+        asked.warnings.iter().for_each(|w| console.note(w));
+    }
+    Ok(ExitCode::Done)
+}
+
+fn told_table(console: &Console, args: &EstimateArgs, asked: &Asked) -> anyhow::Result<ExitCode> {
+    let most = (asked.deployment.max_model_len).or(asked.model.max_positions);
+    let lengths = match args.lengths.is_empty() {
+        true => table::lengths(most),
+        false => args.lengths.clone(),
+    };
+    let concurrencies = match args.concurrency.is_empty() {
+        true => table::CONCURRENCIES.to_vec(),
+        false => args.concurrency.clone(),
+    };
+    let read = |d: &Deployment| asked.reading(d);
+    let entries =
+        question::table(&asked.deployment, &concurrencies, &lengths, &read).map_err(unknown)?;
+    if args.json {
+        let entries = serde_json::to_value(&entries)?;
+        data(
+            console,
+            &json!({"id": asked.model.name, "table": entries, "warnings": asked.warnings}),
+        )?;
+    } else {
+        let on = page::gpus(&asked.deployment).map_or(String::new(), |g| format!(" on {g}"));
+        let title = format!(
+            "{}, {}{on}: GiB on each GPU by tokens and requests at once",
+            asked.model.name,
+            page::engine(&asked.deployment),
+        );
+        let page = report::table(&title, &entries, console.text_options());
+        console.data(page.as_bytes())?;
+        asked.warnings.iter().for_each(|w| console.note(w));
+    }
+    Ok(ExitCode::Done)
+}
+
+impl Asked {
+    fn reading(&self, deployment: &Deployment) -> Result<Reading, Unknown> {
+        let estimate = self.estimated(deployment)?;
+        Reading::of(&self.model, deployment, &estimate)
+    }
+}

@@ -1,0 +1,152 @@
+//! The GPU that is planned for: by name, by its size, or the one that is here.
+
+use crate::catalog::{self, GpuModel};
+use crate::cli::EstimateArgs;
+use crate::clock::Clock;
+use crate::error::Failure;
+use crate::estimate::Gpu;
+use crate::telemetry::{self, Wanted};
+use crate::units::{Bytes, GIB};
+
+/// Share of the memory as sold that is planned with where what a driver reports is not known.
+const PLANNED: f64 = 0.98;
+/// A driver's total for all of the board is less than this many times what programs can see of it.
+const BOARD: f64 = 1.03;
+
+/// The GPU that the flags name, and what is to be said of it.
+pub fn of(args: &EstimateArgs, count: u64) -> Result<(Option<Gpu>, Vec<String>), Failure> {
+    let memory: Option<Bytes> = match &args.gpu_memory {
+        Some(text) => Some(text.parse().map_err(|e: crate::units::ParseBytesError| {
+            Failure::usage(format!("--gpu-memory: {e}"))
+        })?),
+        None => None,
+    };
+    if memory.is_some_and(|b| b.0 == 0) {
+        return Err(Failure::usage("--gpu-memory must be above 0"));
+    }
+    let mut notes = Vec::new();
+    let gpu = match (args.gpu.as_deref(), memory) {
+        (None, None) => None,
+        (None, Some(memory)) => Some(Gpu {
+            name: format!("GPU of {memory}"),
+            total: memory.0,
+            in_use: 0,
+        }),
+        (Some("detected"), memory) => {
+            let mut gpu = detected(count)?;
+            gpu.total = memory.map_or(gpu.total, |m| m.0);
+            Some(gpu)
+        }
+        (Some(name), memory) => match (catalog::named(catalog::shipped(), name), memory) {
+            (known, Some(memory)) => Some(Gpu {
+                name: known.map_or(name, |k| k.name.as_str()).to_owned(),
+                total: memory.0,
+                in_use: 0,
+            }),
+            (Some(known), None) => {
+                if known.reported_gib.is_none() {
+                    notes.push(format!(
+                        "what the driver of {} reports is not known: {} % of its {} GiB are planned with",
+                        known.name,
+                        PLANNED * 100.0,
+                        known.memory_gib
+                    ));
+                }
+                Some(planned(known))
+            }
+            (None, None) => {
+                return Err(Failure::usage(format!("the GPU `{name}` is not known"))
+                    .hint(nearest(name))
+                    .hint("or give --gpu-memory, what its driver reports"));
+            }
+        },
+    };
+    Ok((gpu, notes))
+}
+
+/// A model of the catalogue, with what its driver reports.
+pub fn planned(known: &GpuModel) -> Gpu {
+    let gib = known.reported_gib.unwrap_or(known.memory_gib * PLANNED);
+    Gpu {
+        name: known.name.clone(),
+        total: (gib * GIB) as u64,
+        in_use: 0,
+    }
+}
+
+fn nearest(name: &str) -> String {
+    let known = catalog::shipped().iter().map(|m| m.name.as_str());
+    let like = |known: &str| {
+        let (a, b) = (name.to_lowercase(), known.to_lowercase());
+        strsim::jaro_winkler(&a, &b)
+    };
+    let best = known.max_by(|a, b| like(a).total_cmp(&like(b)));
+    match best.filter(|b| like(b) > 0.8) {
+        Some(best) => format!("is it `{best}`? `plimsoll gpus` lists those that are known"),
+        None => "`plimsoll gpus` lists those that are known".into(),
+    }
+}
+
+/// The GPUs of this host: the first `count` of them, by the one that has least left.
+fn detected(count: u64) -> Result<Gpu, Failure> {
+    let mut backend =
+        telemetry::open_host().map_err(|f| f.hint("name the GPU to plan for: --gpu H100"))?;
+    let mut samples = Vec::new();
+    let wanted = Wanted {
+        detail: false,
+        bench_client: None,
+    };
+    backend
+        .sample(&Clock::start(), wanted, &mut samples)
+        .map_err(|e| Failure::environment("the GPUs of this host cannot be read").caused_by(e))?;
+    let devices = backend.devices();
+    if (devices.len() as u64) < count {
+        return Err(Failure::usage(format!(
+            "{count} GPUs are asked for, and {} are here",
+            devices.len()
+        ))
+        .hint("name the GPU to plan for: --gpu H100"));
+    }
+    let here = devices.iter().take(count.max(1) as usize).filter_map(|d| {
+        let used = samples.iter().find(|s| s.device == d.index)?.used_bytes;
+        let total = visible(&d.name, d.total_bytes?);
+        Some(Gpu {
+            name: d.name.clone(),
+            total,
+            in_use: used.min(total),
+        })
+    });
+    here.min_by_key(|g| g.total.saturating_sub(g.in_use))
+        .ok_or_else(|| {
+            Failure::environment("the memory of this host's GPU is not known")
+                .hint("give --gpu-memory")
+        })
+}
+
+/// What programs can see of a GPU whose driver reports the whole board: a little less, where that
+/// is known. A slice has a total of its own.
+fn visible(name: &str, total: u64) -> u64 {
+    let known = catalog::model_of(catalog::shipped(), name).and_then(|m| m.reported_gib);
+    let Some(known) = known.map(|gib| gib * GIB) else {
+        return total;
+    };
+    match (known..known * BOARD).contains(&(total as f64)) {
+        true => known as u64,
+        false => total,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_board_is_planned_with_what_programs_see_of_it() {
+        let gib = |g: f64| (g * GIB) as u64;
+        let h100 = visible("NVIDIA H100 80GB HBM3", 81_559 << 20);
+        assert_eq!(h100, gib(79.18));
+        // Half of it is a slice.
+        assert_eq!(visible("NVIDIA H100 80GB HBM3", 40 << 30), 40 << 30);
+        assert_eq!(visible("Voodoo 2", 12 << 20), 12 << 20);
+    }
+}

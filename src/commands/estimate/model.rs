@@ -1,0 +1,95 @@
+//! The model that is asked about: by name, from files, or from flags.
+
+use super::unknown;
+use crate::cli::EstimateArgs;
+use crate::error::Failure;
+use crate::estimate::Model;
+use crate::estimate::headers::{Headers, gguf_model};
+use crate::estimate::model::{Flags, from_config, from_flags};
+use crate::models::{self, Found, headers};
+
+/// A model, and the headers of its files where these lie here.
+pub struct Loaded {
+    /// The model.
+    pub model: Model,
+    /// What its files hold, by their headers.
+    pub headers: Option<Headers>,
+    /// Sentences.
+    pub warnings: Vec<String>,
+}
+
+impl Loaded {
+    fn without_files(model: Model) -> Loaded {
+        Loaded {
+            model,
+            headers: None,
+            warnings: Vec::new(),
+        }
+    }
+}
+
+/// The model of the flags; `name` is the word, the flag's or the engine's own command line's.
+///
+/// # Errors
+/// No model is named, none is known so, or its configuration cannot be used.
+pub fn of(args: &EstimateArgs, name: Option<&str>) -> Result<Loaded, Failure> {
+    let flags = Flags {
+        parameters: args.model_params,
+        layers: args.num_layers,
+        heads: args.num_heads,
+        kv_heads: args.num_kv_heads,
+        head_dim: args.head_dim,
+        hidden: args.hidden_size,
+        vocab: args.vocab_size,
+        intermediate: args.intermediate_size,
+    };
+    match (&args.config, name) {
+        (Some(_), _) if !flags.is_empty() => Err(Failure::usage(
+            "a model is given by --config or by figures, not by both",
+        )),
+        (Some(file), name) => {
+            let shown = file.display().to_string();
+            from_found(&models::from_file(name.unwrap_or(&shown), file)?)
+        }
+        (None, name) if !flags.is_empty() => {
+            let model = from_flags(name.unwrap_or("a model of these figures"), &flags);
+            Ok(Loaded::without_files(model.map_err(unknown)?))
+        }
+        (None, Some(name)) => find(name),
+        (None, None) => Err(Failure::usage("no model is named").hint(
+            "name one, as in `plimsoll estimate Qwen/Qwen3-8B --gpu H100`; `plimsoll models` lists those that ship",
+        )),
+    }
+}
+
+/// A model by its name, its folder or its file.
+///
+/// # Errors
+/// There is none, or its configuration cannot be used.
+pub fn find(name: &str) -> Result<Loaded, Failure> {
+    from_found(&models::find(name)?)
+}
+
+fn from_found(found: &Found) -> Result<Loaded, Failure> {
+    if let Some(file) = &found.gguf {
+        let (gguf, headers) = headers::read_gguf(file).map_err(|e| {
+            Failure::usage(format!("cannot read the header of `{}`", file.display())).caused_by(e)
+        })?;
+        let model = gguf_model::model(&gguf, &found.name, &found.source).map_err(unknown)?;
+        return Ok(Loaded {
+            headers: Some(headers),
+            ..Loaded::without_files(model)
+        });
+    }
+    let model = from_config(&found.name, &found.config, &found.source).map_err(unknown)?;
+    let mut loaded = Loaded::without_files(model);
+    if let Some(folder) = &found.directory {
+        match headers::read_folder(folder) {
+            Ok(headers) => loaded.headers = Some(headers),
+            Err(e) => loaded.warnings.push(format!(
+                "the weights are computed from the configuration, as its files are not to be read: {e}"
+            )),
+        }
+    }
+    Ok(loaded)
+}

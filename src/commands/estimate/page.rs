@@ -1,0 +1,129 @@
+//! An estimate laid out for the page.
+
+use super::asked::Asked;
+use crate::estimate::engines::vllm;
+use crate::estimate::question::Reading;
+use crate::estimate::{Deployment, EngineKind, Estimate, Version};
+use crate::report::estimate::{Pool, Told};
+use crate::report::layout::count;
+use crate::units::gib;
+
+/// What the page tells.
+pub fn told<'a>(
+    asked: &Asked,
+    deployment: &Deployment,
+    estimate: &'a Estimate,
+    concurrency: u64,
+) -> Told<'a> {
+    let warnings = estimate.warnings.iter().chain(&asked.warnings).cloned();
+    Told {
+        model: asked.model.name.clone(),
+        parameters: asked.model.parameters(),
+        source: asked.model.source.clone(),
+        engine: engine(deployment),
+        gpus: gpus(deployment),
+        gpu_count: deployment.gpus(),
+        settings: settings(deployment, estimate),
+        terms: &estimate.terms,
+        pool: estimate.pool.as_ref().ok().map(|p| Pool {
+            bytes: p.bytes,
+            tokens: p.tokens,
+        }),
+        per_token: estimate.kv_bytes_per_token.clone(),
+        longest: estimate.settings.max_model_len,
+        concurrency,
+        reason: estimate.reason.clone(),
+        reading: Reading::of(&asked.model, deployment, estimate),
+        warnings: warnings.collect(),
+    }
+}
+
+/// The engine with the version whose rules are used.
+pub fn engine(deployment: &Deployment) -> String {
+    let words = |v: Version| format!("{}.{}.{}", v.major, v.minor, v.patch);
+    match (deployment.engine, deployment.version) {
+        (EngineKind::Vllm, version) => {
+            let used = words(vllm::version(deployment));
+            match version {
+                Some(_) => format!("vllm {used}"),
+                None => format!("vllm {used} (assumed: the newest that is known)"),
+            }
+        }
+        (engine, Some(v)) => format!("{} {}", name(engine), words(v)),
+        (engine, None) => name(engine).into(),
+    }
+}
+
+fn name(engine: EngineKind) -> &'static str {
+    match engine {
+        EngineKind::Vllm => "vllm",
+        EngineKind::Sglang => "sglang",
+        EngineKind::Tgi => "tgi",
+        EngineKind::TensorRtLlm => "tensorrt-llm",
+        EngineKind::LlamaCpp => "llama.cpp",
+        EngineKind::Transformers => "transformers",
+    }
+}
+
+/// `2 x H100 SXM 80GB, 79.18 GiB each`.
+pub fn gpus(deployment: &Deployment) -> Option<String> {
+    let gpu = deployment.gpu.as_ref()?;
+    let (count, each) = match deployment.gpus() {
+        1 => (String::new(), ""),
+        n => (format!("{n} x "), " each"),
+    };
+    let used = match gpu.in_use {
+        0 => String::new(),
+        b => format!(", {:.2} GiB in use", gib(b)),
+    };
+    Some(format!(
+        "{count}{}, {:.2} GiB{each}{used}",
+        gpu.name,
+        gib(gpu.total)
+    ))
+}
+
+/// Settings in force, in the engine's words, and whether each is a default.
+fn settings(deployment: &Deployment, estimate: &Estimate) -> Vec<(String, String, bool)> {
+    let s = &estimate.settings;
+    let mut all = Vec::new();
+    let mut put = |name: &str, value: Option<String>, default: bool| {
+        all.extend(value.map(|v| (name.to_owned(), v, default)));
+    };
+    let more = |n: u64| (n > 1).then(|| n.to_string());
+    put("tensor parallel", more(deployment.tp), false);
+    put("pipeline parallel", more(deployment.pp), false);
+    put("data parallel", more(deployment.dp), false);
+    put("expert parallel", more(deployment.ep), false);
+    put("decode context parallel", more(deployment.dcp), false);
+    put("dtype", deployment.dtype.clone(), false);
+    put("quantization", deployment.quantization.clone(), false);
+    put("kv_cache_dtype", deployment.kv_dtype.clone(), false);
+    let default = deployment.max_model_len.is_none();
+    put("max_model_len", s.max_model_len.map(count), default);
+    let fraction = match deployment.engine {
+        EngineKind::Vllm => Some("gpu_memory_utilization"),
+        EngineKind::Sglang => Some("mem_fraction_static"),
+        EngineKind::Tgi => Some("cuda_memory_fraction"),
+        EngineKind::TensorRtLlm => Some("free_gpu_memory_fraction"),
+        EngineKind::LlamaCpp | EngineKind::Transformers => None,
+    };
+    if let Some(fraction) = fraction.filter(|_| deployment.kv_cache_memory.is_none()) {
+        let value = format!("{:.2}", s.fraction);
+        put(fraction, Some(value), deployment.memory_fraction.is_none());
+    }
+    if deployment.engine == EngineKind::Vllm {
+        put(
+            "max_num_batched_tokens",
+            Some(count(s.batched_tokens)),
+            deployment.max_batched_tokens.is_none(),
+        );
+        put(
+            "max_num_seqs",
+            Some(count(s.sequences)),
+            deployment.max_seqs.is_none(),
+        );
+        put("eager", s.eager.then(|| "yes".into()), false);
+    }
+    all
+}

@@ -1,0 +1,52 @@
+//! A draft model beside the model: its weights on every GPU, its layers in the same cache.
+
+use super::{Component, Deployment, Estimate, Model, Term, Unknown, weights, with_weights};
+use serde_json::json;
+
+/// The estimate of a model with a draft beside it. `loaded` are the model's own weights.
+///
+/// # Errors
+/// What the draft's weights take is not known.
+pub fn beside(
+    model: &Model,
+    draft: &Model,
+    deployment: &Deployment,
+    loaded: Result<weights::Weights, Unknown>,
+) -> Result<Estimate, Unknown> {
+    // Flags for the model are not for its draft.
+    let own = Deployment {
+        quantization: None,
+        lora: None,
+        ..deployment.clone()
+    };
+    let theirs = weights::of(draft, &own).map_err(|why| Unknown {
+        what: format!("draft model `{}`: {}", draft.name, why.what),
+        hint: why.hint,
+    })?;
+    // The engine counts both as one, so both are subtracted before the pool is sized.
+    let both = loaded.map(|mut w| {
+        w.bytes = w.bytes.saturating_add(theirs.bytes);
+        w
+    });
+    let mut with = model.clone();
+    with.mixers.extend(draft.mixers.iter().cloned());
+    let mut estimate = with_weights(&with, deployment, both);
+    let weights = estimate
+        .terms
+        .iter_mut()
+        .find(|t| t.component == Component::Weights);
+    if let Some(Ok(all)) = weights.map(|t| &mut t.bytes) {
+        *all = all.saturating_sub(theirs.bytes);
+    }
+    let term = theirs.term();
+    let mut inputs = term.inputs;
+    inputs.insert("model".into(), json!(draft.name));
+    estimate.terms.push(Term {
+        component: Component::Draft,
+        bytes: Ok(theirs.bytes),
+        formula: format!("{}; its layers keep their part of the cache", term.formula),
+        inputs,
+        band: term.band,
+    });
+    Ok(estimate)
+}

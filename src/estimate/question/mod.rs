@@ -1,0 +1,37 @@
+//! Questions to an estimate: the largest setting that fits, which GPU holds a model, a table, how
+//! great the risk is.
+
+pub mod reading;
+pub mod recommend;
+pub mod search;
+pub mod solve;
+pub mod table;
+
+pub use reading::{OnGpu, Reading, Risk};
+pub use recommend::{Choice, recommend};
+pub use solve::{Holds, Solution, What, solve};
+pub use table::{Entry, table};
+
+use super::{Deployment, Model, Unknown};
+
+/// The longest sequence that is asked for, tokens: the flag's, else what the model reads.
+///
+/// # Errors
+/// Neither is known.
+pub fn longest(model: &Model, deployment: &Deployment) -> Result<u64, Unknown> {
+    deployment
+        .max_model_len
+        .or(model.max_positions)
+        .ok_or_else(|| {
+            Unknown::new("the longest sequence is not known: the model's configuration names none")
+                .hint("give --max-model-len")
+        })
+}
+
+/// Whether so many requests of the longest length fit at once.
+fn fits_at(holds: Result<f64, Unknown>, concurrency: u64) -> Result<bool, Unknown> {
+    Ok(holds? >= concurrency as f64)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,199 @@
+//! What one estimate says of one deployment, as far as questions need it; and how great the risk is.
+
+use super::longest;
+use crate::estimate::{Deployment, EngineKind, Estimate, Model, Unknown};
+use serde::Serialize;
+
+/// What one estimate says, bytes on the GPU that needs most.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Reading {
+    /// All terms but the cache.
+    pub besides: u64,
+    /// The same at the upper ends of the bands.
+    pub besides_high: u64,
+    /// What one request of the longest length keeps in the cache.
+    pub request: u64,
+    /// On a GPU that is known.
+    pub on: Option<OnGpu>,
+}
+
+/// What a known GPU makes of it.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct OnGpu {
+    /// Its memory as its driver reports it, less what others hold.
+    pub free: u64,
+    /// What the engine lets itself take.
+    pub budget: u64,
+    /// The pool that is left for the cache.
+    pub pool: u64,
+    /// Requests of the longest length at once, blocks and groups counted; below 1 the engine does
+    /// not start with that length, and 0 where it does not start at all.
+    pub concurrency: f64,
+}
+
+/// How likely it is that memory runs out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Risk {
+    /// It fits with a tenth of the memory to spare, also where every term is at its band's upper end.
+    Low,
+    /// It fits, also where every term is at its band's upper end.
+    Medium,
+    /// It fits by the estimate, and not where every term is at its band's upper end.
+    High,
+    /// It does not fit by the estimate.
+    DoesNotFit,
+}
+
+/// Share of the engine's memory that is to be left for a low risk.
+const SPARE: f64 = 0.10;
+
+impl Risk {
+    /// As `--risk` prints it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Risk::Low => "low",
+            Risk::Medium => "medium",
+            Risk::High => "high",
+            Risk::DoesNotFit => "does-not-fit",
+        }
+    }
+
+    /// What the word means, the end of a sentence.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Risk::Low => {
+                "a tenth of the memory is left even where every term is at the upper end of its band"
+            }
+            Risk::Medium => {
+                "it fits even where every term is at the upper end of its band, with less than a tenth to spare"
+            }
+            Risk::High => "it does not fit where every term is at the upper end of its band",
+            Risk::DoesNotFit => "what is needed is more than there is",
+        }
+    }
+}
+
+impl Reading {
+    /// Of one estimate of a deployment.
+    ///
+    /// # Errors
+    /// A term, or the longest length, is not known.
+    pub fn of(
+        model: &Model,
+        deployment: &Deployment,
+        estimate: &Estimate,
+    ) -> Result<Reading, Unknown> {
+        let unknown = || {
+            let why = estimate.terms.iter().find_map(|t| t.bytes.as_ref().err());
+            why.cloned()
+                .unwrap_or_else(|| Unknown::new("a term is not known"))
+        };
+        let (besides, besides_high) = estimate.besides().ok_or_else(unknown)?;
+        let longest = estimate
+            .settings
+            .max_model_len
+            .map_or_else(|| longest(model, deployment), Ok)?;
+        let layout = estimate.layout.as_ref().map_err(Clone::clone)?;
+        let request = layout.bytes_of(longest);
+        let mut reading = Reading {
+            besides,
+            besides_high,
+            request,
+            on: None,
+        };
+        let (Some(gpu), Some(budget)) = (&deployment.gpu, estimate.budget) else {
+            return Ok(reading);
+        };
+        let free = gpu.total.saturating_sub(gpu.in_use);
+        // These take what is asked for: what they could take is the rest of the GPU.
+        let grows = matches!(
+            deployment.engine,
+            EngineKind::LlamaCpp | EngineKind::Transformers
+        );
+        let (pool, concurrency) = if grows {
+            let pool = budget.saturating_sub(besides);
+            (pool, pool as f64 / request.max(1) as f64)
+        } else {
+            let pool = estimate.pool.as_ref().map_err(Clone::clone)?.bytes;
+            let at_once = estimate.max_concurrency.clone()?;
+            let refused = estimate.fits == Some(false) && at_once >= 1.0;
+            (pool, if refused { 0.0 } else { at_once })
+        };
+        reading.on = Some(OnGpu {
+            free,
+            budget,
+            pool,
+            concurrency,
+        });
+        Ok(reading)
+    }
+
+    /// What so many requests of the longest length need in all, by their plain sum: blocks that an
+    /// engine leaves half empty are not in it.
+    pub fn needed(&self, concurrency: u64) -> u64 {
+        self.besides
+            .saturating_add(self.request.saturating_mul(concurrency))
+    }
+
+    /// Whether so many requests fit; `None` without a GPU.
+    pub fn fits(&self, concurrency: u64) -> Option<bool> {
+        Some(self.on?.concurrency >= concurrency.max(1) as f64)
+    }
+
+    /// How great the risk is; `None` without a GPU.
+    pub fn risk(&self, concurrency: u64) -> Option<Risk> {
+        let on = self.on?;
+        let wanted = concurrency.max(1);
+        if on.concurrency < wanted as f64 {
+            return Some(Risk::DoesNotFit);
+        }
+        // What requests take of the pool as the engine lays it out, blocks and all.
+        let cache = on.pool as f64 * (wanted as f64 / on.concurrency).min(1.0);
+        let high = self.besides_high as f64 + cache;
+        Some(if high > on.budget as f64 {
+            Risk::High
+        } else if high > on.budget as f64 * (1.0 - SPARE) {
+            Risk::Medium
+        } else {
+            Risk::Low
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    fn reading(besides: u64, high: u64, budget: u64) -> Reading {
+        let pool = budget.saturating_sub(besides) * GIB;
+        Reading {
+            besides: besides * GIB,
+            besides_high: high * GIB,
+            request: GIB,
+            on: Some(OnGpu {
+                free: (budget + 8) * GIB,
+                budget: budget * GIB,
+                pool,
+                concurrency: pool as f64 / GIB as f64,
+            }),
+        }
+    }
+
+    #[test]
+    fn risk_grows_with_the_load_and_with_what_is_not_known() {
+        let roomy = reading(16, 17, 72);
+        assert_eq!(roomy.risk(1), Some(Risk::Low));
+        assert_eq!(roomy.risk(47), Some(Risk::Low), "17 + 47 = 64 of 64.8");
+        assert_eq!(roomy.risk(50), Some(Risk::Medium));
+        assert_eq!(roomy.risk(56), Some(Risk::High), "17 + 56 = 73 of 72");
+        assert_eq!(roomy.risk(57), Some(Risk::DoesNotFit));
+        assert_eq!(reading(70, 90, 72).risk(1), Some(Risk::High));
+        assert_eq!(reading(80, 81, 72).risk(1), Some(Risk::DoesNotFit));
+        let nowhere = Reading { on: None, ..roomy };
+        assert_eq!((nowhere.risk(1), nowhere.fits(1)), (None, None));
+        assert_eq!(nowhere.needed(4), 20 * GIB);
+    }
+}

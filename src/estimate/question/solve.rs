@@ -1,0 +1,178 @@
+//! The largest, or the least, of one setting with which a deployment fits, all others as given.
+
+use super::search::{largest, least};
+use super::{fits_at, longest};
+use crate::estimate::{Deployment, Model, Unknown};
+use serde::Serialize;
+
+/// Longest sequence that is looked for where the model names none, tokens.
+const LONGEST: u64 = 1 << 27;
+/// Most sequences that are looked for.
+const MOST_SEQUENCES: u64 = 1 << 20;
+/// GPUs of one machine: beyond it pipeline parallelism comes before more tensor parallelism.
+const MACHINE: u64 = 8;
+/// Most GPUs that are looked for.
+const MOST_GPUS: u64 = 512;
+
+/// What can be solved for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum What {
+    /// Requests of the longest length at once.
+    MaxConcurrency,
+    /// The longest sequence, tokens.
+    MaxModelLen,
+    /// The most sequences that the engine may take at once so that all of them fit.
+    MaxBatch,
+    /// GPUs of one kind.
+    MinGpus,
+    /// Share of the memory.
+    GpuMemoryUtilization,
+}
+
+impl What {
+    /// As in `--solve`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            What::MaxConcurrency => "max-concurrency",
+            What::MaxModelLen => "max-model-len",
+            What::MaxBatch => "max-batch",
+            What::MinGpus => "min-gpus",
+            What::GpuMemoryUtilization => "gpu-memory-utilization",
+        }
+    }
+}
+
+/// An answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Solution {
+    /// What was solved for.
+    pub what: What,
+    /// The answer: a count, tokens, or a share from 0 to 1; `None` where nothing fits.
+    pub value: Option<f64>,
+    /// The deployment with the answer in it; as it was asked where there is none.
+    pub deployment: Deployment,
+    /// What bounds it: a sentence's end, as in `the model reads no more`.
+    pub bound: String,
+}
+
+/// How many requests of the longest length a deployment holds at once; below 1 the engine does not
+/// start with that length.
+pub type Holds<'a> = dyn Fn(&Deployment) -> Result<f64, Unknown> + 'a;
+
+/// Solves for one setting so that `concurrency` requests of the longest length fit at once.
+///
+/// # Errors
+/// What is missing to tell.
+pub fn solve(
+    what: What,
+    model: &Model,
+    asked: &Deployment,
+    concurrency: u64,
+    holds: &Holds<'_>,
+) -> Result<Solution, Unknown> {
+    let concurrency = concurrency.max(1);
+    let memory = || "more does not fit into the memory".to_owned();
+    let (found, bound): (Option<(f64, Deployment)>, String) = match what {
+        What::MaxConcurrency => {
+            longest(model, asked)?;
+            let at_once = holds(asked)?;
+            let whole = (at_once >= 1.0).then(|| at_once.min(1e15).floor());
+            (whole.map(|n| (n, asked.clone())), memory())
+        }
+        What::MaxModelLen => {
+            let with = |n| Deployment {
+                max_model_len: Some(n),
+                ..asked.clone()
+            };
+            let most = model.max_positions.unwrap_or(LONGEST);
+            let found = largest(1, most, |n| fits_at(holds(&with(n)), concurrency))?;
+            let bound = match (found, model.max_positions) {
+                (Some(n), Some(most)) if n == most => "the model reads no more".to_owned(),
+                _ => memory(),
+            };
+            (found.map(|n| (n as f64, with(n))), bound)
+        }
+        What::MaxBatch => {
+            longest(model, asked)?;
+            let with = |n| Deployment {
+                max_seqs: Some(n),
+                ..asked.clone()
+            };
+            let found = largest(1, MOST_SEQUENCES, |n| fits_at(holds(&with(n)), n))?;
+            (found.map(|n| (n as f64, with(n))), memory())
+        }
+        What::MinGpus => {
+            longest(model, asked)?;
+            let mut found = None;
+            for with in parallel(model, asked) {
+                if fits_at(holds(&with), concurrency)? {
+                    found = Some((with.gpus() as f64, with));
+                    break;
+                }
+            }
+            (found, "fewer do not hold it".into())
+        }
+        What::GpuMemoryUtilization => {
+            if asked.kv_cache_memory.is_some() {
+                return Err(Unknown::new(
+                    "the share of the memory decides nothing beside --kv-cache-memory-bytes",
+                )
+                .hint("leave --kv-cache-memory-bytes out"));
+            }
+            longest(model, asked)?;
+            let with = |n: u64| Deployment {
+                memory_fraction: Some(n as f64 / 100.0),
+                ..asked.clone()
+            };
+            let found = least(1, 100, |n| fits_at(holds(&with(n)), concurrency))?;
+            let bound = "with less it does not fit".to_owned();
+            (found.map(|n| (n as f64 / 100.0, with(n))), bound)
+        }
+    };
+    Ok(match found {
+        Some((value, deployment)) => Solution {
+            what,
+            value: Some(value),
+            deployment,
+            bound,
+        },
+        None => Solution {
+            what,
+            value: None,
+            deployment: asked.clone(),
+            bound: "no value of it fits".into(),
+        },
+    })
+}
+
+/// More and more GPUs: tensor parallelism as far as it divides the heads and one machine goes, then
+/// pipeline parallelism on top of it.
+pub fn parallel(model: &Model, asked: &Deployment) -> Vec<Deployment> {
+    let tensor = tensor_sizes(model, MACHINE);
+    let widest = tensor.last().copied().unwrap_or(1);
+    let expert = |tp: u64| match asked.ep > 1 {
+        true => tp.saturating_mul(asked.dp),
+        false => 1,
+    };
+    let with = |tp: u64, pp: u64| Deployment {
+        tp,
+        pp,
+        ep: expert(tp),
+        ..asked.clone()
+    };
+    let layers = model.mixers.len().max(1) as u64;
+    let stages = (2..=layers).take_while(|pp| widest.saturating_mul(*pp) <= MOST_GPUS);
+    let mut all: Vec<Deployment> = tensor.iter().map(|tp| with(*tp, 1)).collect();
+    all.extend(stages.map(|pp| with(widest, pp)));
+    all
+}
+
+/// Powers of two up to `most` that divide the attention heads.
+pub fn tensor_sizes(model: &Model, most: u64) -> Vec<u64> {
+    let powers = std::iter::successors(Some(1_u64), |n| n.checked_mul(2));
+    powers
+        .take_while(|n| *n <= most)
+        .filter(|n| model.heads.is_multiple_of(*n))
+        .collect()
+}

@@ -1,0 +1,273 @@
+//! A deployment as an engine's own command line describes it: the flags as `engine/` reads them.
+
+use super::{Deployment, EngineKind, Lora, Unknown};
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+/// vLLM's rank of LoRA adapters where nobody says (vLLM 0.11, config/lora.py).
+const LORA_RANK: u64 = 16;
+
+/// What a command line says besides the deployment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Said {
+    /// The draft model.
+    pub draft: Option<String>,
+    /// What is set, takes memory or gives it, and is not computed with: sentences.
+    pub warnings: Vec<String>,
+}
+
+/// Puts an engine's settings, flag name with underscores → value, into a deployment.
+///
+/// # Errors
+/// A value that is none: the flag and what it holds.
+pub fn apply(
+    deployment: &mut Deployment,
+    values: &BTreeMap<String, String>,
+) -> Result<Said, Unknown> {
+    let read = Read(values);
+    let d = deployment;
+    put(
+        &mut d.tp,
+        read.size(&["tensor_parallel_size", "num_shard", "tp_size"])?,
+    );
+    put(
+        &mut d.pp,
+        read.size(&["pipeline_parallel_size", "pp_size"])?,
+    );
+    put(&mut d.dp, read.size(&["data_parallel_size", "dp_size"])?);
+    put(&mut d.dcp, read.size(&["decode_context_parallel_size"])?);
+    if read.switch("enable_expert_parallel") == Some(true) {
+        d.ep = d.tp.saturating_mul(d.dp);
+    }
+    put(&mut d.ep, read.size(&["expert_parallel_size", "ep_size"])?);
+    let words = |names: &[&str]| read.text(names).map(str::to_owned);
+    keep(&mut d.dtype, words(&["dtype"]));
+    keep(&mut d.quantization, words(&["quantization", "quantize"]));
+    keep(&mut d.kv_dtype, words(&["kv_cache_dtype"]));
+    keep(
+        &mut d.max_model_len,
+        read.size(&[
+            "max_model_len",
+            "context_length",
+            "max_total_tokens",
+            "max_seq_len",
+            "ctx_size",
+        ])?,
+    );
+    keep(
+        &mut d.memory_fraction,
+        read.number::<f64>(&[
+            "gpu_memory_utilization",
+            "mem_fraction_static",
+            "cuda_memory_fraction",
+            "free_gpu_memory_fraction",
+            "kv_cache_free_gpu_memory_fraction",
+        ])?,
+    );
+    keep(
+        &mut d.max_batched_tokens,
+        read.size(&[
+            "max_num_batched_tokens",
+            "chunked_prefill_size",
+            "max_batch_prefill_tokens",
+            "max_num_tokens",
+        ])?,
+    );
+    keep(
+        &mut d.max_seqs,
+        read.size(&["max_num_seqs", "max_running_requests", "max_batch_size"])?,
+    );
+    keep(
+        &mut d.block_size,
+        read.size(&["block_size", "page_size", "tokens_per_block"])?,
+    );
+    keep(
+        &mut d.eager,
+        read.switch("enforce_eager")
+            .or_else(|| read.switch("disable_cuda_graph")),
+    );
+    keep(
+        &mut d.kv_cache_memory,
+        read.number(&["kv_cache_memory_bytes"])?,
+    );
+    keep(&mut d.vllm_v0, read.switch("VLLM_USE_V1").map(|v1| !v1));
+    keep(
+        &mut d.flashinfer_sampler,
+        read.switch("VLLM_USE_FLASHINFER_SAMPLER"),
+    );
+    if read.switch("enable_lora") == Some(true) {
+        d.lora = Some(Lora {
+            rank: read.size(&["max_lora_rank"])?.unwrap_or(LORA_RANK),
+            slots: read
+                .size(&["max_loras", "max_loras_per_batch"])?
+                .unwrap_or(1),
+        });
+    }
+    let mut said = Said {
+        draft: read
+            .text(&["spec_model", "speculative_model"])
+            .map(str::to_owned)
+            .or_else(|| {
+                let config = read.text(&["speculative_config"])?;
+                let config: serde_json::Value = serde_json::from_str(config).ok()?;
+                Some(config.get("model")?.as_str()?.to_owned())
+            }),
+        warnings: Vec::new(),
+    };
+    for (name, does) in [
+        ("cpu_offload_gb", "moves weights to the host's memory"),
+        (
+            "num_gpu_blocks_override",
+            "sets the blocks of the KV cache by hand",
+        ),
+        ("hf_overrides", "changes the model's configuration"),
+        ("limit_mm_per_prompt", "changes what images and audio take"),
+    ] {
+        if read.text(&[name]).is_some_and(|v| v != "0") {
+            let flag = name.replace('_', "-");
+            said.warnings
+                .push(format!("--{flag} {does}, and is not computed with"));
+        }
+    }
+    Ok(said)
+}
+
+struct Read<'a>(&'a BTreeMap<String, String>);
+
+impl Read<'_> {
+    /// The first of these that is set to something; `auto` is as good as nothing.
+    fn text(&self, names: &[&str]) -> Option<&str> {
+        let said = |name: &&str| self.0.get(*name).map(|v| v.trim());
+        names
+            .iter()
+            .filter_map(said)
+            .find(|v| !v.is_empty() && !v.eq_ignore_ascii_case("auto"))
+    }
+
+    fn number<T: FromStr>(&self, names: &[&str]) -> Result<Option<T>, Unknown> {
+        let Some(text) = self.text(names) else {
+            return Ok(None);
+        };
+        text.parse().map(Some).map_err(|_| {
+            let flag = names.iter().find(|n| self.0.contains_key(**n));
+            let flag = flag.copied().unwrap_or_default().replace('_', "-");
+            Unknown::new(format!("`--{flag} {text}` is no number"))
+        })
+    }
+
+    /// A count above 0; SGLang's -1 is its `auto`.
+    fn size(&self, names: &[&str]) -> Result<Option<u64>, Unknown> {
+        if self.text(names).is_some_and(|v| v.starts_with('-')) {
+            return Ok(None);
+        }
+        match self.number::<u64>(names)? {
+            Some(0) => {
+                let flag = names.iter().find(|n| self.0.contains_key(**n));
+                let flag = flag.copied().unwrap_or_default().replace('_', "-");
+                Err(Unknown::new(format!("`--{flag}` must be 1 or more")))
+            }
+            n => Ok(n),
+        }
+    }
+
+    fn switch(&self, name: &str) -> Option<bool> {
+        match self.0.get(name)?.to_ascii_lowercase().as_str() {
+            "true" | "1" => Some(true),
+            "false" | "0" => Some(false),
+            _ => None,
+        }
+    }
+}
+
+fn put(field: &mut u64, value: Option<u64>) {
+    *field = value.unwrap_or(*field);
+}
+
+fn keep<T>(field: &mut Option<T>, value: Option<T>) {
+    if value.is_some() {
+        *field = value;
+    }
+}
+
+/// The engine that people call so.
+pub fn engine(name: &str) -> Option<EngineKind> {
+    let name = name.to_ascii_lowercase().replace(['_', '.', ' '], "-");
+    Some(match name.as_str() {
+        "vllm" => EngineKind::Vllm,
+        "sglang" => EngineKind::Sglang,
+        "tgi" | "text-generation-inference" => EngineKind::Tgi,
+        "tensorrt-llm" | "trtllm" | "trt-llm" | "tensorrtllm" => EngineKind::TensorRtLlm,
+        "llama-cpp" | "llamacpp" | "ollama" => EngineKind::LlamaCpp,
+        "transformers" | "hf" => EngineKind::Transformers,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::capture::ContainerFacts;
+    use crate::engine;
+
+    /// A command line, read as the engine's own.
+    fn read(line: &str) -> (Deployment, Said) {
+        let facts = ContainerFacts {
+            argv: line.split_whitespace().map(str::to_owned).collect(),
+            ..ContainerFacts::default()
+        };
+        let (own, _) = engine::recognise(&facts).unwrap();
+        let mut deployment = Deployment::of(super::engine(own.name()).unwrap());
+        let said = apply(&mut deployment, &own.settings(&facts).values).unwrap();
+        (deployment, said)
+    }
+
+    #[test]
+    fn a_command_line_of_vllm() {
+        let (d, said) = read(
+            "vllm serve Qwen/Qwen3-8B -tp 2 --max-model-len 8K --gpu-memory-utilization 0.85 --enforce-eager \
+             --kv-cache-dtype fp8 --max-num-seqs 64 --enable-expert-parallel --enable-lora --max-loras 2 --dtype auto \
+             --kv-cache-memory-bytes 1g --speculative-config {\"model\":\"d\"} --cpu-offload-gb 4",
+        );
+        assert_eq!((d.engine, d.tp, d.ep), (EngineKind::Vllm, 2, 2));
+        assert_eq!((d.max_model_len, d.max_seqs), (Some(8192), Some(64)));
+        assert_eq!((d.memory_fraction, d.eager), (Some(0.85), Some(true)));
+        assert_eq!((d.kv_dtype.as_deref(), d.dtype), (Some("fp8"), None));
+        assert_eq!(d.lora, Some(Lora { rank: 16, slots: 2 }));
+        assert_eq!(d.kv_cache_memory, Some(1_000_000_000));
+        assert_eq!(said.draft.as_deref(), Some("d"));
+        assert!(said.warnings[0].starts_with("--cpu-offload-gb"), "{said:?}");
+    }
+
+    #[test]
+    fn a_command_line_of_sglang() {
+        let (d, _) = read(
+            "python3 -m sglang.launch_server --model-path m --tp-size 4 --mem-fraction-static 0.8 --context-length 4096 \
+             --max-running-requests 32 --disable-cuda-graph --chunked-prefill-size -1",
+        );
+        assert_eq!((d.engine, d.tp), (EngineKind::Sglang, 4));
+        assert_eq!(
+            (d.memory_fraction, d.max_model_len),
+            (Some(0.8), Some(4096))
+        );
+        assert_eq!((d.max_seqs, d.eager), (Some(32), Some(true)));
+        assert_eq!(d.max_batched_tokens, None);
+    }
+
+    #[test]
+    fn what_is_no_number_is_told_with_its_flag() {
+        let wrong = |key: &str, value: &str| {
+            let values = [(key.to_owned(), value.to_owned())].into();
+            apply(&mut Deployment::of(EngineKind::Vllm), &values)
+                .unwrap_err()
+                .what
+        };
+        assert_eq!(
+            wrong("max_model_len", "many"),
+            "`--max-model-len many` is no number"
+        );
+        assert_eq!(
+            wrong("tensor_parallel_size", "0"),
+            "`--tensor-parallel-size` must be 1 or more"
+        );
+    }
+}

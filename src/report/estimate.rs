@@ -1,0 +1,464 @@
+//! An estimate as a page: each component with its band, the pool, whether it fits, and with
+//! `--explain` each formula with its inputs.
+
+use super::layout::{Align, Table, clean, count, width, wrap};
+use super::text::TextOptions;
+use crate::estimate::question::{Choice, Entry, Reading, Risk, Solution};
+use crate::estimate::{Component, Term, Unknown};
+use crate::units::{Bytes, gib};
+use serde_json::Value;
+
+/// What a page tells.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Told<'a> {
+    /// The model, as it was asked for.
+    pub model: String,
+    /// Parameters; 0 where only flags are known.
+    pub parameters: u64,
+    /// Where the model's facts come from.
+    pub source: String,
+    /// The engine with its version.
+    pub engine: String,
+    /// The GPUs: `2 x H100 SXM 80GB, 79.18 GiB each`; `None` where none is named.
+    pub gpus: Option<String>,
+    /// How many GPUs one replica takes.
+    pub gpu_count: u64,
+    /// Settings in force: name and value, and whether it is the engine's default.
+    pub settings: Vec<(String, String, bool)>,
+    /// The terms.
+    pub terms: &'a [Term],
+    /// The pool on each GPU: bytes and tokens.
+    pub pool: Option<Pool>,
+    /// Bytes that a token adds on each GPU.
+    pub per_token: Result<u64, Unknown>,
+    /// The longest sequence.
+    pub longest: Option<u64>,
+    /// Requests at once that were asked for.
+    pub concurrency: u64,
+    /// Why it fits or does not, by the engine's rule.
+    pub reason: String,
+    /// What all of it says.
+    pub reading: Result<Reading, Unknown>,
+    /// Sentences.
+    pub warnings: Vec<String>,
+}
+
+/// The pool for keys and values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pool {
+    /// Bytes on each GPU.
+    pub bytes: u64,
+    /// Tokens, as the engine prints them.
+    pub tokens: u64,
+}
+
+/// The name of a component, in the page's words.
+pub fn component(component: Component) -> &'static str {
+    match component {
+        Component::Weights => "weights",
+        Component::KvCache => "KV cache",
+        Component::Activation => "activations",
+        Component::CudaGraphs => "CUDA graphs",
+        Component::NonTorch => "non-torch",
+        Component::Draft => "draft model",
+    }
+}
+
+/// The page.
+pub fn render(told: &Told<'_>, explain: bool, options: TextOptions) -> String {
+    let mut page = Page::new(options);
+    page.head(told);
+    page.terms(told);
+    page.cache(told);
+    page.verdict(told);
+    if explain {
+        page.explain(told);
+    }
+    page.warnings(&told.warnings);
+    page.text
+}
+
+/// The answer of `--solve`, in a sentence, to be read above its page.
+pub fn solution(found: &Solution, concurrency: u64, options: TextOptions) -> String {
+    let mut page = Page::new(options);
+    let what = found.what.as_str();
+    page.sentence(
+        0,
+        &match found.value {
+            Some(v) if v.fract() > 0.0 => format!("{what} {v:.2}: {}", found.bound),
+            Some(v) if found.deployment.gpus() > 1 && what == "min-gpus" => format!(
+                "{what} {}: tensor parallelism {}, pipeline parallelism {}; {}",
+                count(v as u64),
+                found.deployment.tp,
+                found.deployment.pp,
+                found.bound
+            ),
+            Some(v) => format!("{what} {}: {}", count(v as u64), found.bound),
+            None => format!(
+                "{what}: none; {} of the longest length {} not fit, whatever it is",
+                if concurrency > 1 {
+                    format!("{} requests", count(concurrency))
+                } else {
+                    "one request".into()
+                },
+                if concurrency > 1 { "do" } else { "does" },
+            ),
+        },
+    );
+    page.text
+}
+
+/// The GPUs of `--recommend-gpu`.
+pub fn choices(title: &str, found: &[Choice], tried: usize, options: TextOptions) -> String {
+    let mut page = Page::new(options);
+    page.sentence(0, title);
+    if found.is_empty() {
+        page.sentence(
+            0,
+            &format!("none of the {tried} known GPUs holds it, up to 8 of a kind"),
+        );
+        return page.text;
+    }
+    let mut table = Table::new(&[
+        ("GPU", Align::Left),
+        ("number", Align::Right),
+        ("GiB in all", Align::Right),
+        ("requests at once", Align::Right),
+        ("risk", Align::Left),
+    ]);
+    for c in found {
+        table.row(vec![
+            c.gpu.clone(),
+            c.count.to_string(),
+            format!("{:.0}", gib(c.memory.saturating_mul(c.count))),
+            at_once(c.max_concurrency),
+            c.risk.as_str().into(),
+        ]);
+    }
+    page.table(&table);
+    page.text
+}
+
+/// The table of `--table`.
+pub fn table(title: &str, entries: &[Entry], options: TextOptions) -> String {
+    let mut page = Page::new(options);
+    page.sentence(0, title);
+    let mut concurrencies: Vec<u64> = entries.iter().map(|e| e.concurrency).collect();
+    concurrencies.sort_unstable();
+    concurrencies.dedup();
+    let heads: Vec<String> = concurrencies.iter().map(|c| count(*c)).collect();
+    let mut columns = vec![("tokens", Align::Right)];
+    columns.extend(heads.iter().map(|h| (h.as_str(), Align::Right)));
+    let mut table = Table::new(&columns);
+    let mut lengths: Vec<u64> = entries.iter().map(|e| e.length).collect();
+    lengths.dedup();
+    let mut marks = [false; 2];
+    for length in lengths {
+        let mut row = vec![count(length)];
+        for concurrency in &concurrencies {
+            let entry = entries
+                .iter()
+                .find(|e| e.length == length && e.concurrency == *concurrency);
+            row.push(entry.map_or(String::new(), |e| {
+                let mark = match e.risk {
+                    Some(Risk::DoesNotFit) => "!",
+                    Some(Risk::High) => "?",
+                    Some(_) => " ",
+                    None => "",
+                };
+                marks[0] |= mark == "!";
+                marks[1] |= mark == "?";
+                format!("{:.2}{mark}", gib(e.needed))
+            }));
+        }
+        table.row(row);
+    }
+    page.table(&table);
+    if marks[0] {
+        page.sentence(0, "! does not fit");
+    }
+    if marks[1] {
+        page.sentence(0, "? may not fit: the risk is high");
+    }
+    page.text
+}
+
+struct Page {
+    text: String,
+    options: TextOptions,
+}
+
+impl Page {
+    fn new(options: TextOptions) -> Page {
+        Page {
+            text: String::new(),
+            options,
+        }
+    }
+
+    fn line(&mut self, line: &str) {
+        let line = clean(line, self.options.unicode);
+        self.text.push_str(line.trim_end());
+        self.text.push('\n');
+    }
+
+    fn sentence(&mut self, indent: usize, text: &str) {
+        let room = self.options.width.saturating_sub(indent + 2).max(24);
+        for (i, part) in wrap(text, room).iter().enumerate() {
+            let indent = " ".repeat(if i == 0 { indent } else { indent + 2 });
+            self.line(&format!("{indent}{part}"));
+        }
+    }
+
+    fn table(&mut self, table: &Table) {
+        for line in table.lines() {
+            self.line(&format!("  {line}"));
+        }
+    }
+
+    fn head(&mut self, told: &Told<'_>) {
+        let gpus = told.gpus.as_ref().map(|g| format!(" on {g}"));
+        let gpus = gpus.unwrap_or_default();
+        self.sentence(0, &format!("{}, {}{gpus}", told.model, told.engine));
+        let size = match told.parameters {
+            0 => String::new(),
+            n => format!("{} parameters; ", parameters(n)),
+        };
+        self.sentence(0, &format!("{size}facts from {}", told.source));
+        if !told.settings.is_empty() {
+            let words: Vec<String> = told
+                .settings
+                .iter()
+                .map(|(name, value, default)| {
+                    let mark = if *default { " (default)" } else { "" };
+                    format!("{name} {value}{mark}")
+                })
+                .collect();
+            self.sentence(0, &words.join(", "));
+        }
+    }
+
+    fn terms(&mut self, told: &Told<'_>) {
+        self.line("");
+        let each = match told.gpu_count {
+            1 => "component".to_owned(),
+            n => format!("each of {n} GPUs"),
+        };
+        let mut table = Table::new(&[
+            (&each, Align::Left),
+            ("GiB", Align::Right),
+            ("band", Align::Left),
+            ("band from", Align::Left),
+        ]);
+        let mut unknown: Vec<(&str, &Unknown)> = Vec::new();
+        let mut sum: Option<u64> = Some(0);
+        for term in told.terms {
+            let name = component(term.component);
+            let pool = term.component == Component::KvCache;
+            match &term.bytes {
+                Ok(bytes) => {
+                    sum = sum.and_then(|s| s.checked_add(*bytes));
+                    let (band, from) = match &term.band {
+                        Some(b) => (
+                            format!("{:.2} to {:.2}", gib(b.low), gib(b.high)),
+                            b.source.clone(),
+                        ),
+                        None if pool => (String::new(), String::new()),
+                        None => ("no data".into(), String::new()),
+                    };
+                    table.row(vec![name.into(), format!("{:.2}", gib(*bytes)), band, from]);
+                }
+                Err(why) => {
+                    sum = None;
+                    unknown.push((name, why));
+                    table.row(vec![
+                        name.into(),
+                        "unknown".into(),
+                        String::new(),
+                        String::new(),
+                    ]);
+                }
+            }
+        }
+        let sum = sum.map_or("unknown".to_owned(), |s| format!("{:.2}", gib(s)));
+        table.row(vec!["total".into(), sum, String::new(), String::new()]);
+        let lines = table.lines();
+        // Where the bands come from is left out where there is no room: --json and --explain have it.
+        let room = self.options.width.saturating_sub(2);
+        match lines.iter().all(|l| width(l) <= room) {
+            true => self.table(&table),
+            false => {
+                let narrow = table.without(3);
+                self.table(&narrow);
+            }
+        }
+        for (name, why) in unknown {
+            let hint = why.hint.as_ref().map(|h| format!(": {h}"));
+            self.sentence(2, &format!("{name}: {why}{}", hint.unwrap_or_default()));
+        }
+    }
+
+    fn cache(&mut self, told: &Told<'_>) {
+        self.line("");
+        self.line("KV cache");
+        match &told.per_token {
+            Ok(bytes) => self.pair("per token", &Bytes(*bytes).to_string()),
+            Err(why) => self.pair("per token", &format!("unknown: {why}")),
+        }
+        if let Some(pool) = &told.pool {
+            self.pair("pool", &format!("{} tokens", count(pool.tokens)));
+        }
+        let (Some(longest), Ok(reading)) = (told.longest, &told.reading) else {
+            return;
+        };
+        self.pair(
+            "a request",
+            &format!("{} for {} tokens", Bytes(reading.request), count(longest)),
+        );
+        if let Some(on) = &reading.on {
+            self.pair(
+                "holds",
+                &format!(
+                    "{} requests of {} tokens at once",
+                    at_once(on.concurrency),
+                    count(longest)
+                ),
+            );
+        }
+    }
+
+    fn verdict(&mut self, told: &Told<'_>) {
+        self.line("");
+        let reading = match &told.reading {
+            Ok(reading) => reading,
+            Err(why) => {
+                let hint = why.hint.as_ref().map(|h| format!(": {h}"));
+                let text = format!(
+                    "whether it fits is not known: {why}{}",
+                    hint.unwrap_or_default()
+                );
+                return self.sentence(0, &text);
+            }
+        };
+        let Some(risk) = reading.risk(told.concurrency) else {
+            return self.sentence(0, "whether it fits depends on the GPU: name it with --gpu");
+        };
+        let asked = match (told.concurrency, told.longest) {
+            (0 | 1, _) => String::new(),
+            (n, Some(longest)) => {
+                format!(", {} requests of {} tokens", count(n), count(longest))
+            }
+            (n, None) => format!(", {} requests", count(n)),
+        };
+        let text = match risk {
+            Risk::DoesNotFit => format!("does not fit{asked}: {}", self.lack(told, reading)),
+            risk => format!("fits{asked}; risk {}: {}", risk.as_str(), risk.meaning()),
+        };
+        self.sentence(0, &text);
+    }
+
+    /// What is lacking, in figures.
+    fn lack(&self, told: &Told<'_>, reading: &Reading) -> String {
+        let Some(on) = &reading.on else {
+            return Risk::DoesNotFit.meaning().into();
+        };
+        let wanted = told.concurrency.max(1);
+        if on.concurrency <= 0.0 && !told.reason.is_empty() {
+            return told.reason.clone();
+        }
+        if reading.besides >= on.budget {
+            return format!(
+                "all but the cache is {}, and the engine may take {}",
+                Bytes(reading.besides),
+                Bytes(on.budget)
+            );
+        }
+        let needed = reading.request.saturating_mul(wanted);
+        format!(
+            "{} of cache are needed on each GPU, and {} are left",
+            Bytes(needed),
+            Bytes(on.pool)
+        )
+    }
+
+    fn explain(&mut self, told: &Told<'_>) {
+        for term in told.terms {
+            self.line("");
+            self.line(component(term.component));
+            self.sentence(2, &term.formula);
+            let names = term.inputs.keys().map(|k| width(k)).max().unwrap_or(0);
+            for (name, value) in &term.inputs {
+                let value = input(value);
+                let room = self.options.width.saturating_sub(names + 6).max(24);
+                for (i, part) in wrap(&value, room).iter().enumerate() {
+                    let name = if i == 0 { name.as_str() } else { "" };
+                    self.line(&format!("    {name:names$}  {part}"));
+                }
+            }
+            match &term.bytes {
+                Ok(bytes) => self.line(&format!("  = {} ({} bytes)", Bytes(*bytes), count(*bytes))),
+                Err(why) => self.sentence(2, &format!("unknown: {why}")),
+            }
+            if let Some(b) = &term.band {
+                let text = format!(
+                    "nine of ten lie from {} to {}: {} ({} cases)",
+                    Bytes(b.low),
+                    Bytes(b.high),
+                    b.source,
+                    b.cases
+                );
+                self.sentence(2, &text);
+            }
+        }
+    }
+
+    fn warnings(&mut self, warnings: &[String]) {
+        if warnings.is_empty() {
+            return;
+        }
+        self.line("");
+        for warning in warnings {
+            self.sentence(0, &format!("note: {warning}"));
+        }
+    }
+
+    fn pair(&mut self, label: &str, value: &str) {
+        let room = self.options.width.saturating_sub(14).max(24);
+        for (i, part) in wrap(value, room).iter().enumerate() {
+            let label = if i == 0 { label } else { "" };
+            self.line(&format!("  {label:10}  {part}"));
+        }
+    }
+}
+
+/// An input of a formula as people read it.
+fn input(value: &Value) -> String {
+    match value {
+        Value::Number(n) => match n.as_u64() {
+            Some(n) => count(n),
+            None => n.to_string(),
+        },
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// `8.19 B`, `494 M`.
+fn parameters(n: u64) -> String {
+    match n {
+        n if n >= 1_000_000_000 => format!("{:.2} B", n as f64 / 1e9),
+        n if n >= 1_000_000 => format!("{:.0} M", n as f64 / 1e6),
+        n => count(n),
+    }
+}
+
+/// Requests at once: with a decimal while it matters.
+fn at_once(n: f64) -> String {
+    match n {
+        n if n < 100.0 => format!("{n:.1}"),
+        n => count(n as u64),
+    }
+}
+
+#[cfg(test)]
+mod tests;

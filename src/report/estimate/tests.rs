@@ -1,0 +1,246 @@
+//! Pages of estimates as people see them.
+
+use super::*;
+use crate::estimate::Band;
+use crate::estimate::question::{OnGpu, What};
+use crate::estimate::{Deployment, EngineKind};
+use serde_json::json;
+
+const GIB: u64 = 1 << 30;
+
+fn term(component: Component, bytes: Result<u64, Unknown>, band: Option<(u64, u64)>) -> Term {
+    Term {
+        component,
+        bytes,
+        formula: "rows * columns * bytes / tensor_parallel".into(),
+        inputs: json!({"rows": 151_936, "bytes": 2, "format": "bfloat16"})
+            .as_object()
+            .unwrap()
+            .clone(),
+        band: band.map(|(low, high)| Band {
+            low,
+            high,
+            cases: 25,
+            source: "shipped: vLLM, 25 runs".into(),
+        }),
+    }
+}
+
+fn terms() -> Vec<Term> {
+    vec![
+        term(
+            Component::Weights,
+            Ok(15 * GIB + GIB / 4),
+            Some((15 * GIB, 16 * GIB)),
+        ),
+        term(Component::Activation, Ok(5 * GIB), None),
+        term(Component::KvCache, Ok(51 * GIB), None),
+    ]
+}
+
+fn told<'a>(terms: &'a [Term], warnings: &[String]) -> Told<'a> {
+    Told {
+        model: "Qwen/Qwen3-8B".into(),
+        parameters: 8_190_735_360,
+        source: "configs/models".into(),
+        engine: "vllm 0.19.0".into(),
+        gpus: Some("1 x H100 SXM 80GB, 79.18 GiB".into()),
+        gpu_count: 1,
+        settings: vec![
+            ("max_model_len".into(), "40,960".into(), true),
+            ("gpu_memory_utilization".into(), "0.90".into(), false),
+        ],
+        terms,
+        pool: Some(Pool {
+            bytes: 51 * GIB,
+            tokens: 371_365,
+        }),
+        per_token: Ok(147_456),
+        longest: Some(40_960),
+        concurrency: 1,
+        reason: String::new(),
+        reading: Ok(Reading {
+            besides: 20 * GIB + GIB / 4,
+            besides_high: 21 * GIB,
+            request: 40_960 * 147_456,
+            on: Some(OnGpu {
+                free: 79 * GIB,
+                budget: 71 * GIB + GIB / 4,
+                pool: 51 * GIB,
+                concurrency: 9.07,
+            }),
+        }),
+        warnings: warnings.to_vec(),
+    }
+}
+
+fn options(width: usize) -> TextOptions {
+    TextOptions {
+        width,
+        color: false,
+        unicode: true,
+    }
+}
+
+#[test]
+fn a_page() {
+    let terms = terms();
+    let warnings = [
+        "--cpu-offload-gb moves weights to the host's memory, and is not computed with".to_owned(),
+    ];
+    insta::assert_snapshot!(render(&told(&terms, &warnings), false, options(88)), @r"
+    Qwen/Qwen3-8B, vllm 0.19.0 on 1 x H100 SXM 80GB, 79.18 GiB
+    8.19 B parameters; facts from configs/models
+    max_model_len 40,960 (default), gpu_memory_utilization 0.90
+
+      component      GiB  band            band from
+      weights      15.25  15.00 to 16.00  shipped: vLLM, 25 runs
+      activations   5.00  no data
+      KV cache     51.00
+      total        71.25
+
+    KV cache
+      per token   144.00 KiB
+      pool        371,365 tokens
+      a request   5.62 GiB for 40,960 tokens
+      holds       9.1 requests of 40,960 tokens at once
+
+    fits; risk low: a tenth of the memory is left even where every term is at the upper
+      end of its band
+
+    note: --cpu-offload-gb moves weights to the host's memory, and is not computed with
+    ");
+}
+
+#[test]
+fn a_page_that_explains_on_a_narrow_terminal() {
+    let mut terms = terms();
+    terms[1].bytes = Err(Unknown::new(
+        "the peak of a vision tower is not known from its configuration",
+    )
+    .hint("measure it with `plimsoll calibrate`"));
+    let mut told = told(&terms, &[]);
+    told.reading = Err(Unknown::new("a term is not known"));
+    let text = render(&told, true, options(44));
+    insta::assert_snapshot!(text, @r"
+    Qwen/Qwen3-8B, vllm 0.19.0 on 1 x H100 SXM
+      80GB, 79.18 GiB
+    8.19 B parameters; facts from
+      configs/models
+    max_model_len 40,960 (default),
+      gpu_memory_utilization 0.90
+
+      component        GiB  band
+      weights        15.25  15.00 to 16.00
+      activations  unknown
+      KV cache       51.00
+      total        unknown
+      activations: the peak of a vision tower
+        is not known from its configuration:
+        measure it with `plimsoll calibrate`
+
+    KV cache
+      per token   144.00 KiB
+      pool        371,365 tokens
+
+    whether it fits is not known: a term is
+      not known
+
+    weights
+      rows * columns * bytes / tensor_parallel
+        rows    151,936
+        bytes   2
+        format  bfloat16
+      = 15.25 GiB (16,374,562,816 bytes)
+      nine of ten lie from 15.00 GiB to 16.00
+        GiB: shipped: vLLM, 25 runs (25 cases)
+
+    activations
+      rows * columns * bytes / tensor_parallel
+        rows    151,936
+        bytes   2
+        format  bfloat16
+      unknown: the peak of a vision tower is
+        not known from its configuration
+
+    KV cache
+      rows * columns * bytes / tensor_parallel
+        rows    151,936
+        bytes   2
+        format  bfloat16
+      = 51.00 GiB (54,760,833,024 bytes)
+    ");
+    assert!(text.lines().all(|l| width(l) <= 46), "{text}");
+}
+
+#[test]
+fn what_does_not_fit_says_what_is_lacking() {
+    let terms = terms();
+    let mut told = told(&terms, &[]);
+    told.concurrency = 16;
+    let text = render(&told, false, options(88));
+    let line = "does not fit, 16 requests of 40,960 tokens: 90.00 GiB of cache are needed on each";
+    assert!(text.contains(line), "{text}");
+    told.reading.as_mut().unwrap().besides = 80 * GIB;
+    let text = render(&told, false, options(120));
+    assert!(text.contains("all but the cache is 80.00 GiB"), "{text}");
+    told.reading.as_mut().unwrap().on = None;
+    assert!(render(&told, false, options(88)).contains("name it with --gpu"));
+}
+
+#[test]
+fn answers_to_questions() {
+    let solved = Solution {
+        what: What::MaxModelLen,
+        value: Some(131_072.0),
+        deployment: Deployment::of(EngineKind::Vllm),
+        bound: "the model reads no more".into(),
+    };
+    assert_eq!(
+        solution(&solved, 1, options(88)),
+        "max-model-len 131,072: the model reads no more\n"
+    );
+    let nothing = Solution {
+        value: None,
+        ..solved
+    };
+    assert_eq!(
+        solution(&nothing, 4, options(88)),
+        "max-model-len: none; 4 requests of the longest length do not fit, whatever it is\n"
+    );
+    let found = [Choice {
+        gpu: "L40S".into(),
+        count: 2,
+        memory: 45 * GIB,
+        max_concurrency: 12.34,
+        headroom: 1.54,
+        risk: Risk::Medium,
+    }];
+    insta::assert_snapshot!(choices("m, 8 requests of 8,192 tokens", &found, 36, options(88)), @r"
+    m, 8 requests of 8,192 tokens
+      GPU   number  GiB in all  requests at once  risk
+      L40S       2          90              12.3  medium
+    ");
+    let entry = |concurrency, length, needed, risk| Entry {
+        concurrency,
+        length,
+        needed: needed * GIB,
+        cache: GIB,
+        fits: None,
+        risk,
+    };
+    let entries = [
+        entry(1, 2048, 16, Some(Risk::Low)),
+        entry(16, 2048, 70, Some(Risk::High)),
+        entry(1, 8192, 17, Some(Risk::Low)),
+        entry(16, 8192, 120, Some(Risk::DoesNotFit)),
+    ];
+    insta::assert_snapshot!(table("m: GiB on each GPU", &entries, options(88)), @r"
+    m: GiB on each GPU
+      tokens       1       16
+       2,048  16.00    70.00?
+       8,192  17.00   120.00!
+    ! does not fit
+    ? may not fit: the risk is high
+    ");
+}

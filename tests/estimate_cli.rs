@@ -1,0 +1,574 @@
+//! `estimate` as it is used: the real binary, models that ship or lie in files, questions, batches, mistakes.
+
+#[macro_use]
+mod common;
+#[path = "common/stage.rs"]
+mod stage;
+
+use common::e2e::{Ended, Live, plimsoll};
+use common::skip;
+use serde_json::{Value, json};
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+const LLAMA_8B: &str = "meta-llama/Llama-3.1-8B";
+const LLAMA_70B: &str = "meta-llama/Llama-3.1-70B";
+const GIB: f64 = (1u64 << 30) as f64;
+
+/// `estimate` with these words, where no cache of Hugging Face is.
+fn command(words: &[&str]) -> Command {
+    let mut all = vec!["estimate"];
+    all.extend(words);
+    let mut command = plimsoll(&all);
+    command.env("HF_HUB_CACHE", "/nowhere");
+    command
+}
+
+#[track_caller]
+fn told(words: &[&str]) -> Ended {
+    Live::start(command(words)).end()
+}
+
+#[track_caller]
+fn document(words: &[&str]) -> Value {
+    let mut all = vec!["--json"];
+    all.extend(words);
+    serde_json::from_str(&told(&all).expect(0).stdout).unwrap()
+}
+
+/// A refusal: its exit code, and what it says.
+#[track_caller]
+fn refused(words: &[&str], code: i32) -> String {
+    let ended = told(words).expect(code);
+    assert!(ended.stdout.is_empty(), "{}", ended.stdout);
+    ended.stderr
+}
+
+fn config(fields: Value) -> tempfile::NamedTempFile {
+    let mut config = json!({
+        "model_type": "llama", "hidden_size": 1024, "intermediate_size": 2816, "num_attention_heads": 16,
+        "num_hidden_layers": 12, "num_key_value_heads": 4, "vocab_size": 32000,
+        "max_position_embeddings": 4096, "torch_dtype": "bfloat16",
+    });
+    for (key, value) in fields.as_object().unwrap() {
+        config[key] = value.clone();
+    }
+    let mut file = tempfile::Builder::new().suffix(".json").tempfile().unwrap();
+    file.write_all(config.to_string().as_bytes()).unwrap();
+    file
+}
+
+#[test]
+fn the_cache_of_two_requests_is_what_the_geometry_says() {
+    // 131,072 and 327,680 bytes a token: half a GiB for 2 x 2048, 0.625 for 2048.
+    for (model, concurrency, gib) in [(LLAMA_8B, 2, 0.5), (LLAMA_70B, 1, 0.625)] {
+        let table = document(&[
+            model,
+            "--table",
+            "--concurrency",
+            &concurrency.to_string(),
+            "--lengths",
+            "2048",
+        ]);
+        let cache = table["table"][0]["cache"].as_f64().unwrap() / GIB;
+        assert_eq!(cache, gib, "{model}");
+    }
+}
+
+#[test]
+fn an_estimate_says_what_each_part_takes() {
+    let words = [
+        LLAMA_8B,
+        "--gpu",
+        "H100",
+        "--engine-version",
+        "0.19.0",
+        "--max-model-len",
+        "8192",
+    ];
+    let d = document(&words);
+    let gpu = &d["per_gpu"];
+    assert_eq!(gpu["kv_bytes_per_token"], 131_072);
+    let weights = gpu["weights_gib"].as_f64().unwrap();
+    assert!((14.9..15.1).contains(&weights), "{weights}");
+    assert_eq!(d["fits"], true);
+    assert_eq!(d["risk"], "low");
+    assert!(d["max_concurrency"].as_f64().unwrap() > 40.0, "{d}");
+    let names: Vec<&str> = d["terms"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|t| t["component"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "weights",
+            "kv_cache",
+            "activation",
+            "cuda_graphs",
+            "non_torch"
+        ]
+    );
+
+    let page = told(&words).expect(0);
+    assert!(page.stderr.is_empty(), "{}", page.stderr);
+    for part in [
+        "weights",
+        "KV cache",
+        "activations",
+        "non-torch",
+        "8,192",
+        "fits; risk low",
+    ] {
+        assert!(page.stdout.contains(part), "{part}: {}", page.stdout);
+    }
+    assert!(!page.stdout.contains('\x1b'));
+    let mut explained = words.to_vec();
+    explained.push("--explain");
+    let explained = told(&explained).expect(0).stdout;
+    assert!(explained.lines().count() > page.stdout.lines().count() + 15);
+    assert!(explained.contains("131,072"), "{explained}");
+}
+
+#[test]
+fn the_end_tells_whether_it_fits() {
+    let check = |words: &[&str]| {
+        let mut all = vec![LLAMA_70B, "--check-oom", "--engine-version", "0.19.0"];
+        all.extend(words);
+        told(&all)
+    };
+    let one = check(&["--gpu", "H100"]).expect(6);
+    assert!(one.stdout.contains("does not fit"), "{}", one.stdout);
+    check(&["--gpu", "H100", "--tp", "4"]).expect(0);
+    // As many requests as nobody has room for.
+    check(&["--gpu", "H100", "--tp", "4", "--concurrency", "100000"]).expect(6);
+    let nowhere = check(&[]).expect(2);
+    assert!(nowhere.stderr.contains("--gpu NAME"), "{}", nowhere.stderr);
+    let risk = |words: &[&str]| {
+        let mut all = vec![LLAMA_70B, "--risk", "--gpu", "H100", "--tp"];
+        all.extend(words);
+        told(&all).expect(0).stdout
+    };
+    assert_eq!(risk(&["1"]), "does-not-fit\n");
+    assert_eq!(risk(&["8", "--max-model-len", "4096"]), "low\n");
+}
+
+#[test]
+fn what_is_solved_for_fits_and_one_more_does_not() {
+    let base = [
+        LLAMA_8B,
+        "--gpu",
+        "L4",
+        "--engine-version",
+        "0.19.0",
+        "--enforce-eager",
+    ];
+    let with = |more: &[&str]| {
+        let mut all = base.to_vec();
+        all.extend(more);
+        document(&all)
+    };
+    let longest = with(&["--solve", "max-model-len", "--concurrency", "2"]);
+    let n = longest["solve"]["value"].as_f64().unwrap() as u64;
+    assert!((1000..131_072).contains(&n), "{longest}");
+    let at = |n: u64| {
+        with(&["--max-model-len", &n.to_string(), "--concurrency", "2"])["max_concurrency"]
+            .as_f64()
+            .unwrap()
+    };
+    assert!(
+        at(n) >= 2.0 && at(n + 200) < 2.0,
+        "{n}: {} {}",
+        at(n),
+        at(n + 200)
+    );
+
+    let gpus = document(&[
+        LLAMA_70B,
+        "--gpu",
+        "H100",
+        "--max-model-len",
+        "8192",
+        "--solve",
+        "min-gpus",
+    ]);
+    assert_eq!(gpus["solve"]["value"], 2.0, "{gpus}");
+    let share = with(&[
+        "--max-model-len",
+        "2048",
+        "--solve",
+        "gpu-memory-utilization",
+    ]);
+    let share = share["solve"]["value"].as_f64().unwrap();
+    assert!((0.7..1.0).contains(&share), "{share}");
+    let page = told(&[
+        LLAMA_8B,
+        "--gpu",
+        "H100",
+        "--max-model-len",
+        "8192",
+        "--solve",
+        "max-concurrency",
+    ])
+    .expect(0);
+    assert!(
+        page.stdout.starts_with("max-concurrency "),
+        "{}",
+        page.stdout
+    );
+    let batch = with(&["--max-model-len", "1024", "--solve", "max-batch"]);
+    assert!(batch["solve"]["value"].as_f64().unwrap() >= 1.0, "{batch}");
+    // On a card that is too small there is no answer, and that is one.
+    let none = told(&[
+        LLAMA_70B,
+        "--gpu",
+        "T4",
+        "--max-model-len",
+        "64",
+        "--solve",
+        "max-concurrency",
+    ])
+    .expect(0);
+    assert!(
+        none.stdout.contains("max-concurrency: none"),
+        "{}",
+        none.stdout
+    );
+}
+
+#[test]
+fn gpus_are_recommended_smallest_first() {
+    let found = document(&[
+        LLAMA_8B,
+        "--recommend-gpu",
+        "--max-model-len",
+        "8192",
+        "--concurrency",
+        "4",
+    ]);
+    let found = found["recommend"].as_array().unwrap();
+    assert!(found.len() > 10);
+    let sizes: Vec<u64> = found
+        .iter()
+        .map(|c| c["memory"].as_u64().unwrap() * c["count"].as_u64().unwrap())
+        .collect();
+    assert!(sizes.is_sorted(), "{sizes:?}");
+    for c in found {
+        assert!(c["headroom"].as_f64().unwrap() >= 1.0, "{c}");
+    }
+    assert!(
+        found
+            .iter()
+            .all(|c| c["gpu"] != "Tesla T4" || c["count"].as_u64() > Some(1)),
+        "16 GB of weights"
+    );
+}
+
+#[test]
+fn a_command_line_of_the_engine_is_read() {
+    let d = document(&[
+        "--gpu",
+        "H100",
+        "--engine-version",
+        "0.19.0",
+        "--",
+        "vllm",
+        "serve",
+        LLAMA_70B,
+        "-tp",
+        "4",
+        "--max-model-len",
+        "8K",
+        "--kv-cache-dtype",
+        "fp8",
+    ]);
+    // 8 heads over 4 GPUs, 80 layers, one byte.
+    assert_eq!(d["per_gpu"]["kv_bytes_per_token"], 2 * 2 * 128 * 80);
+    let said = refused(&["--gpu", "H100", "--", "ls", "-l"], 2);
+    assert!(said.contains("starts no engine"), "{said}");
+    let said = refused(
+        &[
+            "--gpu",
+            "H100",
+            "--",
+            "vllm",
+            "serve",
+            LLAMA_8B,
+            "--max-model-len",
+            "many",
+        ],
+        2,
+    );
+    assert!(
+        said.contains("`--max-model-len many` is no number"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_model_may_be_a_file_or_figures() {
+    let file = config(json!({}));
+    let path = file.path().to_str().unwrap();
+    let d = document(&["--config", path]);
+    // 2 * 4 heads * 64 * 12 layers * 2 bytes.
+    assert_eq!(d["per_gpu"]["kv_bytes_per_token"], 12_288);
+    assert_eq!(d["fits"], Value::Null, "no GPU is named");
+    let page = told(&["--config", path]).expect(0).stdout;
+    assert!(
+        page.contains("name it with --gpu") || page.contains("give --gpu"),
+        "{page}"
+    );
+    let d = document(&[
+        "--model-params",
+        "8.03B",
+        "--num-layers",
+        "32",
+        "--num-heads",
+        "32",
+        "--num-kv-heads",
+        "8",
+        "--head-dim",
+        "128",
+        "--hidden-size",
+        "4096",
+        "--max-model-len",
+        "2048",
+        "--gpu-memory",
+        "24GiB",
+    ]);
+    assert_eq!(d["per_gpu"]["kv_bytes_per_token"], 131_072);
+    let said = refused(&["--num-layers", "32"], 3);
+    assert!(said.contains("--num-heads"), "{said}");
+    let said = refused(&["--config", path, "--num-layers", "3"], 2);
+    assert!(said.contains("not by both"), "{said}");
+}
+
+#[test]
+fn a_draft_model_takes_its_part() {
+    let words = [
+        LLAMA_70B,
+        "--gpu",
+        "H100",
+        "--tp",
+        "4",
+        "--engine-version",
+        "0.19.0",
+        "--max-model-len",
+        "8192",
+    ];
+    let alone = document(&words);
+    let mut with = words.to_vec();
+    with.extend(["--draft-model", LLAMA_8B]);
+    let both = document(&with);
+    let gib = |d: &Value, key: &str| d["per_gpu"][key].as_f64().unwrap();
+    assert!((gib(&both, "weights_gib") - gib(&alone, "weights_gib")).abs() < 0.01);
+    let less = gib(&alone, "kv_pool_gib") - gib(&both, "kv_pool_gib");
+    assert!((3.7..4.3).contains(&less), "a quarter of 15 GiB: {less}");
+    let per_token = |d: &Value| d["per_gpu"]["kv_bytes_per_token"].as_u64().unwrap();
+    assert_eq!(per_token(&both) - per_token(&alone), 131_072 / 4);
+    assert!(
+        both["terms"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|t| t["component"] == "draft")
+    );
+}
+
+#[test]
+fn every_line_of_a_batch_has_its_answer() {
+    let mut lines: Vec<String> = Vec::new();
+    let case = |id: &str, more: Value| {
+        let mut line = json!({"id": id, "model": LLAMA_8B, "engine": "vllm", "engine_version": "0.14", "gpu": "H100",
+            "gpu_total_gib": 79.18, "max_model_len": 16000, "nobody_knows": {"this": [1]}});
+        for (key, value) in more.as_object().unwrap() {
+            line[key] = value.clone();
+        }
+        line.to_string()
+    };
+    lines.push(case("first", json!({})));
+    lines.push("{\"id\": \"torn".into());
+    lines.push(case("no such model", json!({"model": "acme/nothing"})));
+    lines.push(case("negative", json!({"max_model_len": -3})));
+    lines.push(case("three of 32", json!({"tp": 3})));
+    lines.push("[]".into());
+    lines.push("  ".into());
+    lines.push(format!("\"{}\"", "x".repeat(9 << 20)));
+    lines.push(case("last", json!({"tp": 2})));
+    let text = lines.join("\n");
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    let ended = told(&["--batch", file.path().to_str().unwrap(), "--json"]).expect(0);
+    let answers: Vec<Value> = ended
+        .stdout
+        .lines()
+        .map(|l| serde_json::from_str(l).unwrap())
+        .collect();
+    let ids: Vec<&Value> = answers.iter().map(|a| &a["id"]).collect();
+    assert_eq!(
+        ids,
+        [
+            &json!("first"),
+            &Value::Null,
+            &json!("no such model"),
+            &json!("negative"),
+            &json!("three of 32"),
+            &Value::Null,
+            &Value::Null,
+            &json!("last")
+        ]
+    );
+    for (i, answer) in answers.iter().enumerate() {
+        let answered = i == 0 || i == 7;
+        assert_eq!(answer["error"].is_null(), answered, "{answer}");
+        assert_eq!(
+            answer["per_gpu"]["weights_gib"].is_f64(),
+            answered,
+            "{answer}"
+        );
+    }
+    // From standard input the same.
+    let mut child = command(&["--batch", "-", "--json"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let writer = std::thread::spawn(move || stdin.write_all(text.as_bytes()));
+    let out = child.wait_with_output().unwrap();
+    writer.join().unwrap().unwrap();
+    assert_eq!(String::from_utf8(out.stdout).unwrap(), ended.stdout);
+}
+
+#[test]
+fn mistakes_are_told_with_a_way_out() {
+    let unknown = config(json!({"model_type": "abacus"}));
+    let said = refused(&["--config", unknown.path().to_str().unwrap()], 3);
+    assert!(
+        said.contains("`abacus` is not known") && said.contains("--num-layers"),
+        "{said}"
+    );
+    let mut broken = tempfile::NamedTempFile::new().unwrap();
+    broken.write_all(b"{\"model_type\": \"llama\", ").unwrap();
+    let said = refused(&["--config", broken.path().to_str().unwrap()], 3);
+    assert!(said.contains("JSON"), "{said}");
+    let said = refused(&["--config", "/nowhere/config.json"], 2);
+    assert!(said.contains("/nowhere/config.json"), "{said}");
+    let said = refused(&["acme/nothing", "--gpu", "H100"], 2);
+    assert!(
+        said.contains("acme/nothing") && said.contains("--config"),
+        "{said}"
+    );
+    let said = refused(&[LLAMA_8B, "--gpu", "Voodoo 2"], 2);
+    assert!(said.contains("plimsoll gpus"), "{said}");
+    let said = refused(&[LLAMA_8B, "--gpu", "H100", "--tp", "3"], 2);
+    assert!(said.contains("32 attention heads"), "{said}");
+    for (flag, value) in [
+        ("--max-model-len", "0"),
+        ("--max-model-len", "-5"),
+        ("--max-model-len", "many"),
+        ("--tp", "0"),
+        ("--gpu-memory-utilization", "1.5"),
+        ("--gpu-memory", "big"),
+        ("--model-params", "0"),
+        ("--concurrency", "0"),
+    ] {
+        let said = refused(&[LLAMA_8B, &format!("{flag}={value}")], 2);
+        assert!(
+            said.contains("must be") || said.contains("is no size"),
+            "{flag} {value}: {said}"
+        );
+    }
+    refused(&["--batch", "/nowhere/cases.jsonl", "--json"], 2);
+    refused(&["--batch", "-"], 2);
+    refused(&[], 2);
+    // Beyond what the model reads is possible, and said.
+    let page = told(&[LLAMA_8B, "--gpu", "H100", "--max-model-len", "200000"])
+        .expect(0)
+        .stdout;
+    assert!(page.contains("131072 positions"), "{page}");
+}
+
+#[test]
+fn figures_that_make_no_sense_end_in_words() {
+    let huge = u64::MAX.to_string();
+    for fields in [
+        json!({"hidden_size": u64::MAX}),
+        json!({"num_hidden_layers": 1u64 << 60}),
+        json!({"vocab_size": -1}),
+        json!({"num_attention_heads": 0}),
+        json!({"num_key_value_heads": 0}),
+        json!({"max_position_embeddings": u64::MAX}),
+        json!({"intermediate_size": 1.5e300}),
+        json!({"rope_scaling": {"factor": 1e300, "rope_type": "yarn"}}),
+    ] {
+        let file = config(fields.clone());
+        let ended = told(&[
+            "--config",
+            file.path().to_str().unwrap(),
+            "--gpu",
+            "H100",
+            "--concurrency",
+            &huge,
+        ]);
+        let code = ended.code();
+        assert!(
+            [0, 2, 3].contains(&code),
+            "{fields}: {code} {}",
+            ended.stderr
+        );
+        assert!(
+            !ended.stderr.contains("panicked") && !ended.stderr.contains("bug in"),
+            "{fields}: {}",
+            ended.stderr
+        );
+    }
+    let most = told(&[
+        "--model-params",
+        "9e17",
+        "--num-layers",
+        "100000",
+        "--num-heads",
+        "64",
+        "--head-dim",
+        "4096",
+        "--hidden-size",
+        "262144",
+        "--gpu-memory",
+        "16EiB",
+    ]);
+    assert!([0, 2, 3].contains(&most.code()), "{}", most.stderr);
+}
+
+#[test]
+fn the_gpu_that_is_here_is_planned_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let scenario = dir.path().join("scenario");
+    std::fs::write(
+        &scenario,
+        "gpu GPU-00000000-aaaa-0000-0000-000000000000 81559 551 NVIDIA H100 80GB HBM3\nat 0 gpu 0 used=70000 power=1 temp=1 util=0\n",
+    )
+    .unwrap();
+    let mut command = command(&[
+        LLAMA_8B,
+        "--gpu",
+        "detected",
+        "--max-model-len",
+        "8192",
+        "--check-oom",
+    ]);
+    command
+        .arg("--nvml-lib")
+        .arg(stage::library())
+        .env(stage::SCENARIO_VARIABLE, &scenario);
+    let ended = Live::start(command).end().expect(6);
+    assert!(
+        ended
+            .stdout
+            .contains("H100 80GB HBM3, 79.18 GiB, 68.36 GiB in use"),
+        "{}",
+        ended.stdout
+    );
+    assert!(ended.stdout.contains("does not fit"), "{}", ended.stdout);
+}
