@@ -107,7 +107,6 @@ pub fn model(file: &Gguf, name: &str, source: &str) -> Result<Model, Unknown> {
         }),
         mixers,
         tensors,
-        mtp: 0,
         experts_per_token: s.count("expert_used_count"),
         value_bytes: 2,
         mtp: drafted(file, layers),
