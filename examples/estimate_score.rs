@@ -292,19 +292,20 @@ fn solve(rows: &[(Vec<f64>, f64)]) -> Option<Vec<f64>> {
             }
             a[i][n] += x[i] / y;
         }
-        // A little of nothing, so that a column that a left-out architecture emptied is solvable.
     }
+    // A little of nothing, so that a column that a left-out architecture emptied is solvable.
     for (i, row) in a.iter_mut().enumerate() {
         row[i] += 1e-9;
     }
     for i in 0..n {
         let pivot = (i..n).max_by(|p, q| a[*p][i].abs().total_cmp(&a[*q][i].abs()))?;
         a.swap(i, pivot);
-        for k in 0..n {
-            if k != i && a[i][i] != 0.0 {
-                let f = a[k][i] / a[i][i];
-                for j in i..=n {
-                    a[k][j] -= f * a[i][j];
+        let by = a[i].clone();
+        for (k, row) in a.iter_mut().enumerate() {
+            if k != i && by[i] != 0.0 {
+                let f = row[i] / by[i];
+                for (value, of) in row.iter_mut().zip(&by).skip(i) {
+                    *value -= f * of;
                 }
             }
         }
