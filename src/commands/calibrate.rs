@@ -15,7 +15,7 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 
 /// The database's name in the state folder.
-pub(super) const CALIBRATION_FILE: &str = "calibration.json";
+const CALIBRATION_FILE: &str = "calibration.json";
 
 pub fn run(console: &Console, args: &CalibrateArgs) -> anyhow::Result<ExitCode> {
     if let Some(output) = &args.output {
@@ -87,6 +87,27 @@ fn show(
         false => console.data(page().as_bytes())?,
     }
     Ok(ExitCode::Done)
+}
+
+/// What was learned so far, for who asks before loading: from a file, else from the state folder.
+///
+/// # Errors
+/// A file that was named and is no database.
+pub(super) fn learned(file: Option<&Path>) -> Result<Option<Calibration>, Failure> {
+    let no_database = |file: &Path| {
+        Failure::usage(format!("`{}` is no database of overheads", file.display()))
+            .hint("`plimsoll calibrate DIR --output FILE` writes one")
+    };
+    let bytes = match file {
+        Some(file) => Some(std::fs::read(file).map_err(|e| no_database(file).caused_by(e))?),
+        None => SharedFile::look(CALIBRATION_FILE),
+    };
+    let read = bytes.and_then(|bytes| serde_json::from_slice::<Calibration>(&bytes).ok());
+    let known = read.filter(|known| known.document == "calibration");
+    match (file, known) {
+        (Some(file), None) => Err(no_database(file)),
+        (_, known) => Ok(known),
+    }
 }
 
 /// Where the database lies.
