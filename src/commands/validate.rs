@@ -12,6 +12,7 @@ use crate::models;
 use crate::profile::Profile;
 use crate::report::{self, text::TextOptions};
 use crate::store::{ProfileFile, find_profiles, model_config, read_profile, write_atomically};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 pub fn run(console: &Console, args: &ValidateArgs) -> anyhow::Result<ExitCode> {
@@ -108,10 +109,15 @@ pub(super) fn profiles(
     }
     let (mut profiles, mut skipped): (Vec<FoundProfile>, Vec<Skipped>) = (Vec::new(), Vec::new());
     let mut others = 0;
+    let (mut seen, mut again) = (HashSet::new(), 0);
     for file in found.files {
         let why = match read_profile(&file) {
             Ok(ProfileFile::Profile(profile)) => {
-                profiles.push((file, *profile));
+                // A copy, or the start of an engine that the first cell of its group tells as well.
+                match seen.insert(profile.metadata.run_id.clone()) {
+                    true => profiles.push((file, *profile)),
+                    false => again += 1,
+                }
                 continue;
             }
             Ok(ProfileFile::Older(_)) => {
@@ -129,6 +135,12 @@ pub(super) fn profiles(
             file: file.display().to_string(),
             why,
         });
+    }
+    if again > 0 {
+        console.note(&format!(
+            "{again} of the profiles {} of a run that is there already, and counted once",
+            if again == 1 { "is" } else { "are" }
+        ));
     }
     if others > 0 {
         console.note(&format!(

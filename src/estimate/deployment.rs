@@ -48,6 +48,8 @@ pub struct Deployment {
     pub flashinfer_sampler: Option<bool>,
     /// `VLLM_USE_V1=0`, or a run that said so; `None`: as the version does.
     pub vllm_v0: Option<bool>,
+    /// It runs on the host's processors: there is no GPU allocator whose rounding counts.
+    pub on_cpu: bool,
     /// What the user's own runs say of some terms.
     pub own: OwnRuns,
 }
@@ -77,6 +79,7 @@ impl Deployment {
             kv_cache_memory: None,
             flashinfer_sampler: None,
             vllm_v0: None,
+            on_cpu: false,
             own: OwnRuns::default(),
         }
     }
