@@ -8,6 +8,7 @@ use crate::compare::correlate::Correlations;
 use crate::console::Console;
 use crate::error::{ExitCode, Failure};
 use crate::estimate::calibration::Calibration;
+use crate::models;
 use crate::profile::Profile;
 use crate::report;
 use crate::store::{SharedFile, check_overwrite, model_config, write_atomically};
@@ -49,7 +50,11 @@ pub fn run(console: &Console, args: &CalibrateArgs) -> anyhow::Result<ExitCode> 
     let mut learned = Vec::new();
     let mut skipped: Vec<(String, u64)> = Vec::new();
     for (file, profile) in &profiles {
-        match learn(profile, model_config(file).as_ref(), name) {
+        let config = model_config(file).or_else(|| {
+            let found = models::find(profile.model_info.name.as_deref()?);
+            Some(found.ok()?.config)
+        });
+        match learn(profile, config.as_ref(), name) {
             Ok(run) => learned.push(run),
             Err(why) => match skipped.iter_mut().find(|s| s.0 == why) {
                 Some(s) => s.1 += 1,

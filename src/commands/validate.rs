@@ -79,7 +79,9 @@ fn calculate(profile: &Profile, file: &Path) -> Calculated {
 /// The model that a profile is of, and where its facts are from: the run's own config.json goes
 /// before what ships.
 fn model_of(profile: &Profile, file: &Path) -> Result<(Model, String), String> {
-    let name = profile.parameters.model.as_deref().unwrap_or("the model");
+    let name = (profile.model_info.name.as_deref())
+        .or(profile.parameters.model.as_deref())
+        .unwrap_or("the model");
     let (config, facts) = match model_config(file) {
         Some(config) => (config, "config.json of the run".to_owned()),
         None => {
