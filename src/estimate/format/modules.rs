@@ -218,6 +218,8 @@ const MOST_EXPRESSIONS: usize = 512;
 #[derive(Debug, Clone, Default)]
 pub struct Patterns {
     exact: HashSet<String>,
+    /// Lengths of the exact names, sorted: a part of another length is none of them.
+    lengths: Vec<usize>,
     /// Patterns of a shell: what stands before `layers.` is left out of them.
     shells: Option<RegexSet>,
     /// Expressions, for whole names.
@@ -244,9 +246,8 @@ impl Patterns {
         let mut expressions = BTreeSet::new();
         for entry in entries.into_iter().filter(|e| !is_cut(e)) {
             if let Some(expression) = entry.strip_prefix("re:") {
-                let source = format!("^(?:{expression})");
-                if Regex::new(&source).is_ok() && expressions.len() < MOST_EXPRESSIONS {
-                    expressions.insert(source);
+                if expressions.len() < MOST_EXPRESSIONS {
+                    expressions.insert(format!("^(?:{expression})"));
                 } else {
                     made.unread.push(entry.to_owned());
                 }
@@ -263,19 +264,36 @@ impl Patterns {
                 made.exact.insert(bare.to_owned());
             }
         }
-        let mut set = |sources: BTreeSet<String>| {
+        let build = |sources: &BTreeSet<String>| {
+            RegexSetBuilder::new(sources.iter().take(MOST_EXPRESSIONS))
+                .size_limit(8 << 20)
+                .build()
+        };
+        let mut set = |mut sources: BTreeSet<String>| {
             if sources.is_empty() {
                 return None;
             }
-            let built = RegexSetBuilder::new(sources.iter().take(MOST_EXPRESSIONS))
-                .size_limit(8 << 20)
-                .build();
+            if let Ok(built) = build(&sources) {
+                return Some(built);
+            }
+            // One that cannot be read keeps all from being built: it is looked for only then, as it takes time.
+            sources.retain(|source| {
+                let read = Regex::new(source).is_ok();
+                if !read {
+                    let bare = source.trim_start_matches("^(?:");
+                    made.unread.push(format!("re:{}", bare.strip_suffix(')').unwrap_or(bare)));
+                }
+                read
+            });
+            let built = build(&sources);
             if built.is_err() {
                 made.unread.extend(sources);
             }
             built.ok()
         };
         let (shells, expressions) = (set(shells), set(expressions));
+        let lengths: BTreeSet<usize> = made.exact.iter().map(String::len).collect();
+        made.lengths = lengths.into_iter().collect();
         made.shells = shells;
         made.expressions = expressions;
         made
@@ -294,24 +312,36 @@ impl Patterns {
     fn names(&self, module: &str) -> bool {
         if !self.exact.is_empty() {
             // A part of the name: `gate`, `lm_head`, `self_attn`, `layers.3.mlp`.
-            let mut starts: Vec<usize> = module.match_indices('.').map(|(at, _)| at + 1).collect();
-            starts.insert(0, 0);
+            let starts = || {
+                let inner = module.match_indices('.').map(|(at, _)| at + 1);
+                std::iter::once(0).chain(inner)
+            };
             let ends = module
                 .match_indices('.')
                 .map(|(at, _)| at)
                 .chain([module.len()]);
             for end in ends {
-                let parts = starts
-                    .iter()
-                    .filter(|s| **s < end)
-                    .map(|s| &module[*s..end]);
-                let mut parts = parts.filter(|p| p.contains(|c: char| !c.is_ascii_digit()));
+                let parts = starts()
+                    .take_while(|s| *s < end)
+                    .map(|s| &module[s..end]);
+                let lengths = &self.lengths;
+                let mut parts = parts
+                    .filter(|p| lengths.binary_search(&p.len()).is_ok())
+                    .filter(|p| p.contains(|c: char| !c.is_ascii_digit()));
                 if parts.any(|part| self.exact.contains(part)) {
                     return true;
                 }
             }
         }
-        let full = |set: &RegexSet| ROOTS.iter().any(|r| set.is_match(&format!("{r}{module}")));
+        let full = |set: &RegexSet| {
+            let mut whole = String::with_capacity(module.len() + 32);
+            ROOTS.iter().any(|root| {
+                whole.clear();
+                whole.push_str(root);
+                whole.push_str(module);
+                set.is_match(&whole)
+            })
+        };
         self.shells.as_ref().is_some_and(|set| set.is_match(module))
             || self.expressions.as_ref().is_some_and(full)
     }
