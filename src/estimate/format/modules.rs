@@ -2,7 +2,8 @@
 
 use super::super::Tensor;
 use regex::{Regex, RegexSet, RegexSetBuilder};
-use std::collections::{BTreeSet, HashSet};
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// What a model's modules are called under `layers.N.`, by the short name of the tensor. Several names of one
 /// row are one tensor in engines that fuse them, or the same thing in different models.
@@ -224,6 +225,10 @@ pub struct Patterns {
     shells: Option<RegexSet>,
     /// Expressions, for whole names.
     expressions: Option<RegexSet>,
+    /// No entry has a digit: layers whose numbers are equally long are named alike.
+    alike: bool,
+    /// What was found for a role and a length of the layer's number, where that tells all.
+    found: RefCell<HashMap<(&'static str, u32), bool>>,
     /// The list ends in `…N more`: what is left of it is taken to go on for the other layers.
     pub cut: bool,
     /// Expressions that could not be read.
@@ -242,6 +247,9 @@ impl Patterns {
             cut: entries.iter().any(|e| is_cut(e)),
             ..Patterns::default()
         };
+        made.alike = !entries
+            .iter()
+            .any(|e| e.contains(|c: char| c.is_ascii_digit()));
         let mut shells = BTreeSet::new();
         let mut expressions = BTreeSet::new();
         for entry in entries.into_iter().filter(|e| !is_cut(e)) {
@@ -281,7 +289,8 @@ impl Patterns {
                 let read = Regex::new(source).is_ok();
                 if !read {
                     let bare = source.trim_start_matches("^(?:");
-                    made.unread.push(format!("re:{}", bare.strip_suffix(')').unwrap_or(bare)));
+                    made.unread
+                        .push(format!("re:{}", bare.strip_suffix(')').unwrap_or(bare)));
                 }
                 read
             });
@@ -304,7 +313,27 @@ impl Patterns {
         self.exact.is_empty() && self.expressions.is_none() && self.shells.is_none()
     }
 
-    /// Whether one of the tensor's modules, or what they are in, is named.
+    /// Whether one of a tensor's modules, or what they are in, is named: `name` with a memory of what it found.
+    pub fn name_tensor(&self, tensor: &Tensor) -> bool {
+        if self.is_empty() {
+            return false;
+        }
+        if !self.alike {
+            return self.name(&names(tensor));
+        }
+        let digits = tensor
+            .layer
+            .map_or(0, |layer| layer.checked_ilog10().unwrap_or(0) + 1);
+        let key = (tensor.role, digits);
+        if let Some(known) = self.found.borrow().get(&key) {
+            return *known;
+        }
+        let named = self.name(&names(tensor));
+        self.found.borrow_mut().insert(key, named);
+        named
+    }
+
+    /// Whether one of these modules, or what they are in, is named.
     pub fn name(&self, modules: &[String]) -> bool {
         !self.is_empty() && modules.iter().any(|module| self.names(module))
     }
@@ -321,9 +350,7 @@ impl Patterns {
                 .map(|(at, _)| at)
                 .chain([module.len()]);
             for end in ends {
-                let parts = starts()
-                    .take_while(|s| *s < end)
-                    .map(|s| &module[s..end]);
+                let parts = starts().take_while(|s| *s < end).map(|s| &module[s..end]);
                 let lengths = &self.lengths;
                 let mut parts = parts
                     .filter(|p| lengths.binary_search(&p.len()).is_ok())

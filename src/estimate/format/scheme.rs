@@ -2,7 +2,7 @@
 
 use super::super::{Deployment, EngineKind, Model, Tensor, Unknown};
 use super::gguf::Mixture;
-use super::modules::{self, Patterns};
+use super::modules::Patterns;
 use super::{FileType, Format, config, named};
 
 /// Which tensor of a model is kept in which format.
@@ -146,11 +146,10 @@ impl Scheme {
             return Format::Plain;
         }
         if !self.ignored.is_empty() || !self.others.is_empty() {
-            let modules = modules::names(tensor);
-            if self.ignored.name(&modules) {
+            if self.ignored.name_tensor(tensor) {
                 return Format::Plain;
             }
-            let other = self.others.iter().find(|(who, _)| who.name(&modules));
+            let other = self.others.iter().find(|(who, _)| who.name_tensor(tensor));
             if let Some((_, format)) = other {
                 return *format;
             }
