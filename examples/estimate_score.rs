@@ -578,11 +578,14 @@ fn squeezed(estimates: &[(&Run, Estimate)]) -> (u64, u64, Vec<String>) {
 
 /// How long one estimate takes, and all models of the folder.
 fn speed(folder: &Path, estimates: &[(&Run, Estimate)]) {
-    let mut slowest = 0.0f64;
+    let (mut slowest, mut slowest_id) = (0.0f64, "");
     for (run, _) in estimates {
         let begun = Instant::now();
         std::hint::black_box(estimate(&run.model, &run.deployment));
-        slowest = slowest.max(begun.elapsed().as_secs_f64());
+        let took = begun.elapsed().as_secs_f64();
+        if took > slowest {
+            (slowest, slowest_id) = (took, &run.id);
+        }
     }
     let Ok(dir) = std::fs::read_dir(folder.join("models")) else {
         return;
@@ -609,7 +612,7 @@ fn speed(folder: &Path, estimates: &[(&Run, Estimate)]) {
         }
     }
     println!(
-        "\nslowest estimate {:.2} ms; {understood} of {} models read and estimated in {:.0} ms",
+        "\nslowest estimate {:.2} ms ({slowest_id}); {understood} of {} models read and estimated in {:.0} ms",
         1000.0 * slowest,
         configs.len(),
         1000.0 * begun.elapsed().as_secs_f64()

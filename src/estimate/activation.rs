@@ -20,8 +20,21 @@ pub struct Activation {
     pub kept: u64,
     /// Which sampler it is.
     pub kind: Sampler,
-    /// The model reads images or sound: its encoder's own peak is not known.
-    pub encoder: bool,
+    /// The encoder of images, before the forward pass; 0 where there is none or its peak is not known.
+    pub encoding: u64,
+    /// What is known of the encoder.
+    pub encoder: Encoder,
+}
+
+/// What is known of a model's encoder of images or sound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Encoder {
+    /// It has none.
+    None,
+    /// What it leaves and takes is counted, for images as large as the family's processor lets them be.
+    Counted,
+    /// Its peak is not known: it depends on limits of a processor that is not in the configuration.
+    Unknown,
 }
 
 /// How the top of the logits is taken.
@@ -56,7 +69,10 @@ impl Sampler {
 impl Activation {
     /// The peak, bytes.
     pub fn peak(&self) -> u64 {
-        self.forward.max(self.sampler).saturating_add(self.kept)
+        self.forward
+            .max(self.sampler)
+            .saturating_add(self.kept)
+            .max(self.encoding)
     }
 }
 
@@ -82,8 +98,8 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings) -> Activa
         sampling = sampling.saturating_add(rows.saturating_mul(model.vocab).saturating_mul(4));
     }
     let experts = expert_workspace(model, deployment, tokens, value);
-    let (mut kept, encoder) = encoder_left(model, deployment, tokens, hidden, value);
-    kept = kept.saturating_add(library_workspace(gpu.map(engines::generation)));
+    let (left, encoder) = encoder_left(model, deployment, tokens, hidden, value);
+    let mut kept = left.saturating_add(library_workspace(gpu.map(engines::generation)));
     let vllm = deployment.engine == EngineKind::Vllm;
     let keeps_experts = vllm && vllm::version(deployment) >= Version::new(0, 15, 0);
     if keeps_experts {
@@ -104,6 +120,7 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings) -> Activa
         sampler: sampling,
         kept,
         kind,
+        encoding: encoding(model, deployment, tokens, value).saturating_add(left),
         encoder,
     }
 }
@@ -312,19 +329,19 @@ fn sparse_workspace(model: &Model, settings: &Settings) -> u64 {
 }
 
 /// What the encoder leaves for the rest of the profile run: its results, one for each token of a step, and the images
-/// that it was given. The second: whether there is an encoder.
+/// that it was given. The second: what is known of the encoder.
 fn encoder_left(
     model: &Model,
     deployment: &Deployment,
     tokens: u64,
     hidden: u64,
     value: u64,
-) -> (u64, bool) {
+) -> (u64, Encoder) {
     let Some(vision) = model.config.get("vision_config").filter(|v| v.is_object()) else {
-        return (0, false);
+        return (0, Encoder::None);
     };
     if deployment.engine != EngineKind::Vllm || vllm::is_v0(deployment) {
-        return (0, true);
+        return (0, Encoder::Unknown);
     }
     let number = |key: &str| {
         vision
@@ -362,8 +379,63 @@ fn encoder_left(
                 .saturating_mul(side)
                 .saturating_mul(value);
             let results = images.saturating_mul(of_image).saturating_mul(hidden);
-            (pixels.saturating_add(results), true)
+            (pixels.saturating_add(results), Encoder::Counted)
         }
-        None => (tokens.saturating_mul(hidden), true),
+        None if is_qwen(kind) => {
+            let results = QWEN_IMAGE.max(tokens).saturating_mul(hidden);
+            (results, Encoder::Counted)
+        }
+        None => (tokens.saturating_mul(hidden), Encoder::Unknown),
     }
+}
+
+/// Tokens of the largest image that Qwen's processors let through: 12,845,056 pixels of 28 x 28 a token, and
+/// 16,777,216 of 32 x 32 from Qwen3-VL on.
+const QWEN_IMAGE: u64 = 16_384;
+
+/// Families with Qwen's encoder of images.
+fn is_qwen(kind: &str) -> bool {
+    kind.starts_with("qwen2_vl")
+        || kind.starts_with("qwen2_5_vl")
+        || kind.starts_with("qwen3_vl")
+        || kind.starts_with("qwen3_5")
+}
+
+/// The peak of Qwen's encoder: the profile run gives it images that fill a step, at least one of the largest. What
+/// an MLP holds: the residual stream, its norm, the first product and the activated one, beside the patches themselves.
+///
+/// Source: vLLM 0.11, model_executor/models/qwen3_vl.py; four patches are one token. The step is not measured alone.
+fn encoding(model: &Model, deployment: &Deployment, tokens: u64, value: u64) -> u64 {
+    let kind = model
+        .config
+        .get("model_type")
+        .and_then(Value::as_str)
+        .unwrap_or(&model.kind);
+    let vision = model.config.get("vision_config");
+    let number = |key: &str| vision.and_then(|v| v.get(key)).and_then(Value::as_u64);
+    let known = deployment.engine == EngineKind::Vllm && !vllm::is_v0(deployment) && is_qwen(kind);
+    let (Some(width), Some(inner), Some(patch), true) = (
+        number("hidden_size"),
+        number("intermediate_size"),
+        number("patch_size"),
+        known,
+    ) else {
+        return 0;
+    };
+    let merged = number("spatial_merge_size").unwrap_or(2);
+    let frames = number("temporal_patch_size").unwrap_or(2);
+    let patches = QWEN_IMAGE
+        .max(tokens / QWEN_IMAGE * QWEN_IMAGE)
+        .saturating_mul(merged.saturating_mul(merged));
+    // Gated in Qwen2.5-VL: both halves and their product.
+    let products = if kind.starts_with("qwen2_5_vl") { 3 } else { 2 };
+    let pixels = patch
+        .saturating_mul(patch)
+        .saturating_mul(frames)
+        .saturating_mul(3);
+    let row = width
+        .saturating_mul(2)
+        .saturating_add(inner.saturating_mul(products))
+        .saturating_add(pixels);
+    patches.saturating_mul(row).saturating_mul(value)
 }

@@ -139,11 +139,16 @@ pub fn with_weights(
         Ok((cache, layout)) => (Some(cache), Ok(layout)),
         Err(why) => (kv::of(model, deployment).ok(), Err(why)),
     };
-    if activation.encoder {
-        warnings.push(
+    match activation.encoder {
+        activation::Encoder::None => {}
+        activation::Encoder::Counted => warnings.push(
+            "the model reads images: its encoder is counted for the largest that its family's processor lets through"
+                .into(),
+        ),
+        activation::Encoder::Unknown => warnings.push(
             "the model reads images or sound: the peak of its encoder depends on the processor's limits and is not in it"
                 .into(),
-        );
+        ),
     }
     let v1 = deployment.engine == EngineKind::Vllm && !vllm::is_v0(deployment);
     if v1
@@ -208,11 +213,16 @@ pub fn with_weights(
         Term {
             component: Component::Activation,
             bytes: Ok(activation.peak()),
-            formula: "max(forward, sampler) + kept".into(),
+            formula: if activation.encoding > 0 {
+                "max(max(forward, sampler) + kept, encoding)".into()
+            } else {
+                "max(forward, sampler) + kept".into()
+            },
             inputs: inputs([
                 ("forward", json!(activation.forward)),
                 ("sampler", json!(activation.sampler)),
                 ("kept", json!(activation.kept)),
+                ("encoding", json!(activation.encoding)),
                 ("sampler_kind", json!(activation.kind)),
                 ("max_num_batched_tokens", json!(settings.batched_tokens)),
                 ("max_num_seqs", json!(settings.sequences)),

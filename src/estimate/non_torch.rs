@@ -113,6 +113,10 @@ pub fn of(deployment: &Deployment) -> NonTorch {
         })
         .max_by_key(|l| (l.tp, !l.gpu.is_empty(), l.from));
     let (mut counted, runs) = found.map_or((0.11, 0), |l| (l.gib, l.runs));
+    // NCCL's buffers came into being after the first snapshot until pull request 25359 (0.11) turned that around.
+    if tp > 1 && version < Version::new(0, 11, 0) {
+        counted += CONTEXT_TP_GIB - CONTEXT_GIB;
+    }
     match vllm::rule(deployment) {
         vllm::Rule::Absolute => counted += ABSOLUTE_GIB,
         vllm::Rule::FreeMemory => counted += OLD_V0_GIB,

@@ -2,7 +2,8 @@
 
 use super::super::Tensor;
 use regex::{Regex, RegexSet, RegexSetBuilder};
-use std::collections::{BTreeSet, HashSet};
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// What a model's modules are called under `layers.N.`, by the short name of the tensor. Several names of one
 /// row are one tensor in engines that fuse them, or the same thing in different models.
@@ -218,10 +219,16 @@ const MOST_EXPRESSIONS: usize = 512;
 #[derive(Debug, Clone, Default)]
 pub struct Patterns {
     exact: HashSet<String>,
+    /// Lengths of the exact names, sorted: a part of another length is none of them.
+    lengths: Vec<usize>,
     /// Patterns of a shell: what stands before `layers.` is left out of them.
     shells: Option<RegexSet>,
     /// Expressions, for whole names.
     expressions: Option<RegexSet>,
+    /// No entry has a digit: layers whose numbers are equally long are named alike.
+    alike: bool,
+    /// What was found for a role and a length of the layer's number, where that tells all.
+    found: RefCell<HashMap<(&'static str, u32), bool>>,
     /// The list ends in `…N more`: what is left of it is taken to go on for the other layers.
     pub cut: bool,
     /// Expressions that could not be read.
@@ -240,13 +247,15 @@ impl Patterns {
             cut: entries.iter().any(|e| is_cut(e)),
             ..Patterns::default()
         };
+        made.alike = !entries
+            .iter()
+            .any(|e| e.contains(|c: char| c.is_ascii_digit()));
         let mut shells = BTreeSet::new();
         let mut expressions = BTreeSet::new();
         for entry in entries.into_iter().filter(|e| !is_cut(e)) {
             if let Some(expression) = entry.strip_prefix("re:") {
-                let source = format!("^(?:{expression})");
-                if Regex::new(&source).is_ok() && expressions.len() < MOST_EXPRESSIONS {
-                    expressions.insert(source);
+                if expressions.len() < MOST_EXPRESSIONS {
+                    expressions.insert(format!("^(?:{expression})"));
                 } else {
                     made.unread.push(entry.to_owned());
                 }
@@ -263,19 +272,37 @@ impl Patterns {
                 made.exact.insert(bare.to_owned());
             }
         }
-        let mut set = |sources: BTreeSet<String>| {
+        let build = |sources: &BTreeSet<String>| {
+            RegexSetBuilder::new(sources.iter().take(MOST_EXPRESSIONS))
+                .size_limit(8 << 20)
+                .build()
+        };
+        let mut set = |mut sources: BTreeSet<String>| {
             if sources.is_empty() {
                 return None;
             }
-            let built = RegexSetBuilder::new(sources.iter().take(MOST_EXPRESSIONS))
-                .size_limit(8 << 20)
-                .build();
+            if let Ok(built) = build(&sources) {
+                return Some(built);
+            }
+            // One that cannot be read keeps all from being built: it is looked for only then, as it takes time.
+            sources.retain(|source| {
+                let read = Regex::new(source).is_ok();
+                if !read {
+                    let bare = source.trim_start_matches("^(?:");
+                    made.unread
+                        .push(format!("re:{}", bare.strip_suffix(')').unwrap_or(bare)));
+                }
+                read
+            });
+            let built = build(&sources);
             if built.is_err() {
                 made.unread.extend(sources);
             }
             built.ok()
         };
         let (shells, expressions) = (set(shells), set(expressions));
+        let lengths: BTreeSet<usize> = made.exact.iter().map(String::len).collect();
+        made.lengths = lengths.into_iter().collect();
         made.shells = shells;
         made.expressions = expressions;
         made
@@ -286,7 +313,27 @@ impl Patterns {
         self.exact.is_empty() && self.expressions.is_none() && self.shells.is_none()
     }
 
-    /// Whether one of the tensor's modules, or what they are in, is named.
+    /// Whether one of a tensor's modules, or what they are in, is named: `name` with a memory of what it found.
+    pub fn name_tensor(&self, tensor: &Tensor) -> bool {
+        if self.is_empty() {
+            return false;
+        }
+        if !self.alike {
+            return self.name(&names(tensor));
+        }
+        let digits = tensor
+            .layer
+            .map_or(0, |layer| layer.checked_ilog10().unwrap_or(0) + 1);
+        let key = (tensor.role, digits);
+        if let Some(known) = self.found.borrow().get(&key) {
+            return *known;
+        }
+        let named = self.name(&names(tensor));
+        self.found.borrow_mut().insert(key, named);
+        named
+    }
+
+    /// Whether one of these modules, or what they are in, is named.
     pub fn name(&self, modules: &[String]) -> bool {
         !self.is_empty() && modules.iter().any(|module| self.names(module))
     }
@@ -294,24 +341,34 @@ impl Patterns {
     fn names(&self, module: &str) -> bool {
         if !self.exact.is_empty() {
             // A part of the name: `gate`, `lm_head`, `self_attn`, `layers.3.mlp`.
-            let mut starts: Vec<usize> = module.match_indices('.').map(|(at, _)| at + 1).collect();
-            starts.insert(0, 0);
+            let starts = || {
+                let inner = module.match_indices('.').map(|(at, _)| at + 1);
+                std::iter::once(0).chain(inner)
+            };
             let ends = module
                 .match_indices('.')
                 .map(|(at, _)| at)
                 .chain([module.len()]);
             for end in ends {
-                let parts = starts
-                    .iter()
-                    .filter(|s| **s < end)
-                    .map(|s| &module[*s..end]);
-                let mut parts = parts.filter(|p| p.contains(|c: char| !c.is_ascii_digit()));
+                let parts = starts().take_while(|s| *s < end).map(|s| &module[s..end]);
+                let lengths = &self.lengths;
+                let mut parts = parts
+                    .filter(|p| lengths.binary_search(&p.len()).is_ok())
+                    .filter(|p| p.contains(|c: char| !c.is_ascii_digit()));
                 if parts.any(|part| self.exact.contains(part)) {
                     return true;
                 }
             }
         }
-        let full = |set: &RegexSet| ROOTS.iter().any(|r| set.is_match(&format!("{r}{module}")));
+        let full = |set: &RegexSet| {
+            let mut whole = String::with_capacity(module.len() + 32);
+            ROOTS.iter().any(|root| {
+                whole.clear();
+                whole.push_str(root);
+                whole.push_str(module);
+                set.is_match(&whole)
+            })
+        };
         self.shells.as_ref().is_some_and(|set| set.is_match(module))
             || self.expressions.as_ref().is_some_and(full)
     }

@@ -3,10 +3,6 @@
 use super::super::Unknown;
 use super::{FileType, Format, Padding, Scheme};
 
-/// Layers whose MLP a dynamic 4-bit checkpoint leaves in 16 bits: between one and five in those that were
-/// measured. Which they are stands only in its config.json.
-const DYNAMIC_PLAIN_MLPS: u64 = 2;
-
 /// The names that are understood, for a message.
 pub const NAMES: &str = "none, fp8, fp8_channel, fp8_block, int8_channel, awq, gptq, gptq8, w4a16, nf4, \
      bitsandbytes, bnb_int8, mxfp4, mxfp8, nvfp4, or a GGUF file type such as Q4_K_M";
@@ -60,7 +56,7 @@ pub fn read(name: &str) -> Result<Scheme, Unknown> {
             Scheme::all(nf4)
         }
         "nf4_dynamic" => Scheme {
-            plain_mlps: DYNAMIC_PLAIN_MLPS,
+            dynamic: true,
             warnings: vec![
                 "a dynamic 4-bit checkpoint leaves some modules in 16 bits: which, only its config.json tells"
                     .to_owned(),
