@@ -642,6 +642,102 @@ fn reports_are_written_for_each_batch() {
 }
 
 #[test]
+fn what_was_measured_is_held_against_what_is_calculated() {
+    let folder = Folder::new();
+    let mut profile = gpu();
+    profile.model_info.name = Some("Qwen/Qwen3-8B".into());
+    folder.profile("a.json", &profile);
+    folder.profile("copy.json", &profile);
+    profile.model_info.name = Some("nobody/knows-this".into());
+    profile.metadata.run_id = "another".into();
+    folder.profile("unknown.json", &profile);
+    let document = folder.json(&["validate", "--json"], &[&folder.path("")]);
+    let runs = document["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 2, "a copy is no second run");
+    let of = |file: &str| {
+        let ends = |r: &&Value| r["file"].as_str().unwrap().ends_with(file);
+        runs.iter().find(ends).unwrap()["items"].as_array().unwrap()
+    };
+    let item = |file: &str, name: &str| {
+        let found = of(file).iter().find(|i| i["item"] == name);
+        found.unwrap_or_else(|| panic!("{name} in {file}")).clone()
+    };
+    // 36 layers, 4 of 8 heads on each of 2 GPUs, 128 values, keys and values of 2 bytes.
+    let tokens = item("a.json", "kv_tokens")["calculated"].as_f64().unwrap();
+    let pool = item("a.json", "kv_pool")["calculated"].as_f64().unwrap();
+    // What is less than a block of 16 is left.
+    assert!(
+        (0.0..16.0 * 73_728.0).contains(&(pool - tokens * 73_728.0)),
+        "{pool} / {tokens}"
+    );
+    let weights = item("a.json", "weights")["calculated"].as_f64().unwrap();
+    assert!(
+        (weights / (1u64 << 30) as f64 - 7.64).abs() < 0.05,
+        "{weights}"
+    );
+    let unknown = item("unknown.json", "weights");
+    assert!(unknown["calculated"].is_null() && unknown["error_pct"].is_null());
+    assert!(unknown.to_string().contains("knows-this"), "{unknown}");
+}
+
+#[test]
+fn an_estimate_takes_what_own_runs_have_taught() {
+    let folder = Folder::new();
+    for gib in ["0.50", "0.60", "0.70"] {
+        let mut profile = with_graphs(gib);
+        profile.model_info.name = Some("Qwen/Qwen3-8B".into());
+        folder.profile(&format!("{gib}.json"), &profile);
+    }
+    let learned = folder.json(&["calibrate", "--json"], &[&folder.path("")]);
+    let key = &learned["entries"][0]["key"];
+    let (version, tp) = (key["version"].as_str().unwrap(), key["tp"].to_string());
+    let asked = |more: &[&str]| {
+        let deployment = [
+            "Qwen/Qwen3-8B",
+            "--gpu",
+            "H100",
+            "--engine-version",
+            version,
+        ];
+        let args = [&["estimate", "--json", "--tp", &tp][..], &deployment, more].concat();
+        folder.json(&args, &[])
+    };
+    let graphs = |e: &Value| e["per_gpu"]["cuda_graph_gib"].as_f64().unwrap();
+    let told = asked(&[]);
+    let last = learned["runs"].as_array().unwrap().last().unwrap();
+    let bytes = last["cuda_graphs"].as_f64().unwrap();
+    assert!(
+        (graphs(&told) - bytes / (1u64 << 30) as f64).abs() < 0.001,
+        "{told}"
+    );
+    assert!(
+        told["terms"]
+            .to_string()
+            .contains("the last start of this model")
+    );
+    let formula = asked(&["--no-calibration"]);
+    assert!((graphs(&formula) - graphs(&told)).abs() > 0.001);
+    // Of another version nothing is known.
+    let args = [
+        "estimate",
+        "Qwen/Qwen3-8B",
+        "--gpu",
+        "H100",
+        "--engine-version",
+        "0.19.0",
+        "--json",
+    ];
+    assert!(!folder.json(&args, &[]).to_string().contains("last start"));
+    let broken = folder.put("broken.json", "{}");
+    let args = ["estimate", "Qwen/Qwen3-8B", "--calibration"];
+    let (code, _, err) = folder.run(&args, &[&broken]);
+    assert!(
+        code == 2 && err.contains("is no database of overheads"),
+        "{err}"
+    );
+}
+
+#[test]
 fn overheads_are_learned_from_three_runs_and_a_run_counts_once() {
     let folder = Folder::new();
     folder.profile("a.json", &with_graphs("0.50"));

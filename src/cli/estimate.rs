@@ -159,6 +159,17 @@ pub struct EstimateArgs {
     /// Print JSON
     #[arg(long, help_heading = "Output")]
     pub json: bool,
+    /// Overheads of your own runs [default: what `plimsoll calibrate` keeps]
+    #[arg(
+        long,
+        value_name = "FILE",
+        help_heading = "Model",
+        conflicts_with = "no_calibration"
+    )]
+    pub calibration: Option<PathBuf>,
+    /// Leave out what your own runs have taught
+    #[arg(long, help_heading = "Model")]
+    pub no_calibration: bool,
     /// The engine's own command line, after --: its flags go before those here
     #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["model_word", "model"])]
     pub words: Vec<String>,

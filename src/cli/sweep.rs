@@ -68,6 +68,9 @@ pub struct SweepRunArgs {
     /// Also run what ran out of memory in earlier runs, or what needs more than that
     #[arg(long)]
     pub retry_oom: bool,
+    /// Also run what does not fit on the GPUs that are here, by the estimate
+    #[arg(long)]
+    pub run_anyway: bool,
     /// Run only the cells with these ids (or beginnings of ids)
     #[arg(long, value_name = "ID")]
     pub only: Vec<String>,

@@ -20,6 +20,7 @@ impl SweepRunArgs {
             resume: _,
             retry_failed,
             retry_oom,
+            run_anyway,
             only,
             shard: _,
             retries,
@@ -62,6 +63,7 @@ impl SweepRunArgs {
         words.switch("fresh-client", *fresh_client);
         words.switch("retry-failed", *retry_failed);
         words.switch("retry-oom", *retry_oom);
+        words.switch("run-anyway", *run_anyway);
         words.all("only", only);
         words.all("retries", [retries]);
         words.all("container", container);
@@ -159,6 +161,7 @@ mod tests {
                 "--fresh",
                 "--retry-failed",
                 "--retry-oom",
+                "--run-anyway",
                 "--only",
                 "3f",
                 "--only=-x y",

@@ -8,6 +8,7 @@ use crate::compare::correlate::Correlations;
 use crate::console::Console;
 use crate::error::{ExitCode, Failure};
 use crate::estimate::calibration::Calibration;
+use crate::models;
 use crate::profile::Profile;
 use crate::report;
 use crate::store::{SharedFile, check_overwrite, model_config, write_atomically};
@@ -15,7 +16,7 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 
 /// The database's name in the state folder.
-pub(super) const CALIBRATION_FILE: &str = "calibration.json";
+const CALIBRATION_FILE: &str = "calibration.json";
 
 pub fn run(console: &Console, args: &CalibrateArgs) -> anyhow::Result<ExitCode> {
     if let Some(output) = &args.output {
@@ -49,7 +50,11 @@ pub fn run(console: &Console, args: &CalibrateArgs) -> anyhow::Result<ExitCode> 
     let mut learned = Vec::new();
     let mut skipped: Vec<(String, u64)> = Vec::new();
     for (file, profile) in &profiles {
-        match learn(profile, model_config(file).as_ref(), name) {
+        let config = model_config(file).or_else(|| {
+            let found = models::find(profile.model_info.name.as_deref()?);
+            Some(found.ok()?.config)
+        });
+        match learn(profile, config.as_ref(), name) {
             Ok(run) => learned.push(run),
             Err(why) => match skipped.iter_mut().find(|s| s.0 == why) {
                 Some(s) => s.1 += 1,
@@ -87,6 +92,27 @@ fn show(
         false => console.data(page().as_bytes())?,
     }
     Ok(ExitCode::Done)
+}
+
+/// What was learned so far, for who asks before loading: from a file, else from the state folder.
+///
+/// # Errors
+/// A file that was named and is no database.
+pub(super) fn learned(file: Option<&Path>) -> Result<Option<Calibration>, Failure> {
+    let no_database = |file: &Path| {
+        Failure::usage(format!("`{}` is no database of overheads", file.display()))
+            .hint("`plimsoll calibrate DIR --output FILE` writes one")
+    };
+    let bytes = match file {
+        Some(file) => Some(std::fs::read(file).map_err(|e| no_database(file).caused_by(e))?),
+        None => SharedFile::look(CALIBRATION_FILE),
+    };
+    let read = bytes.and_then(|bytes| serde_json::from_slice::<Calibration>(&bytes).ok());
+    let known = read.filter(|known| known.document == "calibration");
+    match (file, known) {
+        (Some(file), None) => Err(no_database(file)),
+        (_, known) => Ok(known),
+    }
 }
 
 /// Where the database lies.

@@ -3,7 +3,7 @@
 mod asked;
 mod batch;
 mod gpu;
-mod model;
+pub(super) mod model;
 mod page;
 
 use crate::catalog;

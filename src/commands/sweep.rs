@@ -1,6 +1,7 @@
 //! `plimsoll sweep`: a matrix of models and settings, each cell measured, whatever happens.
 
 mod elsewhere;
+mod fit;
 mod merge;
 mod results;
 mod source;
@@ -12,7 +13,9 @@ use crate::collect::{Stop, unless_stopped};
 use crate::console::Console;
 use crate::container::Runtime;
 use crate::error::{ExitCode, Failure};
-use crate::matrix::{Cause, OomMemory, OomRecord, Plan, PlanOptions, Shard, Sweep};
+use crate::matrix::{
+    Cause, GroupId, OomMemory, OomRecord, Plan, PlanOptions, Shard, Status, Sweep,
+};
 use crate::report::sweep::plan as plan_page;
 use crate::sweep::oom::machine_bytes;
 use crate::sweep::{
@@ -105,7 +108,11 @@ async fn dry_run(
 ) -> anyhow::Result<ExitCode> {
     let known = OomFile::open(&args.results_dir, &sweep.name)?;
     let known = known.memory().clone().on_devices_of(machine_bytes());
-    let plan = planned(args, sweep, shard, &known)?;
+    let mut plan = planned(args, sweep, shard, &known)?;
+    // The plan is told also where Docker is not there.
+    let runtime = unless_stopped(stop, Runtime::connect()).await;
+    let verdicts = fit::ask(&plan, runtime.as_ref().ok(), options.memory, stop).await;
+    plan.judge(verdicts, |_| args.run_anyway);
     let forecast = earlier::forecast(&args.results_dir, &sweep.name, None);
     if args.json {
         console.data(&plan_page::json(&plan, &forecast)?)?;
@@ -113,7 +120,7 @@ async fn dry_run(
         let page = plan_page::render(&plan, &forecast, console.verbose(), console.text_options());
         console.data(page.as_bytes())?;
     }
-    let runtime = unless_stopped(stop, Runtime::connect()).await?;
+    let runtime = runtime?;
     let look = preflight::look(&runtime, &plan, options.memory, &args.results_dir, stop);
     let found = look.await?;
     found.notes.iter().for_each(|n| console.note(n));
@@ -232,7 +239,14 @@ async fn sweep_through(
         row.is_some_and(|row| row.cause == Some(Cause::Oom) && row.ended == record.when)
     };
     let remembered = ooms.memory().clone().on_devices_of(machine_bytes());
-    let plan = planned(args, sweep, shard, &remembered.without(mine))?;
+    let mut plan = planned(args, sweep, shard, &remembered.without(mine))?;
+    let verdicts = fit::ask(&plan, Some(&runtime), options.memory, stop).await;
+    // Where a cell was measured its engine fits, whatever the estimate says.
+    let measured = |group: &GroupId| {
+        let mut rows = history.rows.values();
+        rows.any(|row| row.group == *group && row.status == Status::Done)
+    };
+    plan.judge(verdicts, |group| args.run_anyway || measured(group));
     let so_far = Some((folder.path(), &history));
     let forecast = earlier::forecast(&args.results_dir, &sweep.name, so_far);
     let work = Work {

@@ -1,13 +1,18 @@
 //! `plimsoll validate`: what was measured against what is calculated, over a folder of profiles.
 
 use crate::cli::{FailOn, ValidateArgs};
-use crate::compare::calculated::Calculated;
+use crate::compare::calculated::{Calculated, Claim};
+use crate::compare::deployment::{batch_of, deployment_of};
 use crate::compare::validate::{RunValidation, Skipped, Validation};
 use crate::console::Console;
 use crate::error::{ExitCode, Failure};
+use crate::estimate::model::from_config;
+use crate::estimate::{Model, estimate};
+use crate::models;
 use crate::profile::Profile;
 use crate::report::{self, text::TextOptions};
 use crate::store::{ProfileFile, find_profiles, model_config, read_profile, write_atomically};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 pub fn run(console: &Console, args: &ValidateArgs) -> anyhow::Result<ExitCode> {
@@ -46,10 +51,46 @@ pub fn run(console: &Console, args: &ValidateArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// What is calculated for the deployment of a profile.
+/// What is calculated for the deployment of a profile. What own runs have taught is left out: they
+/// may be these.
 fn calculate(profile: &Profile, file: &Path) -> Calculated {
-    let _ = (profile, model_config(file));
-    Calculated::nothing("there is no estimator in this version")
+    let deployment = match deployment_of(profile) {
+        Ok(deployment) => deployment,
+        Err(why) => return Calculated::nothing(&why.to_string()),
+    };
+    let (model, facts) = match model_of(profile, file) {
+        Ok(found) => found,
+        Err(why) => return Calculated::nothing(&why),
+    };
+    let estimate = estimate(&model, &deployment);
+    let pool = estimate.pool.as_ref().map(|p| (p.bytes, p.tokens));
+    let total = estimate.total.as_ref().copied();
+    let mut calculated = Calculated::of_terms(facts, &estimate.terms, pool, total);
+    if let Some((sequences, tokens)) = batch_of(profile) {
+        let used = estimate
+            .request(tokens)
+            .map(|bytes| bytes.saturating_mul(sequences));
+        calculated.kv_used =
+            Claim::of(used.ok_or_else(|| "the cache of the model is not known".to_owned()));
+    }
+    calculated
+}
+
+/// The model that a profile is of, and where its facts are from: the run's own config.json goes
+/// before what ships.
+fn model_of(profile: &Profile, file: &Path) -> Result<(Model, String), String> {
+    let name = (profile.model_info.name.as_deref())
+        .or(profile.parameters.model.as_deref())
+        .unwrap_or("the model");
+    let (config, facts) = match model_config(file) {
+        Some(config) => (config, "config.json of the run".to_owned()),
+        None => {
+            let found = models::find(name).map_err(|f| f.message)?;
+            (found.config, found.source)
+        }
+    };
+    let model = from_config(name, &config, &facts).map_err(|why| why.to_string())?;
+    Ok((model, facts))
 }
 
 /// A profile and the file that it lies in.
@@ -70,10 +111,15 @@ pub(super) fn profiles(
     }
     let (mut profiles, mut skipped): (Vec<FoundProfile>, Vec<Skipped>) = (Vec::new(), Vec::new());
     let mut others = 0;
+    let (mut seen, mut again) = (HashSet::new(), 0);
     for file in found.files {
         let why = match read_profile(&file) {
             Ok(ProfileFile::Profile(profile)) => {
-                profiles.push((file, *profile));
+                // A copy, or the start of an engine that the first cell of its group tells as well.
+                match seen.insert(profile.metadata.run_id.clone()) {
+                    true => profiles.push((file, *profile)),
+                    false => again += 1,
+                }
                 continue;
             }
             Ok(ProfileFile::Older(_)) => {
@@ -91,6 +137,12 @@ pub(super) fn profiles(
             file: file.display().to_string(),
             why,
         });
+    }
+    if again > 0 {
+        console.note(&format!(
+            "{again} of the profiles {} of a run that is there already, and counted once",
+            if again == 1 { "is" } else { "are" }
+        ));
     }
     if others > 0 {
         console.note(&format!(

@@ -4,7 +4,8 @@ use super::settings;
 use super::subject::not_whole;
 use crate::breakdown::{Component, EvidenceSource};
 use crate::capture::DeviceKind;
-use crate::estimate::calibration::{CalibrationRun, Key, by_heads};
+use crate::estimate::calibration::{CalibrationRun, Key, attention_kind, by_heads};
+use crate::estimate::model::from_config;
 use crate::profile::Profile;
 use serde_json::Value;
 
@@ -97,36 +98,14 @@ fn figure(profile: &Profile, component: Component, engines_word: bool) -> Option
         .max()
 }
 
-/// What kind of attention the model has.
+/// What kind of attention the model has, by its configuration or its heads.
 fn attention(profile: &Profile, config: Option<&Value>) -> &'static str {
-    // Models with several towers keep the language model's figures one level down.
-    let text = config.map(|c| c.get("text_config").unwrap_or(c));
-    let has = |names: &[&str]| {
-        let given = |name: &&str| {
-            text.and_then(|t| t.get(*name))
-                .is_some_and(|v| !v.is_null())
-        };
-        names.iter().any(given)
-    };
-    const RECURRENT: &[&str] = &[
-        "linear_num_value_heads",
-        "linear_attn_config",
-        "mamba_d_state",
-        "mamba_num_heads",
-        "ssm_state_size",
-        "attn_type_list",
-    ];
-    if has(RECURRENT) {
-        return "hybrid";
-    }
-    if has(&["kv_lora_rank"]) {
-        return "mla";
+    if let Some(model) = config.and_then(|c| from_config("the model", c, "the run").ok()) {
+        return attention_kind(&model);
     }
     let info = &profile.model_info;
     match (info.num_heads, info.num_kv_heads) {
         (Some(heads), Some(kv_heads)) => by_heads(heads, kv_heads),
-        // A config that names no heads for keys and values has one for each query.
-        (Some(heads), None) if config.is_some() => by_heads(heads, heads),
         _ => "unknown",
     }
 }

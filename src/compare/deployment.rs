@@ -62,6 +62,7 @@ pub fn deployment_of(profile: &Profile) -> Result<Deployment, Unknown> {
             }),
         kv_cache_memory: count("kv_cache_memory_bytes"),
         flashinfer_sampler: flag(&settings, "VLLM_USE_FLASHINFER_SAMPLER"),
+        on_cpu: (profile.gpu_info.devices.iter()).all(|d| d.kind != DeviceKind::Gpu),
         vllm_v0: flag(&settings, "VLLM_USE_V1").map(|v1| !v1),
         ..Deployment::of(engine)
     })

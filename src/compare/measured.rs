@@ -33,6 +33,15 @@ impl Reading {
     }
 }
 
+/// A figure that somebody saw: one that was calculated itself says nothing of another calculation.
+fn seen(reading: Reading) -> Reading {
+    let calculated = source_word(EvidenceSource::Architecture);
+    match reading.source.as_deref() == Some(calculated) {
+        true => Reading::unknown(format!("no engine told it: it is {calculated}")),
+        false => reading,
+    }
+}
+
 /// A profile, read item by item.
 pub struct Measured<'a> {
     profile: &'a Profile,
@@ -52,8 +61,8 @@ impl<'a> Measured<'a> {
     pub fn reading(&self, item: Item) -> Reading {
         let on_host = self.on_host();
         match item {
-            Item::Weights if on_host => self.alone(self.host_part(Component::ModelWeights)),
-            Item::Weights => self.part(Component::ModelWeights),
+            Item::Weights if on_host => seen(self.alone(self.host_part(Component::ModelWeights))),
+            Item::Weights => seen(self.part(Component::ModelWeights)),
             Item::KvPool => self.pool(),
             Item::KvTokens => self.tokens(),
             Item::KvUsed => self.used(),

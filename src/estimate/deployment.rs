@@ -1,5 +1,6 @@
 //! How a model is to be served: what the flags say, and `None` where they say nothing.
 
+use super::own_runs::OwnRuns;
 use serde::Serialize;
 
 /// How a model is to be served. What is `None` takes the engine's default for its version.
@@ -47,6 +48,10 @@ pub struct Deployment {
     pub flashinfer_sampler: Option<bool>,
     /// `VLLM_USE_V1=0`, or a run that said so; `None`: as the version does.
     pub vllm_v0: Option<bool>,
+    /// It runs on the host's processors: there is no GPU allocator whose rounding counts.
+    pub on_cpu: bool,
+    /// What the user's own runs say of some terms.
+    pub own: OwnRuns,
 }
 
 impl Deployment {
@@ -74,6 +79,8 @@ impl Deployment {
             kv_cache_memory: None,
             flashinfer_sampler: None,
             vllm_v0: None,
+            on_cpu: false,
+            own: OwnRuns::default(),
         }
     }
 

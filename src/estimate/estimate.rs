@@ -130,7 +130,10 @@ pub fn with_weights(
     let weights = loaded.as_ref().map(|w| w.bytes).map_err(Clone::clone);
     let activation = activation::of(model, deployment, &settings);
     let graphs = graphs::of(model, deployment, &settings);
-    let rest = non_torch::of(deployment);
+    let mut rest = non_torch::of(deployment);
+    if let Some(own) = &deployment.own.non_torch {
+        rest.counted = own.bytes;
+    }
     let cached = pool::of(model, deployment, &settings);
     let (cache, layout) = match cached {
         Ok((cache, layout)) => (Some(cache), Ok(layout)),
@@ -239,6 +242,7 @@ pub fn with_weights(
             band: None,
         },
     ];
+    deployment.own.put(&mut terms);
     bands::put(
         &mut terms,
         &bands::Known {

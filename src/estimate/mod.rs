@@ -23,6 +23,7 @@ pub mod headers;
 pub mod kv;
 pub mod model;
 pub mod non_torch;
+pub mod own_runs;
 pub mod pool;
 pub mod question;
 pub mod settings;

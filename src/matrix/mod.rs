@@ -2,6 +2,7 @@
 //! them, and the row that comes of each. Pure: no I/O, no clock.
 
 mod cell;
+mod deployment;
 mod expand;
 mod figures;
 mod file;
@@ -17,6 +18,7 @@ mod secrets;
 mod taken;
 
 pub use cell::{BenchWord, Cell, CellId, GroupId, Load, Place, Server};
+pub use deployment::deployment;
 pub use expand::MAX_CELLS;
 pub use file::{Presets, STANDARD_INPUT, read, read_at_most, schema};
 pub use flags::FlagMatrix;

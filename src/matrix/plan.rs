@@ -4,9 +4,10 @@ use super::cell::{Cell, GroupId, Load, Server};
 use super::oom::OomMemory;
 use super::row::Cause;
 use crate::error::Failure;
+use crate::estimate::question::{Answer, Verdict};
 use serde::{Deserialize, Serialize};
 use std::cmp::{Ordering, Reverse};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -61,6 +62,8 @@ pub struct Plan {
     pub groups: Vec<Group>,
     /// Not run.
     pub skipped: Vec<Skip>,
+    /// Whether the engine of a group fits on the GPUs that are here, where that was asked.
+    pub verdicts: BTreeMap<GroupId, Verdict>,
 }
 
 /// What is asked of a plan beyond its sweep.
@@ -110,7 +113,30 @@ impl Plan {
             shard: options.shard,
             groups,
             skipped,
+            verdicts: BTreeMap::new(),
         })
+    }
+
+    /// Takes in whether groups fit. The cells of those that surely do not are skipped; unless
+    /// `keep` names their group.
+    pub fn judge(&mut self, verdicts: BTreeMap<GroupId, Verdict>, keep: impl Fn(&GroupId) -> bool) {
+        let refused = |group: &Group| {
+            let verdict = verdicts.get(&group.id)?;
+            (verdict.answer == Answer::DoesNotFit && !keep(&group.id)).then(|| verdict.why.clone())
+        };
+        for group in &mut self.groups {
+            let Some(why) = refused(group) else {
+                continue;
+            };
+            let cells = std::mem::take(&mut group.cells).into_iter();
+            self.skipped.extend(cells.map(|cell| Skip {
+                cell,
+                cause: Cause::DoesNotFit,
+                why: format!("it does not fit: {why}"),
+            }));
+        }
+        self.groups.retain(|group| !group.cells.is_empty());
+        self.verdicts = verdicts;
     }
 
     /// Every cell that will be run, in the order of the run.

@@ -69,6 +69,8 @@ pub enum Cause {
     ImpliedOom,
     /// The same in an earlier run (skipped).
     KnownOom,
+    /// By the estimate its engine cannot start on the GPUs that are here (skipped).
+    DoesNotFit,
     /// The engine or its container ended.
     EngineDied,
     /// The bench failed, or most of its requests did.
@@ -98,6 +100,7 @@ impl Cause {
             Cause::Oom => "oom",
             Cause::ImpliedOom => "implied_oom",
             Cause::KnownOom => "known_oom",
+            Cause::DoesNotFit => "does_not_fit",
             Cause::EngineDied => "engine_died",
             Cause::BenchFailed => "bench_failed",
             Cause::Timeout => "timeout",
@@ -112,11 +115,16 @@ impl Cause {
     }
 
     /// Whether it says nothing of the cell, but of what was around it: a run that goes on tries such
-    /// cells again.
+    /// cells again. What does not fit may do so on the GPUs of then.
     pub fn of_surroundings(self) -> bool {
         matches!(
             self,
-            Cause::Missing | Cause::MemoryHeld | Cause::Busy | Cause::Docker | Cause::Storage
+            Cause::DoesNotFit
+                | Cause::Missing
+                | Cause::MemoryHeld
+                | Cause::Busy
+                | Cause::Docker
+                | Cause::Storage
         )
     }
 

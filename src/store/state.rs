@@ -51,6 +51,11 @@ impl SharedFile {
         })
     }
 
+    /// What is in a file of this name, for who only looks: it is replaced as a whole.
+    pub fn look(name: &str) -> Option<Vec<u8>> {
+        read(&folder()?.join(name))
+    }
+
     /// Where it lies.
     pub fn path(&self) -> &Path {
         &self.path
@@ -58,15 +63,19 @@ impl SharedFile {
 
     /// What is in it; `None` where there is nothing that could be read.
     pub fn read(&self) -> Option<Vec<u8>> {
-        let found = std::fs::symlink_metadata(&self.path).ok()?;
-        let ours = found.is_file() && found.len() <= LONGEST;
-        ours.then(|| std::fs::read(&self.path).ok()).flatten()
+        read(&self.path)
     }
 
     /// Writes it, whole or not at all.
     pub fn write(&self, bytes: &[u8]) -> Result<(), Failure> {
         write_atomically(&self.path, bytes)
     }
+}
+
+fn read(path: &Path) -> Option<Vec<u8>> {
+    let found = std::fs::symlink_metadata(path).ok()?;
+    let ours = found.is_file() && found.len() <= LONGEST;
+    ours.then(|| std::fs::read(path).ok()).flatten()
 }
 
 /// `$XDG_STATE_HOME/plimsoll`, or in `~/.local/state`.

@@ -1,5 +1,6 @@
 //! What the flags of `estimate`, or an engine's command line, ask about: a model and a deployment.
 
+use super::super::calibrate;
 use super::{gpu, model};
 use crate::capture::ContainerFacts;
 use crate::cli::EstimateArgs;
@@ -7,7 +8,7 @@ use crate::engine;
 use crate::error::Failure;
 use crate::estimate::{
     Deployment, EngineKind, Estimate, Lora, Model, Unknown, case, check, draft, headers::Headers,
-    settings, weights, with_weights,
+    own_runs::OwnRuns, settings, weights, with_weights,
 };
 use crate::units::{Bytes, ParseBytesError};
 
@@ -61,6 +62,11 @@ impl Asked {
             warnings.push(format!(
                 "{asked} tokens are more than the {most} positions that the model's configuration names: an engine refuses them unless told otherwise"
             ));
+        }
+        if !args.no_calibration
+            && let Some(learned) = calibrate::learned(args.calibration.as_deref())?
+        {
+            deployment.own = OwnRuns::of(&learned, &model, &deployment);
         }
         let concurrency = args.concurrency.first().copied().unwrap_or(1);
         Ok(Asked {

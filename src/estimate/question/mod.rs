@@ -1,16 +1,18 @@
 //! Questions to an estimate: the largest setting that fits, which GPU holds a model, a table, how
-//! great the risk is.
+//! great the risk is, whether it fits in one word.
 
 pub mod reading;
 pub mod recommend;
 pub mod search;
 pub mod solve;
 pub mod table;
+pub mod verdict;
 
 pub use reading::{OnGpu, Reading, Risk};
 pub use recommend::{Choice, recommend};
 pub use solve::{Holds, Solution, What, solve};
 pub use table::{Entry, table};
+pub use verdict::{Answer, Verdict};
 
 use super::{Deployment, Model, Unknown};
 

@@ -111,7 +111,7 @@ fn largest(
     let caching = !matches!(
         deployment.engine,
         EngineKind::LlamaCpp | EngineKind::Transformers | EngineKind::TensorRtLlm
-    );
+    ) && !deployment.on_cpu;
     let counted = runtime::counts_lora(deployment);
     let mut best: Option<(u64, Made, u64, usize)> = None;
     for (at, layers) in stages.iter().enumerate() {

@@ -291,3 +291,49 @@ proptest! {
         prop_assert!(most - least <= largest, "{sizes:?}");
     }
 }
+
+#[test]
+fn what_surely_does_not_fit_is_skipped_and_nothing_else() {
+    let cells = vec![
+        cell("large", 128, 128, 1),
+        cell("large", 128, 128, 8),
+        cell("doubtful", 128, 128, 1),
+        cell("small", 128, 128, 1),
+        cell("nobody-knows", 128, 128, 1),
+    ];
+    let answers = [
+        ("large", Answer::DoesNotFit),
+        ("doubtful", Answer::MayNotFit),
+        ("small", Answer::Fits),
+    ];
+    let verdicts: BTreeMap<GroupId, Verdict> = answers
+        .iter()
+        .map(|(model, answer)| {
+            let verdict = Verdict {
+                answer: *answer,
+                why: "by the estimate".into(),
+            };
+            (cell(model, 1, 1, 1).group, verdict)
+        })
+        .collect();
+    let mut plan = planned(cells.clone());
+    plan.judge(verdicts.clone(), |_| false);
+    let models: Vec<&str> = plan
+        .groups
+        .iter()
+        .map(|g| g.server.model.as_str())
+        .collect();
+    assert_eq!(models, ["doubtful", "small", "nobody-knows"]);
+    assert_eq!(plan.skipped.len(), 2, "each cell has its row");
+    for skip in &plan.skipped {
+        assert_eq!(
+            (skip.cell.server.model.as_str(), skip.cause),
+            ("large", Cause::DoesNotFit)
+        );
+        assert_eq!(skip.why, "it does not fit: by the estimate");
+    }
+    let mut all = planned(cells);
+    all.judge(verdicts, |_| true);
+    assert_eq!((all.groups.len(), all.skipped.len()), (4, 0));
+    assert_eq!(all.verdicts.len(), 3, "it is told all the same");
+}

@@ -1,7 +1,8 @@
 //! The plan of a sweep: as a page before anything is run, and as a document.
 
-use super::page::Page;
+use super::page::{Page, first_few};
 use super::{many, server_settings, server_title};
+use crate::estimate::question::{Answer, Verdict};
 use crate::matrix::{
     BenchWord, Cause, Cell, CellId, Estimate, Forecast, Group, GroupId, Load, Plan, Server, Shard,
 };
@@ -29,18 +30,86 @@ pub fn render(plan: &Plan, forecast: &Forecast, every_cell: bool, options: TextO
         }
     }
     more(&mut page, plan.groups.len(), shown, "group");
+    untold(&mut page, plan);
     if !plan.skipped.is_empty() {
         page.title(&format!("{} skipped", many(plan.skipped.len(), "cell")));
     }
-    for skip in plan.skipped.iter().take(shown) {
-        let cell = &skip.cell;
-        page.sentence(
-            2,
-            &format!("{}, {}: {}", cell.server.model, cell.words(), skip.why),
-        );
+    let skipped = skipped(plan);
+    for line in skipped.iter().take(shown) {
+        page.sentence(2, line);
     }
-    more(&mut page, plan.skipped.len(), shown, "skipped cell");
+    more(&mut page, skipped.len(), shown, "skipped cell");
     page.into_text()
+}
+
+/// What is skipped, a sentence for each cell; one for all cells of an engine that does not fit.
+fn skipped(plan: &Plan) -> Vec<String> {
+    let mut told: Vec<(&GroupId, usize, String)> = Vec::new();
+    for skip in &plan.skipped {
+        let cell = &skip.cell;
+        if skip.cause != Cause::DoesNotFit {
+            let line = format!("{}, {}: {}", cell.server.model, cell.words(), skip.why);
+            told.push((&cell.group, 0, line));
+            continue;
+        }
+        match told
+            .last_mut()
+            .filter(|(g, n, _)| *g == &cell.group && *n > 0)
+        {
+            Some((_, cells, _)) => *cells += 1,
+            None => {
+                let server = cell.server.redacted();
+                let settings = match server_settings(&server) {
+                    none if none.is_empty() => none,
+                    some => format!(", {some}"),
+                };
+                let line = format!("{}{settings}: {}", server_title(&server), skip.why);
+                told.push((&cell.group, 1, line));
+            }
+        }
+    }
+    let line = |(_, cells, line): (&GroupId, usize, String)| match cells {
+        0 => line,
+        cells => format!("{line} ({}; --run-anyway runs them)", many(cells, "cell")),
+    };
+    told.into_iter().map(line).collect()
+}
+
+/// Of which groups it cannot be told whether they fit, in one line.
+fn untold(page: &mut Page, plan: &Plan) {
+    let whys = plan.groups.iter().filter_map(|group| {
+        let verdict = plan.verdicts.get(&group.id)?;
+        (verdict.answer == Answer::Unknown).then_some(verdict.why.as_str())
+    });
+    let mut whys: Vec<&str> = whys.collect();
+    let groups = whys.len();
+    whys.sort_unstable();
+    whys.dedup();
+    if whys.is_empty() {
+        return;
+    }
+    let whys: Vec<String> = whys.into_iter().map(str::to_owned).collect();
+    page.line("");
+    page.sentence(
+        0,
+        &format!(
+            "whether {} fit{} is not known: {}",
+            many(groups, "group"),
+            if groups == 1 { "s" } else { "" },
+            first_few(&whys, 2)
+        ),
+    );
+}
+
+/// Whether an engine fits, in words; nothing where it cannot be told.
+fn fit(verdict: &Verdict) -> Option<String> {
+    let word = match verdict.answer {
+        Answer::Fits => "fits",
+        Answer::MayNotFit => "may not fit",
+        Answer::DoesNotFit => "does not fit",
+        Answer::Unknown => return None,
+    };
+    Some(format!("{word} by the estimate: {}", verdict.why))
 }
 
 fn head(page: &mut Page, plan: &Plan, estimate: &Estimate) {
@@ -93,6 +162,9 @@ fn group(page: &mut Page, number: usize, group: &Group, plan: &Plan, forecast: &
         page.sentence(4, &settings);
     }
     page.sentence(4, &axes(&group.cells));
+    if let Some(words) = plan.verdicts.get(&group.id).and_then(fit) {
+        page.sentence(4, &words);
+    }
     let time = duration(forecast.group(group, plan.fresh).seconds);
     page.sentence(
         4,
@@ -185,6 +257,9 @@ struct GroupDocument<'a> {
     server: Server,
     starts: usize,
     estimated_s: f64,
+    /// Whether it fits by the estimate, where that was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fit: Option<&'a Verdict>,
     cells: Vec<CellDocument<'a>>,
 }
 
@@ -205,7 +280,7 @@ struct SkipDocument<'a> {
     why: &'a str,
 }
 
-fn group_document<'a>(group: &'a Group, plan: &Plan, forecast: &Forecast) -> GroupDocument<'a> {
+fn group_document<'a>(group: &'a Group, plan: &'a Plan, forecast: &Forecast) -> GroupDocument<'a> {
     let cell = |cell: &'a Cell| CellDocument {
         cell: &cell.id,
         load: &cell.load,
@@ -215,6 +290,7 @@ fn group_document<'a>(group: &'a Group, plan: &Plan, forecast: &Forecast) -> Gro
         server: group.server.redacted(),
         starts: group.starts(plan.fresh),
         estimated_s: forecast.group(group, plan.fresh).seconds,
+        fit: plan.verdicts.get(&group.id),
         cells: group.cells.iter().map(cell).collect(),
     }
 }

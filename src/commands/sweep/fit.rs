@@ -1,0 +1,237 @@
+//! Whether the engine of each group fits on the GPUs that it would be given: what is known of its
+//! model, and of the GPUs, for the estimate.
+
+use crate::capture::DeviceKind;
+use crate::collect::{self, Stop};
+use crate::commands::estimate::model::{self, Loaded};
+use crate::container::Runtime;
+use crate::engine::Engine;
+use crate::estimate::model::{Flags, from_flags};
+use crate::estimate::question::Verdict;
+use crate::estimate::{Gpu, weights, with_weights};
+use crate::matrix::{self, Group, GroupId, Place, Plan, Server};
+use crate::preset::Preset;
+use crate::telemetry::{self, BackendChoice, MemoryBackend, Target};
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::rc::Rc;
+
+/// Why it cannot be told, a sentence.
+type Unclear = String;
+
+/// A place as it was looked at: its engine, and its GPUs, the largest first.
+type Looked = Result<(&'static dyn Engine, Vec<Gpu>), Unclear>;
+
+/// Asks the estimate for every group. `runtime`: the daemon, where it answers. Never fails: what is
+/// not known says so in its place.
+pub async fn ask(
+    plan: &Plan,
+    runtime: Option<&Runtime>,
+    choice: BackendChoice,
+    stop: &Stop,
+) -> BTreeMap<GroupId, Verdict> {
+    let mut places: Vec<(&Place, Option<&String>, Looked)> = Vec::new();
+    let mut models: HashMap<String, Rc<Result<Loaded, Unclear>>> = HashMap::new();
+    let mut verdicts = BTreeMap::new();
+    for group in &plan.groups {
+        if stop.reason().is_some() {
+            break;
+        }
+        let server = &*group.server;
+        let named = server.engine.as_ref();
+        let known = places
+            .iter()
+            .rposition(|(p, n, _)| **p == server.place && *n == named);
+        let at = match known {
+            Some(at) => at,
+            None => {
+                let looked = look(group, runtime, choice, stop).await;
+                places.push((&server.place, named, looked));
+                places.len() - 1
+            }
+        };
+        let looked = &places[at].2;
+        let verdict = match looked {
+            Ok((engine, gpus)) => of_group(server, *engine, gpus, &mut models),
+            Err(why) => Err(why.clone()),
+        };
+        let verdict = verdict.unwrap_or_else(Verdict::unknown);
+        verdicts.insert(group.id.clone(), verdict);
+    }
+    verdicts
+}
+
+fn of_group(
+    server: &Server,
+    engine: &dyn Engine,
+    gpus: &[Gpu],
+    models: &mut HashMap<String, Rc<Result<Loaded, Unclear>>>,
+) -> Result<Verdict, Unclear> {
+    let (mut deployment, settled) = matrix::deployment(server, engine).map_err(|why| why.what)?;
+    let count = deployment.gpus();
+    // An engine is as small as the smallest GPU of its own; these are the best that it can get.
+    let gpu = usize::try_from(count.max(1) - 1)
+        .ok()
+        .and_then(|last| gpus.get(last))
+        .ok_or_else(|| format!("it takes {count} GPUs, and {} are there", gpus.len()))?;
+    deployment.gpu = Some(gpu.clone());
+    let (path, ours) = on_this_host(server);
+    let key = format!("{path:?} {:?}", server.architecture);
+    let found = models
+        .entry(key)
+        .or_insert_with(|| Rc::new(model_of(server, path.as_deref())))
+        .clone();
+    let loaded = found.as_ref().as_ref().map_err(Clone::clone)?;
+    let weights = match &loaded.headers {
+        Some(headers) => weights::from_headers(&loaded.model, headers, &deployment),
+        None => weights::of(&loaded.model, &deployment),
+    };
+    let estimate = with_weights(&loaded.model, &deployment, weights);
+    // Figures leave open what the values are stored as.
+    let exact = ours && loaded.model.source != FIGURES;
+    Ok(Verdict::of(&deployment, &estimate, settled && exact))
+}
+
+/// The source of a model of which only figures are known.
+const FIGURES: &str = "the sweep file";
+
+/// What is known of a group's model: its files or what ships, else the figures of the sweep file.
+fn model_of(server: &Server, path: Option<&str>) -> Result<Loaded, Unclear> {
+    let name = &server.model;
+    let found = match path {
+        Some(path) => model::find(path).map_err(|e| e.message),
+        None => Err(format!("the files of model `{name}` are not on this host")),
+    };
+    found.or_else(|why| {
+        let figure = |key: &str| server.architecture.get(key).map(|n| n.round() as u64);
+        let flags = Flags {
+            parameters: figure("model_params"),
+            layers: figure("num_layers"),
+            heads: figure("num_heads"),
+            kv_heads: figure("num_kv_heads"),
+            head_dim: figure("head_dim"),
+            hidden: figure("hidden_size"),
+            ..Flags::default()
+        };
+        if flags.is_empty() {
+            return Err(why);
+        }
+        let mut model =
+            from_flags(name, &flags).map_err(|lacks| format!("{why}; {}", lacks.what))?;
+        model.source = FIGURES.to_owned();
+        Ok(Loaded {
+            model,
+            headers: None,
+            warnings: Vec::new(),
+        })
+    })
+}
+
+/// The model's name, or its path as this host has it; `None` for a path that only the container has.
+/// And whether it is surely the same model.
+fn on_this_host(server: &Server) -> (Option<String>, bool) {
+    let name = server.model.as_str();
+    if !name.starts_with('/') {
+        // An id; a folder of that name here need not be the container's.
+        return (Some(name.to_owned()), !Path::new(name).exists());
+    }
+    let Place::Image(preset) = &server.place else {
+        return (None, false);
+    };
+    (under_volume(preset, name), true)
+}
+
+/// A path of the container, as the host has it.
+fn under_volume(preset: &Preset, path: &str) -> Option<String> {
+    preset.volumes.iter().find_map(|volume| {
+        let mut parts = volume.split(':');
+        let (host, inside) = (parts.next()?, parts.next()?);
+        let below = Path::new(path).strip_prefix(inside).ok()?;
+        let plain = |c| matches!(c, std::path::Component::Normal(_));
+        if !host.starts_with('/') || !below.components().all(plain) {
+            return None;
+        }
+        Some(Path::new(host).join(below).display().to_string())
+    })
+}
+
+async fn look(
+    group: &Group,
+    runtime: Option<&Runtime>,
+    choice: BackendChoice,
+    stop: &Stop,
+) -> Looked {
+    let server = &group.server;
+    let wrong = |failure: crate::error::Failure| failure.message;
+    match &server.place {
+        Place::Image(preset) => {
+            let named = server.engine.as_ref().or(preset.engine.as_ref());
+            let engine = collect::engine_of_image(named, server.place.name()).map_err(wrong)?;
+            let all = preset.amd || wants_gpus(preset)?;
+            if !all {
+                return Err("it is given no GPU".into());
+            }
+            let backend = telemetry::open_host_as(choice).map_err(wrong)?;
+            Ok((engine, gpus(&*backend)?))
+        }
+        Place::Container(name) => {
+            let runtime = runtime.ok_or("containers cannot be looked at without Docker")?;
+            let found = runtime.find(name).await.map_err(wrong)?;
+            let named = server.engine.as_ref();
+            let (engine, _, serves) = collect::meet(runtime, &found, named, stop)
+                .await
+                .map_err(wrong)?;
+            if serves {
+                return Err(format!("container `{name}` serves already"));
+            }
+            let backend = telemetry::open(choice, &Target::of(&found.facts)).map_err(wrong)?;
+            Ok((engine, gpus(&*backend)?))
+        }
+    }
+}
+
+fn wants_gpus(preset: &Preset) -> Result<bool, Unclear> {
+    let request = collect::gpu_request(preset).map_err(|failure| failure.message)?;
+    let visible = preset.env.get("NVIDIA_VISIBLE_DEVICES");
+    let visible = visible.is_some_and(|v| !matches!(v.as_str(), "" | "none" | "void"));
+    Ok(visible || !collect::gpu_words(&request).is_empty())
+}
+
+/// The GPUs with their whole memory, the largest first: what is in use now may not be so then.
+fn gpus(backend: &dyn MemoryBackend) -> Result<Vec<Gpu>, Unclear> {
+    let devices = backend.devices().into_iter();
+    let devices = devices.filter(|d| d.kind == DeviceKind::Gpu);
+    let gpus: Option<Vec<Gpu>> = devices
+        .map(|d| {
+            Some(Gpu {
+                name: d.name,
+                total: d.total_bytes?,
+                in_use: 0,
+            })
+        })
+        .collect();
+    let mut gpus = gpus.ok_or("the memory of a GPU is not known")?;
+    if gpus.is_empty() {
+        return Err("it is given no GPU".into());
+    }
+    gpus.sort_by_key(|gpu| std::cmp::Reverse(gpu.total));
+    Ok(gpus)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_of_the_container_is_found_on_the_host() {
+        let preset = Preset {
+            volumes: vec!["cache:/root".into(), "/data/models:/models:ro".into()],
+            ..Preset::default()
+        };
+        let found = |path| under_volume(&preset, path);
+        assert_eq!(found("/models/a/b").as_deref(), Some("/data/models/a/b"));
+        assert_eq!(found("/models-2/a"), None);
+        assert_eq!(found("/models/../etc"), None);
+        assert_eq!(found("/root/a"), None, "a named volume is Docker's own");
+    }
+}

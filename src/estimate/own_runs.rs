@@ -1,0 +1,255 @@
+//! What the user's own runs say of terms that no formula tells well: it stands in for the formula.
+
+use super::calibration::{Calibration, Figures, Learned, attention_kind};
+use super::{Band, Component, Deployment, EngineKind, Model, Term, Version, engines};
+use serde_json::{Map, json};
+
+/// Terms as the user's own runs have them.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct OwnRuns {
+    /// Outside torch.
+    pub non_torch: Option<Own>,
+    /// CUDA graphs.
+    pub cuda_graphs: Option<Own>,
+}
+
+/// One term of theirs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Own {
+    /// Bytes on the GPU that has most of it.
+    pub bytes: u64,
+    /// Where the runs lay.
+    pub band: Option<Band>,
+    /// Runs that it comes from.
+    pub runs: u64,
+    /// Which they are: `the last start of this model, 2026-11-21T10:00:00Z`.
+    pub from: String,
+}
+
+impl OwnRuns {
+    /// What is known of a deployment whose engine's version and GPU are named: of the last start of
+    /// the same model, else of runs of the same kind.
+    pub fn of(calibration: &Calibration, model: &Model, deployment: &Deployment) -> OwnRuns {
+        let (Some(version), Some(gpu)) = (deployment.version, &deployment.gpu) else {
+            return OwnRuns::default();
+        };
+        let engine = engine_name(deployment.engine);
+        let shipped = engines::gpu_model(deployment).map(|g| g.name.as_str());
+        let here = |key: &super::calibration::Key| {
+            key.engine == engine
+                && leading(&key.version) == Some(version)
+                && key.tp == deployment.tp
+                && (key.gpu == gpu.name || Some(key.gpu.as_str()) == shipped)
+        };
+        let attention = attention_kind(model);
+        let entry = calibration.entries.iter().find(|e| {
+            let dtype = deployment.dtype.as_deref().is_none_or(|d| e.key.dtype == d);
+            here(&e.key) && e.key.attention == attention && dtype
+        });
+        let last = (calibration.runs.iter().rev())
+            .find(|r| here(&r.key) && r.model == model.name && r.eager != Some(true));
+        let last = last.and_then(|run| {
+            Some(Own {
+                bytes: run.cuda_graphs?,
+                band: entry.and_then(|e| e.cuda_graphs.band()),
+                runs: 1,
+                from: format!("the last start of this model, {}", run.timestamp),
+            })
+        });
+        OwnRuns {
+            non_torch: entry.and_then(|e| median(&e.non_torch)),
+            cuda_graphs: last.or_else(|| median(&entry?.cuda_graphs)),
+        }
+        .without_graphs_if(deployment.eager == Some(true))
+    }
+
+    fn without_graphs_if(self, eager: bool) -> OwnRuns {
+        OwnRuns {
+            cuda_graphs: self.cuda_graphs.filter(|_| !eager),
+            ..self
+        }
+    }
+
+    /// Puts them in place of the formulas'.
+    pub fn put(&self, terms: &mut [Term]) {
+        for term in terms {
+            let own = match term.component {
+                Component::NonTorch => &self.non_torch,
+                Component::CudaGraphs => &self.cuda_graphs,
+                _ => continue,
+            };
+            let Some(own) = own else { continue };
+            term.bytes = Ok(own.bytes);
+            term.band = own.band.clone();
+            term.formula = format!("measured: {}", own.from);
+            term.inputs = Map::from_iter([("runs".to_owned(), json!(own.runs))]);
+        }
+    }
+}
+
+fn median(learned: &Learned) -> Option<Own> {
+    let Figures { median, .. } = learned.figures?;
+    Some(Own {
+        bytes: median,
+        band: learned.band(),
+        runs: learned.n,
+        from: format!("the median of {} of your own runs", learned.n),
+    })
+}
+
+/// The name that profiles give an engine.
+fn engine_name(engine: EngineKind) -> &'static str {
+    match engine {
+        EngineKind::Vllm => "vllm",
+        EngineKind::Sglang => "sglang",
+        EngineKind::Tgi => "tgi",
+        EngineKind::TensorRtLlm => "tensorrt-llm",
+        EngineKind::LlamaCpp => "llama-cpp",
+        EngineKind::Transformers => "transformers",
+    }
+}
+
+/// The three numbers that a version begins with: of `0.11.0rc1+cu129` 0.11.0.
+fn leading(version: &str) -> Option<Version> {
+    let mut parts = version.trim_start_matches('v').split('.').map(|part| {
+        let digits = part
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(part.len());
+        part[..digits].parse::<u32>().ok()
+    });
+    let major = parts.next()??;
+    let minor = parts.next()??;
+    Some(Version::new(
+        major,
+        minor,
+        parts.next().flatten().unwrap_or(0),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::calibration::{CalibrationRun, Key};
+    use super::super::model::from_config;
+    use super::super::{Gpu, estimate};
+    use super::*;
+
+    fn run(id: u32, model: &str, graphs: u64, rest: u64) -> CalibrationRun {
+        CalibrationRun {
+            run_id: id.to_string(),
+            timestamp: format!("2026-11-2{id}T10:00:00Z"),
+            key: Key {
+                engine: "vllm".into(),
+                version: "0.11.0".into(),
+                attention: "gqa".into(),
+                dtype: "bfloat16".into(),
+                tp: 1,
+                gpu: "L4".into(),
+            },
+            model: model.into(),
+            max_num_seqs: None,
+            max_num_batched_tokens: None,
+            max_model_len: None,
+            eager: None,
+            activation: None,
+            non_torch: Some(rest),
+            cuda_graphs: Some(graphs),
+        }
+    }
+
+    fn asked() -> (Model, Deployment) {
+        let config = json!({
+            "model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32,
+            "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336,
+            "vocab_size": 128_256, "max_position_embeddings": 8192, "tie_word_embeddings": false,
+        });
+        let model = from_config("mine", &config, "a test").unwrap();
+        let deployment = Deployment {
+            version: Some(Version::new(0, 11, 0)),
+            gpu: Some(Gpu {
+                name: "L4".into(),
+                total: 22 << 30,
+                in_use: 0,
+            }),
+            ..Deployment::of(EngineKind::Vllm)
+        };
+        (model, deployment)
+    }
+
+    #[test]
+    fn the_last_start_of_the_same_model_goes_before_the_kind() {
+        let runs = vec![
+            run(1, "mine", 100 << 20, 10 << 20),
+            run(2, "other", 300 << 20, 30 << 20),
+            run(3, "other", 500 << 20, 50 << 20),
+        ];
+        let calibration = Calibration::of(runs);
+        let (model, mut deployment) = asked();
+        let own = OwnRuns::of(&calibration, &model, &deployment);
+        assert_eq!(own.cuda_graphs.as_ref().unwrap().bytes, 100 << 20);
+        assert_eq!(own.non_torch.as_ref().unwrap().bytes, 30 << 20);
+
+        let before = estimate(&model, &deployment);
+        deployment.own = own;
+        let after = estimate(&model, &deployment);
+        assert_eq!(after.bytes(Component::CudaGraphs), Some(100 << 20));
+        assert_eq!(after.bytes(Component::NonTorch), Some(30 << 20));
+        let term = after.term(Component::NonTorch).unwrap();
+        assert!(term.band.as_ref().unwrap().source.contains("your own runs"));
+        // What the rest takes more is not there for the cache.
+        let moved = |e: &super::super::Estimate| {
+            e.bytes(Component::KvCache).unwrap() + e.bytes(Component::NonTorch).unwrap()
+        };
+        assert!(
+            moved(&before).abs_diff(moved(&after)) <= 2 << 20,
+            "a block is lost at most"
+        );
+    }
+
+    #[test]
+    fn another_version_gpu_or_width_says_nothing() {
+        let calibration =
+            Calibration::of((1..4).map(|i| run(i, "mine", 1 << 20, 1 << 20)).collect());
+        let (model, deployment) = asked();
+        let nothing = |d: Deployment| {
+            assert_eq!(OwnRuns::of(&calibration, &model, &d), OwnRuns::default());
+        };
+        nothing(Deployment {
+            version: Some(Version::new(0, 11, 1)),
+            ..deployment.clone()
+        });
+        nothing(Deployment {
+            version: None,
+            ..deployment.clone()
+        });
+        nothing(Deployment {
+            tp: 2,
+            ..deployment.clone()
+        });
+        nothing(Deployment {
+            engine: EngineKind::Sglang,
+            ..deployment.clone()
+        });
+        nothing(Deployment {
+            gpu: Some(Gpu {
+                name: "T4".into(),
+                total: 15 << 30,
+                in_use: 0,
+            }),
+            ..deployment.clone()
+        });
+        let eager = Deployment {
+            eager: Some(true),
+            ..deployment
+        };
+        assert_eq!(OwnRuns::of(&calibration, &model, &eager).cuda_graphs, None);
+    }
+
+    #[test]
+    fn versions_are_read_by_their_numbers() {
+        assert_eq!(leading("0.11.0"), Some(Version::new(0, 11, 0)));
+        assert_eq!(leading("v0.11.0rc1+cu129"), Some(Version::new(0, 11, 0)));
+        assert_eq!(leading("0.6"), Some(Version::new(0, 6, 0)));
+        assert_eq!(leading("main"), None);
+        assert_eq!(leading(""), None);
+    }
+}

@@ -1,0 +1,193 @@
+//! Whether an engine will start with a model, in one word and one sentence, and how sure that is.
+
+use crate::estimate::{Component, Deployment, EngineKind, Estimate, Unknown, engines::vllm};
+use crate::units::Bytes;
+use serde::Serialize;
+
+/// Whether it fits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// It starts, and holds one request of its longest length.
+    Fits,
+    /// By the estimate it does not, and the estimate may be wrong by as much.
+    MayNotFit,
+    /// It does not, also where every part is at the lower end of its band.
+    DoesNotFit,
+    /// It cannot be told.
+    Unknown,
+}
+
+/// Whether it fits, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Verdict {
+    /// Whether it fits.
+    pub answer: Answer,
+    /// Why, or what is missing: a sentence, lower case, no full stop.
+    pub why: String,
+}
+
+impl Verdict {
+    /// It cannot be told.
+    pub fn unknown(why: impl Into<String>) -> Verdict {
+        Verdict {
+            answer: Answer::Unknown,
+            why: why.into(),
+        }
+    }
+
+    /// Of a deployment with its GPU. `settled`: nothing was asked for that is not computed with;
+    /// else nothing is sure.
+    pub fn of(deployment: &Deployment, estimate: &Estimate, settled: bool) -> Verdict {
+        let Some(gpu) = &deployment.gpu else {
+            return Verdict::unknown("the GPU is not known");
+        };
+        let answer = match estimate.fits {
+            None => return Verdict::unknown(estimate.reason.clone()),
+            Some(true) => Answer::Fits,
+            Some(false) if settled && cannot(deployment, estimate) => Answer::DoesNotFit,
+            Some(false) => Answer::MayNotFit,
+        };
+        let each = match deployment.gpus() {
+            1 => String::new(),
+            n => format!("each of {n} x "),
+        };
+        Verdict {
+            answer,
+            why: format!(
+                "{}, on {each}{} of {}",
+                estimate.reason,
+                gpu.name,
+                Bytes(gpu.total)
+            ),
+        }
+    }
+}
+
+impl From<Unknown> for Verdict {
+    fn from(why: Unknown) -> Verdict {
+        Verdict::unknown(why.what)
+    }
+}
+
+/// Whether the least that it can need is more than the engine lets itself take. An engine that
+/// moves layers to the host's memory by itself is not kept from starting.
+fn cannot(deployment: &Deployment, estimate: &Estimate) -> bool {
+    let Some(budget) = estimate.budget else {
+        return false;
+    };
+    // vLLM refuses a length of which the cache does not hold one request; others shorten it.
+    let request = match deployment.engine {
+        EngineKind::LlamaCpp | EngineKind::Transformers => return false,
+        EngineKind::Vllm if !vllm::is_v0(deployment) => estimate
+            .settings
+            .max_model_len
+            .and_then(|longest| estimate.request(longest))
+            .unwrap_or(0),
+        _ => 0,
+    };
+    least(estimate).saturating_add(request) > budget
+}
+
+/// Bytes of the parts that no engine starts without, each at the lower end of its band; 0 for one
+/// of which nothing was measured, and for CUDA graphs, which some versions take beyond the budget.
+fn least(estimate: &Estimate) -> u64 {
+    let parts = estimate.terms.iter().map(|term| {
+        let bytes = term.bytes.as_ref().map_or(0, |bytes| *bytes);
+        let low = term.band.as_ref().map(|band| band.low.min(bytes));
+        match term.component {
+            // Computed, not measured: exact but for what a loader rounds.
+            Component::Weights => low.unwrap_or(bytes - bytes / 20),
+            Component::Activation | Component::NonTorch => low.unwrap_or(0),
+            Component::KvCache | Component::CudaGraphs | Component::Draft => 0,
+        }
+    });
+    parts.fold(0, u64::saturating_add)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::estimate::model::from_config;
+    use crate::estimate::{Gpu, Model, estimate};
+    use serde_json::json;
+
+    /// Llama of 8 billion parameters: 15 GiB of bfloat16, 128 KiB a token.
+    fn llama() -> Model {
+        let config = json!({
+            "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336,
+            "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8,
+            "vocab_size": 128256, "max_position_embeddings": 8192, "torch_dtype": "bfloat16",
+        });
+        from_config("llama", &config, "test").unwrap()
+    }
+
+    fn verdict(engine: EngineKind, gib: u64, settled: bool) -> Verdict {
+        let deployment = Deployment {
+            gpu: Some(Gpu {
+                name: "NVIDIA GeForce RTX 4090".into(),
+                total: gib << 30,
+                in_use: 0,
+            }),
+            ..Deployment::of(engine)
+        };
+        Verdict::of(&deployment, &estimate(&llama(), &deployment), settled)
+    }
+
+    #[test]
+    fn a_model_that_is_larger_than_the_gpu_does_not_fit() {
+        let found = verdict(EngineKind::Vllm, 12, true);
+        assert_eq!(found.answer, Answer::DoesNotFit, "{found:?}");
+        assert!(
+            found
+                .why
+                .ends_with("on NVIDIA GeForce RTX 4090 of 12.00 GiB"),
+            "{}",
+            found.why
+        );
+        let found = verdict(EngineKind::Vllm, 24, true);
+        assert_eq!(found.answer, Answer::Fits, "{found:?}");
+        assert!(found.why.contains("of 8192 tokens"), "{}", found.why);
+    }
+
+    #[test]
+    fn only_what_is_sure_is_said_for_sure() {
+        let answer = |engine, gib, settled| verdict(engine, gib, settled).answer;
+        // What is not computed with may make it fit.
+        assert_eq!(answer(EngineKind::Vllm, 12, false), Answer::MayNotFit);
+        // It keeps layers on the host.
+        assert_eq!(answer(EngineKind::LlamaCpp, 12, true), Answer::MayNotFit);
+        // From the GPU that holds it downwards there is a size of which nobody can be sure.
+        let downwards: Vec<Answer> = (12..=24)
+            .rev()
+            .map(|gib| answer(EngineKind::Sglang, gib, true))
+            .collect();
+        let mut seen = downwards.clone();
+        seen.dedup();
+        assert_eq!(
+            seen,
+            [Answer::Fits, Answer::MayNotFit, Answer::DoesNotFit],
+            "{downwards:?}"
+        );
+    }
+
+    #[test]
+    fn what_is_missing_is_said() {
+        let model = llama();
+        let nowhere = Deployment::of(EngineKind::Vllm);
+        let found = Verdict::of(&nowhere, &estimate(&model, &nowhere), true);
+        assert_eq!(found, Verdict::unknown("the GPU is not known"));
+        let odd = Deployment {
+            tp: 3,
+            gpu: Some(Gpu {
+                name: "A".into(),
+                total: 12 << 30,
+                in_use: 0,
+            }),
+            ..nowhere
+        };
+        let found = Verdict::of(&odd, &estimate(&model, &odd), true);
+        assert_eq!(found.answer, Answer::Unknown);
+        assert!(found.why.contains("32 attention heads"), "{}", found.why);
+    }
+}
