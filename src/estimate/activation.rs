@@ -191,6 +191,8 @@ fn widest_layer(model: &Model, deployment: &Deployment, tokens: u64, value: u64)
         rows(&["in_qkvz", "in_proj", "in_qkv"]).saturating_mul(2),
         tp,
     );
+    // Of all layers at once, not again for each of them.
+    let latent = split(rows(&["q_b", "q"]), tp).saturating_add(split(columns("o"), tp));
     let heads = model
         .mixers
         .iter()
@@ -205,9 +207,7 @@ fn widest_layer(model: &Model, deployment: &Deployment, tokens: u64, value: u64)
                 .saturating_add(
                     split(kv_heads, tp).saturating_mul(key_dim.saturating_add(value_dim)),
                 ),
-            Mixer::Latent { .. } => {
-                split(rows(&["q_b", "q"]), tp).saturating_add(split(columns("o"), tp))
-            }
+            Mixer::Latent { .. } => latent,
             _ => 0,
         })
         .max()
