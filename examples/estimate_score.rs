@@ -71,6 +71,8 @@ struct Run {
     /// Flags, version and memory are all in the log: nothing is assumed.
     known: bool,
     hinted: bool,
+    /// Whoever collected it says that an input is missing which decides: a vision tower, a reservation.
+    lacking: bool,
 }
 
 fn number(v: &Value, key: &str) -> Option<f64> {
@@ -107,6 +109,7 @@ fn collected(folder: &Path, inferred: &Value) -> Vec<Run> {
             continue;
         };
         let measured = json["measured"].clone();
+        let lacking = json["hint"] == "noblind";
         let hinted = json.get("hint").is_some_and(Value::is_string);
         if let Some(map) = json.as_object_mut() {
             map.remove("hint");
@@ -142,8 +145,9 @@ fn collected(folder: &Path, inferred: &Value) -> Vec<Run> {
             deployment: read.deployment,
             measured: with_started(measured, &json),
             table: false,
-            known,
+            known: known && !lacking,
             hinted,
+            lacking,
         });
     }
     runs
@@ -217,6 +221,7 @@ fn table(folder: &Path) -> Vec<Run> {
             table: true,
             known: true,
             hinted: false,
+            lacking: false,
         });
     }
     runs
@@ -349,6 +354,50 @@ fn graphs_left_out(runs: &[(&Run, Estimate)], key: &str) -> (Errors, Option<Vec<
     (errors, solve(&all), residuals)
 }
 
+/// The measured constants, each run predicted from runs of other architectures: non-torch as the median of those of
+/// the same version and parallelism; the sampler's bytes of a logit as the median where it is the peak.
+fn rest_left_out(runs: &[(&Run, Estimate)]) -> (Errors, Errors) {
+    let (mut rest, mut logits) = (Errors::default(), Errors::default());
+    for table in [false, true] {
+        let measured: Vec<(&Run, f64, Option<f64>)> = runs
+            .iter()
+            .filter(|(r, _)| r.table == table && !r.lacking)
+            .filter_map(|(r, e)| {
+                let bytes = number(&r.measured, "activation_gib").map(|a| a * GIB);
+                let term = e.term(Component::Activation)?;
+                let part = |key: &str| term.inputs.get(key).and_then(Value::as_f64);
+                let (sampler, forward) = (part("sampler")?, part("forward")?);
+                let sorts = term.inputs.get("sampler_kind")?.as_str()? == "sort";
+                // As a share of what the formula says: 1 where its bytes of a logit are right.
+                let share = bytes
+                    .filter(|_| sampler > forward && sorts != table)
+                    .and_then(|b| Some((b - part("kept")?) / sampler));
+                Some((*r, number(&r.measured, "non_torch_gib")?, share))
+            })
+            .collect();
+        for (run, gib, share) in &measured {
+            let others = || {
+                measured
+                    .iter()
+                    .filter(|(o, ..)| o.model.kind != run.model.kind)
+            };
+            let gpu = |r: &Run| r.deployment.gpu.as_ref().map(|g| g.name.clone());
+            let alike: Vec<f64> = others()
+                .filter(|(o, ..)| o.deployment.tp == run.deployment.tp && gpu(o) == gpu(run))
+                .map(|(_, g, _)| *g)
+                .collect();
+            if !alike.is_empty() {
+                rest.0.push(Errors(alike).median() - gib);
+            }
+            let shares: Vec<f64> = others().filter_map(|(.., s)| *s).collect();
+            if let Some(share) = share.filter(|_| !shares.is_empty()) {
+                logits.0.push(Errors(shares).median() / share - 1.0);
+            }
+        }
+    }
+    (rest, logits)
+}
+
 fn main() {
     let Some(folder) = std::env::var_os("PLIMSOLL_ESTIMATE") else {
         eprintln!("skipped: PLIMSOLL_ESTIMATE is not set");
@@ -450,6 +499,7 @@ fn main() {
             let error = pool.tokens as f64 / t - 1.0;
             row += &format!(" tok {t:.0}/{} {:+.2}%", pool.tokens, 100.0 * error);
             let kind = match (run.table, run.known) {
+                _ if run.lacking => "KV tokens, input lacking",
                 (true, _) => "KV tokens, table",
                 (_, true) => "KV tokens, flags known",
                 _ => "KV tokens, otherwise",
@@ -505,6 +555,7 @@ fn main() {
     get("KV tokens, flags known").percent("1 / 5 %", "KV tokens blind, flags known");
     get("KV tokens, table").percent("1 / 5 %", "KV tokens blind, the table");
     get("KV tokens, otherwise").percent("5 / 20 %", "KV tokens blind, otherwise");
+    get("KV tokens, input lacking").percent("", "KV tokens blind, a deciding input lacking");
     for kind in ["KV GiB, flags known", "KV GiB, otherwise"] {
         get(kind).gib("", kind);
     }
@@ -526,6 +577,9 @@ fn main() {
     let (forecast, forecast_fit, _) = graphs_left_out(&estimates, "graph_forecast_gib");
     forecast.percent("", "vLLM's forecast, architecture left out");
     get("graphs, collected").percent("", "graphs, other versions and GPUs");
+    let (rest, shares) = rest_left_out(&estimates);
+    rest.gib("", "non-torch, architecture left out");
+    shares.percent("", "sampler, architecture left out");
     println!("\nfit of the graphs: {fit:.3?}; of the forecast: {forecast_fit:.3?}");
     let (short, short_right, more) = squeezed(&estimates);
     wrong.extend(more);

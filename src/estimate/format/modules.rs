@@ -268,7 +268,7 @@ impl Patterns {
                 shells.insert(any);
             } else if bare.contains(['*', '?', '[']) {
                 shells.insert(shell(bare));
-            } else {
+            } else if made.exact.is_empty() || !is_later_expert(bare) {
                 made.exact.insert(bare.to_owned());
             }
         }
@@ -378,6 +378,12 @@ impl Patterns {
 fn without_root(entry: &str) -> &str {
     let rest = ROOTS.iter().find_map(|root| entry.strip_prefix(root));
     rest.filter(|r| !r.is_empty()).unwrap_or(entry)
+}
+
+/// Experts are asked for by the first of them: lists that name each are ten thousands long.
+fn is_later_expert(entry: &str) -> bool {
+    let number = entry.split_once(".experts.").map(|(_, rest)| rest);
+    number.is_some_and(|n| n.starts_with(|c: char| c.is_ascii_digit() && c != '0'))
 }
 
 /// `...52 more`: a list that was shortened for showing.
