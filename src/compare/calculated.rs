@@ -178,7 +178,10 @@ impl Calculated {
             weights,
             kv_pool,
             kv_tokens: Claim::of(pool.map(|(_, tokens)| tokens).map_err(Unknown::to_string)),
-            kv_used: Claim::of(Err("not asked".into())),
+            kv_used: Claim::of(Err(
+                "how much of the load is in flight at once is known of the latency bench only"
+                    .into(),
+            )),
             activation: term(Component::Activation),
             cuda_graphs: term(Component::CudaGraphs),
             non_torch: term(Component::NonTorch),

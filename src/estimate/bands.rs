@@ -74,7 +74,10 @@ pub fn put(terms: &mut [Term], known: &Known) {
         if term.band.is_some() || known.deployment.engine != EngineKind::Vllm {
             continue;
         }
+        // All measurements are of NVIDIA's.
+        let gpu = engines::gpu_model(known.deployment);
         let spread = match term.component {
+            _ if gpu.is_some_and(|g| g.vendor != "NVIDIA") => None,
             Component::Activation => activation(known),
             Component::CudaGraphs => graphs(known),
             Component::NonTorch => non_torch(known),

@@ -1,7 +1,7 @@
 //! One estimate: every term of a deployment's memory, what is left for the cache, and whether it fits.
 
 use super::{
-    Component, Deployment, EngineKind, Model, Term, Unknown, activation, bands,
+    Component, Deployment, EngineKind, Mixer, Model, Term, Unknown, activation, bands,
     engines::{self, Settings, vllm},
     graphs, kv, non_torch,
     pool::{self, Layout, Pool},
@@ -38,8 +38,29 @@ pub struct Estimate {
     pub fits: Option<bool>,
     /// Why it fits, does not, or cannot be told: a sentence.
     pub reason: String,
+    /// Memory that is taken and is in none of the terms, as its amount is not known.
+    pub lacks: Option<Lack>,
     /// What to know about the figures, sentences.
     pub warnings: Vec<String>,
+}
+
+/// Memory whose amount is not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lack {
+    /// An engine's CUDA graphs, taken of what its share of the GPU leaves.
+    Graphs,
+    /// The encoder of a model that reads images or sound.
+    Encoder,
+}
+
+impl Lack {
+    /// In words, the beginning of a sentence.
+    pub fn words(self) -> &'static str {
+        match self {
+            Lack::Graphs => "what its CUDA graphs take is not known and not in it",
+            Lack::Encoder => "the peak of its encoder is not known and not in it",
+        }
+    }
 }
 
 impl Estimate {
@@ -58,6 +79,11 @@ impl Estimate {
         self.terms
             .iter()
             .filter(|t| t.component != Component::KvCache)
+            // Graphs that the engine does not count in its share are told of by themselves.
+            .filter(|t| {
+                let uncounted = self.lacks.is_some() && t.bytes.is_err();
+                t.component != Component::CudaGraphs || !uncounted
+            })
             .try_fold((0u64, 0u64), |(sum, high), t| {
                 let bytes = *t.bytes.as_ref().ok()?;
                 let upper = t.band.as_ref().map_or(bytes, |b| b.high.max(bytes));
@@ -90,6 +116,33 @@ pub fn check(model: &Model, deployment: &Deployment) -> Result<(), Unknown> {
             model.heads
         ))
         .hint("give a --tp that divides them"));
+    }
+    let odd = model.mixers.iter().find_map(|m| match *m {
+        Mixer::Attention { kv_heads, .. } => {
+            let even = kv_heads == 0 || kv_heads.is_multiple_of(tp) || tp.is_multiple_of(kv_heads);
+            (!even).then_some(kv_heads)
+        }
+        _ => None,
+    });
+    if let Some(kv_heads) = odd.filter(|_| splits && tp > 1) {
+        return Err(Unknown::new(format!(
+            "tensor parallelism of {tp} neither divides the {kv_heads} key and value heads nor is a multiple of them"
+        ))
+        .hint("give a --tp that does"));
+    }
+    if !tp.is_multiple_of(deployment.dcp) {
+        return Err(Unknown::new(format!(
+            "decode context parallelism of {} does not divide the tensor parallelism of {tp}",
+            deployment.dcp
+        ))
+        .hint("give a --dcp that divides --tp"));
+    }
+    let spread = tp.saturating_mul(deployment.dp.max(1));
+    if !spread.is_multiple_of(deployment.ep) {
+        return Err(Unknown::new(format!(
+            "expert parallelism of {} does not divide the {spread} GPUs of a stage",
+            deployment.ep
+        )));
     }
     if deployment.pp as usize > model.mixers.len().max(1) {
         return Err(Unknown::new(format!(
@@ -149,6 +202,27 @@ pub fn with_weights(
             "the model reads images or sound: the peak of its encoder depends on the processor's limits and is not in it"
                 .into(),
         ),
+    }
+    let captures = matches!(
+        deployment.engine,
+        EngineKind::Sglang | EngineKind::Tgi | EngineKind::TensorRtLlm
+    );
+    let lacks = match activation.encoder {
+        activation::Encoder::Unknown => Some(Lack::Encoder),
+        _ if captures && !settings.eager && deployment.own.cuda_graphs.is_none() => {
+            Some(Lack::Graphs)
+        }
+        _ => None,
+    };
+    let read = (super::Version::new(0, 3, 0), super::Version::new(0, 34, 0));
+    if deployment.engine == EngineKind::Vllm
+        && let Some(v) = deployment.version
+        && !(read.0..read.1).contains(&v)
+    {
+        warnings.push(format!(
+            "vLLM's rules were read for the versions from 0.3 to 0.33: those of {}.{}.{} may differ",
+            v.major, v.minor, v.patch
+        ));
     }
     let v1 = deployment.engine == EngineKind::Vllm && !vllm::is_v0(deployment);
     if v1
@@ -290,6 +364,7 @@ pub fn with_weights(
         budget,
         fits,
         reason,
+        lacks,
         warnings,
     }
 }
@@ -317,6 +392,7 @@ fn impossible(settings: Settings, wrong: Unknown) -> Estimate {
         budget: None,
         fits: None,
         reason: wrong.what.clone(),
+        lacks: None,
         warnings: wrong.hint.iter().cloned().collect(),
     }
 }

@@ -33,6 +33,6 @@ mod tests;
 pub mod weights;
 
 pub use deployment::{Deployment, EngineKind, Gpu, Lora, Version};
-pub use estimate::{Estimate, check, estimate, with_weights};
+pub use estimate::{Estimate, Lack, check, estimate, with_weights};
 pub use model::{Mixer, Model, Split, Tensor};
 pub use term::{Band, Component, Term, Unknown};

@@ -352,7 +352,11 @@ impl Page {
         };
         let text = match risk {
             Risk::DoesNotFit => format!("does not fit{asked}: {}", self.lack(told, reading)),
-            risk => format!("fits{asked}; risk {}: {}", risk.as_str(), risk.meaning()),
+            risk => format!(
+                "fits{asked}; risk {}: {}",
+                risk.as_str(),
+                reading.meaning(risk)
+            ),
         };
         self.sentence(0, &text);
     }

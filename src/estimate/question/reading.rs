@@ -1,7 +1,7 @@
 //! What one estimate says of one deployment, as far as questions need it; and how great the risk is.
 
 use super::longest;
-use crate::estimate::{Deployment, EngineKind, Estimate, Model, Unknown};
+use crate::estimate::{Deployment, EngineKind, Estimate, Lack, Model, Unknown};
 use serde::Serialize;
 
 /// What one estimate says, bytes on the GPU that needs most.
@@ -13,6 +13,8 @@ pub struct Reading {
     pub besides_high: u64,
     /// What one request of the longest length keeps in the cache.
     pub request: u64,
+    /// What is taken and is in none of these, as its amount is not known.
+    pub lacks: Option<Lack>,
     /// On a GPU that is known.
     pub on: Option<OnGpu>,
 }
@@ -100,6 +102,7 @@ impl Reading {
             besides,
             besides_high,
             request,
+            lacks: estimate.lacks,
             on: None,
         };
         let (Some(gpu), Some(budget)) = (&deployment.gpu, estimate.budget) else {
@@ -122,7 +125,8 @@ impl Reading {
         };
         reading.on = Some(OnGpu {
             free,
-            budget,
+            // Bytes that were asked for are taken of the whole GPU.
+            budget: deployment.kv_cache_memory.map_or(budget, |_| free),
             pool,
             concurrency,
         });
@@ -151,13 +155,31 @@ impl Reading {
         // What requests take of the pool as the engine lays it out, blocks and all.
         let cache = on.pool as f64 * (wanted as f64 / on.concurrency).min(1.0);
         let high = self.besides_high as f64 + cache;
-        Some(if high > on.budget as f64 {
+        let told = if high > on.budget as f64 {
             Risk::High
         } else if high > on.budget as f64 * (1.0 - SPARE) {
             Risk::Medium
         } else {
             Risk::Low
-        })
+        };
+        Some(told.max(self.least_risk()))
+    }
+
+    /// The least risk where something is not known.
+    fn least_risk(&self) -> Risk {
+        match self.lacks {
+            None => Risk::Low,
+            Some(Lack::Graphs) => Risk::Medium,
+            Some(Lack::Encoder) => Risk::High,
+        }
+    }
+
+    /// What a risk means here, the end of a sentence.
+    pub fn meaning(&self, risk: Risk) -> &'static str {
+        match self.lacks {
+            Some(lack) if risk == self.least_risk() => lack.words(),
+            _ => risk.meaning(),
+        }
     }
 }
 
@@ -173,6 +195,7 @@ mod tests {
             besides: besides * GIB,
             besides_high: high * GIB,
             request: GIB,
+            lacks: None,
             on: Some(OnGpu {
                 free: (budget + 8) * GIB,
                 budget: budget * GIB,
@@ -192,6 +215,17 @@ mod tests {
         assert_eq!(roomy.risk(57), Some(Risk::DoesNotFit));
         assert_eq!(reading(70, 90, 72).risk(1), Some(Risk::High));
         assert_eq!(reading(80, 81, 72).risk(1), Some(Risk::DoesNotFit));
+        let without_graphs = Reading {
+            lacks: Some(Lack::Graphs),
+            ..roomy
+        };
+        assert_eq!(without_graphs.risk(1), Some(Risk::Medium));
+        assert_eq!(without_graphs.risk(57), Some(Risk::DoesNotFit));
+        let without_encoder = Reading {
+            lacks: Some(Lack::Encoder),
+            ..roomy
+        };
+        assert_eq!(without_encoder.risk(1), Some(Risk::High));
         let nowhere = Reading { on: None, ..roomy };
         assert_eq!((nowhere.risk(1), nowhere.fits(1)), (None, None));
         assert_eq!(nowhere.needed(4), 20 * GIB);
