@@ -39,9 +39,7 @@ pub fn deployment(server: &Server, engine: &dyn Engine) -> Result<(Deployment, b
     deployment.tp = deployment
         .tp
         .max(asked.tensor_parallel_size.map_or(1, u64::from));
-    deployment.max_model_len = deployment
-        .max_model_len
-        .or(asked.max_model_len.map(u64::from));
+    deployment.max_model_len = deployment.max_model_len.or(asked.max_model_len);
     let beyond = |name: &str| BEYOND.iter().any(|word| name.contains(word));
     let auto = |name: &str, value: &str| {
         name == "max_model_len" && !value.trim().bytes().all(|b| b.is_ascii_digit())
