@@ -281,3 +281,89 @@ fn no_input_breaks_it() {
         let _ = document::of("", &estimate(&model, &d));
     }
 }
+
+#[test]
+fn bytes_that_are_asked_for_the_cache_are_not_more_than_the_gpu_has() {
+    let model = pattern(32, |_| attention(8, 128, None));
+    let with = |gib: u64| {
+        let deployment = Deployment {
+            kv_cache_memory: Some(gib * GIB),
+            max_model_len: Some(8192),
+            ..vllm(19, "H100", 79.18)
+        };
+        let estimate = estimate(&model, &deployment);
+        let reading = question::Reading::of(&model, &deployment, &estimate).unwrap();
+        (estimate.fits, reading.risk(1))
+    };
+    assert_eq!(with(40), (Some(true), Some(question::Risk::Low)));
+    assert_eq!(with(100), (Some(false), Some(question::Risk::DoesNotFit)));
+}
+
+#[test]
+fn what_is_not_known_makes_no_low_risk_and_no_other_verdict() {
+    let model = pattern(32, |_| attention(8, 128, None));
+    for engine in [EngineKind::Sglang, EngineKind::Tgi, EngineKind::TensorRtLlm] {
+        let deployment = Deployment {
+            engine,
+            version: None,
+            max_model_len: Some(8192),
+            ..vllm(19, "H100", 79.18)
+        };
+        let told = estimate(&model, &deployment);
+        assert!(told.bytes(Component::CudaGraphs).is_none() && told.total.is_err());
+        let reading = question::Reading::of(&model, &deployment, &told).unwrap();
+        let risk = reading.risk(1).unwrap();
+        assert_eq!(
+            told.fits,
+            Some(risk != question::Risk::DoesNotFit),
+            "{engine:?}"
+        );
+        assert_eq!(risk, question::Risk::Medium, "{engine:?}");
+        assert!(reading.meaning(risk).contains("CUDA graphs"));
+    }
+}
+
+#[test]
+fn parallelism_that_cannot_be_is_refused() {
+    let phi = Model {
+        heads: 40,
+        ..pattern(4, |_| attention(10, 128, None))
+    };
+    let of = |tp, dcp, ep| Deployment {
+        tp,
+        dcp,
+        ep,
+        ..vllm(19, "H100", 79.18)
+    };
+    for right in [
+        of(1, 1, 1),
+        of(2, 2, 1),
+        of(5, 1, 5),
+        of(10, 5, 10),
+        of(20, 1, 1),
+    ] {
+        assert_eq!(check(&phi, &right), Ok(()));
+    }
+    for (wrong, word) in [
+        (of(4, 1, 1), "key and value heads"),
+        (of(2, 3, 1), "decode context"),
+        (of(1, 2, 1), "decode context"),
+        (of(2, 1, 4), "expert parallelism"),
+        (of(3, 1, 1), "attention heads"),
+    ] {
+        let why = check(&phi, &wrong).unwrap_err();
+        assert!(why.what.contains(word), "{why}");
+    }
+}
+
+#[test]
+fn what_was_measured_on_other_makers_gpus_makes_no_band() {
+    let model = pattern(32, |_| attention(8, 128, None));
+    let bands = |gpu: &str| {
+        let told = estimate(&model, &vllm(19, gpu, 79.18));
+        let with = |c| told.term(c).unwrap().band.is_some();
+        (with(Component::NonTorch), with(Component::CudaGraphs))
+    };
+    assert_eq!(bands("H100"), (true, true));
+    assert_eq!(bands("MI300X"), (false, false));
+}

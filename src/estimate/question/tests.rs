@@ -46,6 +46,7 @@ impl Toy {
         let pool = budget.saturating_sub(besides);
         let length = d.max_model_len.unwrap_or(100);
         Reading {
+            lacks: None,
             besides,
             besides_high: besides + besides / 10,
             request: length,

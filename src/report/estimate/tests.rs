@@ -60,6 +60,7 @@ fn told<'a>(terms: &'a [Term], warnings: &[String]) -> Told<'a> {
         concurrency: 1,
         reason: String::new(),
         reading: Ok(Reading {
+            lacks: None,
             besides: 20 * GIB + GIB / 4,
             besides_high: 21 * GIB,
             request: 40_960 * 147_456,
