@@ -2,6 +2,8 @@
 
 #[macro_use]
 mod common;
+#[path = "estimate_cli/refusals.rs"]
+mod refusals;
 #[path = "common/stage.rs"]
 mod stage;
 

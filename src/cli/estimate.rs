@@ -1,6 +1,7 @@
 //! Flags of `estimate`: a model, how it is to be served, and what is asked of the two.
 
 use super::{share, size, some_text};
+use crate::units::{Bytes, ParseBytesError};
 use clap::{ArgAction, Args, ValueEnum};
 use std::path::PathBuf;
 
@@ -13,6 +14,52 @@ const AFTER: &str = "Examples:
   plimsoll estimate --gpu H100 -- vllm serve Qwen/Qwen3-8B --max-model-len 8192 -tp 2
   plimsoll estimate --batch cases.jsonl --json
 Exit codes: 0 told, 3 it cannot be told (what is missing is), 6 with --check-oom: it does not fit";
+
+/// What the cases of a batch say for themselves, and what is not asked of them.
+const ALL_BUT_BATCH: [&str; 42] = [
+    "model_word",
+    "model",
+    "config",
+    "model_params",
+    "num_layers",
+    "num_heads",
+    "num_kv_heads",
+    "head_dim",
+    "hidden_size",
+    "vocab_size",
+    "intermediate_size",
+    "draft_model",
+    "engine",
+    "engine_version",
+    "gpu",
+    "gpu_memory",
+    "tensor_parallel_size",
+    "pipeline_parallel_size",
+    "data_parallel_size",
+    "decode_context_parallel_size",
+    "enable_expert_parallel",
+    "dtype",
+    "quantization",
+    "kv_cache_dtype",
+    "max_model_len",
+    "gpu_memory_utilization",
+    "max_num_batched_tokens",
+    "max_num_seqs",
+    "block_size",
+    "enforce_eager",
+    "max_lora_rank",
+    "max_loras",
+    "kv_cache_memory_bytes",
+    "concurrency",
+    "check_oom",
+    "solve",
+    "recommend_gpu",
+    "table",
+    "lengths",
+    "explain",
+    "calibration",
+    "words",
+];
 
 /// `plimsoll estimate`
 #[derive(Debug, Clone, Args)]
@@ -70,7 +117,7 @@ pub struct EstimateArgs {
     #[arg(long, value_name = "NAME|detected", value_parser = some_text, help_heading = "Deployment")]
     pub gpu: Option<String>,
     /// Memory of a GPU as its driver reports it, instead of what is known of the GPU; or alone
-    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Deployment")]
+    #[arg(long, value_name = "SIZE", value_parser = memory, help_heading = "Deployment")]
     pub gpu_memory: Option<String>,
     /// Tensor parallel size
     #[arg(long, visible_alias = "tp", value_name = "N", value_parser = at_least_one, help_heading = "Deployment")]
@@ -121,7 +168,7 @@ pub struct EstimateArgs {
     #[arg(long, value_name = "N", value_parser = at_least_one, requires = "max_lora_rank", help_heading = "Deployment")]
     pub max_loras: Option<u64>,
     /// Memory of the KV cache on each GPU, instead of the engine's own sizing
-    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Deployment")]
+    #[arg(long, value_name = "SIZE", value_parser = memory, help_heading = "Deployment")]
     pub kv_cache_memory_bytes: Option<String>,
 
     /// Requests of the longest length that must fit at once; several with --table
@@ -137,7 +184,7 @@ pub struct EstimateArgs {
     #[arg(
         long,
         help_heading = "Question",
-        conflicts_with_all = ["table", "gpu", "gpu_memory"]
+        conflicts_with_all = ["table", "gpu", "gpu_memory", "tensor_parallel_size", "pipeline_parallel_size"]
     )]
     pub recommend_gpu: bool,
     /// GiB for each concurrency and length
@@ -150,7 +197,7 @@ pub struct EstimateArgs {
     #[arg(long, help_heading = "Question", conflicts_with_all = ["solve", "recommend_gpu", "table", "json", "explain"])]
     pub risk: bool,
     /// Answer the cases of a file, one JSON object a line, - for standard input; needs --json
-    #[arg(long, value_name = "CASES.jsonl", help_heading = "Question", requires = "json", conflicts_with_all = ["model_word", "model", "config", "solve", "recommend_gpu", "table", "check_oom", "words"])]
+    #[arg(long, value_name = "CASES.jsonl", help_heading = "Question", requires = "json", conflicts_with_all = ALL_BUT_BATCH)]
     pub batch: Option<PathBuf>,
 
     /// Show each term's formula and its inputs
@@ -216,6 +263,22 @@ fn tokens(text: &str) -> Result<u64, String> {
     }
 }
 
+/// Memory of a GPU or of a cache: what is below a mebibyte was meant in another unit.
+fn memory(text: &str) -> Result<String, String> {
+    let bytes: Bytes = size(text)?
+        .parse()
+        .map_err(|e: ParseBytesError| e.to_string())?;
+    let bare = text.trim().parse::<f64>().is_ok_and(|n| n > 0.0);
+    match bytes.0 >= 1 << 20 {
+        true => Ok(text.to_owned()),
+        false if bare => Err(format!(
+            "must be 1 MiB or more, and a bare number is bytes: {}GiB?",
+            text.trim()
+        )),
+        false => Err("must be 1 MiB or more".into()),
+    }
+}
+
 /// `6.7e9`, `8B`, `70b`, `350M`.
 fn parameters(text: &str) -> Result<u64, String> {
     let wrong = || "must be a number of parameters, as 6.7e9, 8B or 350M".to_owned();
@@ -251,6 +314,18 @@ mod tests {
         }
         for wrong in ["", "0", "-1", "é", "B", "nan", "inf", "1e999"] {
             assert!(parameters(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn memory_in_no_unit_is_asked_about() {
+        for right in ["80GiB", "1MiB", "85899345920", "24g"] {
+            assert_eq!(memory(right), Ok(right.to_owned()));
+        }
+        assert!(memory("80").unwrap_err().ends_with("80GiB?"));
+        for wrong in ["0", "1", "1023KiB", "0GiB"] {
+            let said = memory(wrong).unwrap_err();
+            assert!(said.starts_with("must be 1 MiB or more"), "{said}");
         }
     }
 }

@@ -65,7 +65,7 @@ pub fn run(console: &Console, args: &CalibrateArgs) -> anyhow::Result<ExitCode> 
     let place = Place::of(args.output.as_deref())?;
     let known = match args.fresh {
         true => Calibration::default(),
-        false => place.read(console)?,
+        false => place.read()?,
     };
     let calibration = known.with(learned);
     let mut text = serde_json::to_vec_pretty(&calibration)?;
@@ -98,7 +98,10 @@ fn show(
 ///
 /// # Errors
 /// A file that was named and is no database.
-pub(super) fn learned(file: Option<&Path>) -> Result<Option<Calibration>, Failure> {
+pub(super) fn learned(
+    console: &Console,
+    file: Option<&Path>,
+) -> Result<Option<Calibration>, Failure> {
     let no_database = |file: &Path| {
         Failure::usage(format!("`{}` is no database of overheads", file.display()))
             .hint("`plimsoll calibrate DIR --output FILE` writes one")
@@ -107,10 +110,18 @@ pub(super) fn learned(file: Option<&Path>) -> Result<Option<Calibration>, Failur
         Some(file) => Some(std::fs::read(file).map_err(|e| no_database(file).caused_by(e))?),
         None => SharedFile::look(CALIBRATION_FILE),
     };
+    let bytes = bytes.filter(|b| file.is_some() || !b.is_empty());
+    let there = bytes.is_some();
     let read = bytes.and_then(|bytes| serde_json::from_slice::<Calibration>(&bytes).ok());
     let known = read.filter(|known| known.document == "calibration");
     match (file, known) {
         (Some(file), None) => Err(no_database(file)),
+        (None, None) if there => {
+            console.warning(
+                "the database of your own runs cannot be read, and nothing of it is used; `plimsoll calibrate --fresh` begins a new one",
+            );
+            Ok(None)
+        }
         (_, known) => Ok(known),
     }
 }
@@ -140,8 +151,8 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// What is known already. What cannot be read is not written over in silence.
-    fn read(&self, console: &Console) -> Result<Calibration, Failure> {
+    /// What is known already. What cannot be read is not written over.
+    fn read(&self) -> Result<Calibration, Failure> {
         let bytes = match self {
             Place::File(file) => std::fs::read(file).ok(),
             Place::State(shared) => shared.read(),
@@ -149,17 +160,20 @@ impl<'a> Place<'a> {
         let Some(bytes) = bytes.filter(|b| !b.is_empty()) else {
             return Ok(Calibration::default());
         };
-        match (serde_json::from_slice::<Calibration>(&bytes), self) {
-            (Ok(known), _) if known.document == "calibration" => Ok(known),
-            (_, Place::File(file)) => Err(Failure::usage(format!(
+        match serde_json::from_slice::<Calibration>(&bytes) {
+            Ok(known) if known.document == "calibration" => Ok(known),
+            _ => Err(Failure::usage(format!(
                 "`{}` is no database of overheads",
-                file.display()
+                self.path().display()
             ))
             .hint("--fresh begins a new one there")),
-            (_, Place::State(_)) => {
-                console.warning("the database could not be read: a new one is begun");
-                Ok(Calibration::default())
-            }
+        }
+    }
+
+    fn path(&self) -> &Path {
+        match self {
+            Place::File(file) => file,
+            Place::State(shared) => shared.path(),
         }
     }
 
@@ -171,9 +185,6 @@ impl<'a> Place<'a> {
     }
 
     fn told(&self) -> String {
-        match self {
-            Place::File(file) => format!("database: {}", file.display()),
-            Place::State(shared) => format!("database: {}", shared.path().display()),
-        }
+        format!("database: {}", self.path().display())
     }
 }

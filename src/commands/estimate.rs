@@ -20,17 +20,27 @@ pub fn run(console: &Console, args: EstimateArgs) -> anyhow::Result<ExitCode> {
     if let Some(file) = &args.batch {
         return batch::run(console, file);
     }
-    let asked = Asked::of(&args)?;
+    let asked = Asked::of(console, &args)?;
     if args.table {
         return told_table(console, &args, &asked);
     }
     if args.concurrency.len() > 1 {
-        return Err(Failure::usage("several --concurrency are for --table").into());
+        return Err(Failure::usage("several --concurrency are for --table")
+            .hint("add --table, or give one")
+            .into());
     }
     if args.recommend_gpu {
         return recommend(console, &args, &asked);
     }
     if let Some(word) = args.solve {
+        let parallel = args.tensor_parallel_size.or(args.pipeline_parallel_size);
+        if matches!(word, SolveWord::MinGpus) && parallel.is_some() {
+            return Err(Failure::usage(
+                "--solve min-gpus finds the tensor and pipeline parallel sizes itself",
+            )
+            .hint("leave --tensor-parallel-size and --pipeline-parallel-size out")
+            .into());
+        }
         return solve(console, &args, &asked, what(word));
     }
     tell(console, &args, &asked, &asked.deployment, None)
@@ -91,9 +101,14 @@ fn tell(
             map.insert("concurrency".into(), json!(concurrency));
             map.insert("risk".into(), json!(risk));
             if let Some(found) = solved {
+                // A share is a fraction; all else that is solved for is counted.
+                let value = found.value.map(|v| match found.what {
+                    What::GpuMemoryUtilization => json!(v),
+                    _ => json!(v as u64),
+                });
                 map.insert(
                     "solve".into(),
-                    json!({"what": found.what, "value": found.value, "bound": found.bound}),
+                    json!({"what": found.what, "value": value, "bound": found.bound}),
                 );
             }
             if let Some(Value::Array(warnings)) = map.get_mut("warnings") {

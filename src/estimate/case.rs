@@ -3,6 +3,7 @@
 //! Its keys are those of the collected measurements; the columns of vLLM's benchmark tables are read too. Keys that
 //! are not known are left alone.
 
+use super::fields::Fields;
 use super::{Deployment, EngineKind, Gpu, Lora, Unknown, Version};
 use crate::catalog;
 use serde_json::Value;
@@ -16,6 +17,8 @@ pub struct Case {
     pub id: String,
     /// The names to look the model's configuration up by, the surest first.
     pub models: Vec<String>,
+    /// The model's configuration itself, where the line has it instead of a name.
+    pub config: Option<Value>,
     /// How it is served.
     pub deployment: Deployment,
     /// What was taken as known and is not certain, in words.
@@ -30,21 +33,24 @@ pub fn read(line: &Value) -> Result<Case, Unknown> {
     if !line.is_object() {
         return Err(Unknown::new("the line is not a JSON object"));
     }
-    let models: Vec<String> = ["config", "model"]
-        .iter()
-        .filter_map(|k| text(line, k))
-        .map(str::to_owned)
-        .collect();
-    if models.is_empty() {
+    let fields = Fields(line);
+    let config = fields.set(&["config"]).map(|(_, v)| v);
+    let config = config.filter(|v| v.is_object()).cloned();
+    let mut models = Vec::new();
+    if config.is_none() {
+        models.extend(fields.text(&["config"])?.map(str::to_owned));
+    }
+    models.extend(fields.text(&["model"])?.map(str::to_owned));
+    if models.is_empty() && config.is_none() {
         return Err(Unknown::new("the case names no model").hint("give `model` or `config`"));
     }
-    let engine = engine_of(text(line, "engine"))?;
+    let engine = engine_of(fields.text(&["engine"])?)?;
     let mut warnings = Vec::new();
     let mut deployment = Deployment::of(engine);
-    if let Some(said) = text(line, "engine_version") {
-        let (version, exact) = version_of(said, engine);
+    if let Some(said) = fields.version(&["engine_version"])? {
+        let (version, exact) = version_of(&said, engine);
         deployment.version = version;
-        deployment.vllm_v0 = generation_of(said);
+        deployment.vllm_v0 = generation_of(&said);
         if !exact {
             warnings.push(match version {
                 Some(v) => format!(
@@ -55,100 +61,50 @@ pub fn read(line: &Value) -> Result<Case, Unknown> {
             });
         }
     }
-    deployment.tp = size(line, &["tp", "tensor_parallel_size"])?.unwrap_or(1);
-    deployment.pp = size(line, &["pp", "pipeline_parallel_size"])?.unwrap_or(1);
-    deployment.ep = size(line, &["ep", "expert_parallel_size"])?.unwrap_or(1);
-    deployment.dp = size(line, &["dp", "data_parallel_size"])?.unwrap_or(1);
-    deployment.dcp = size(line, &["dcp", "decode_context_parallel_size"])?.unwrap_or(1);
-    deployment.dtype = word(line, &["dtype"]).map(|d| d.trim_start_matches("torch.").to_owned());
-    deployment.quantization = word(line, &["quant", "quantization"]).map(str::to_owned);
-    deployment.kv_dtype = word(line, &["kv_dtype", "kv_cache_dtype"]).map(str::to_owned);
-    deployment.max_model_len = size(line, &["max_model_len"])?;
-    deployment.max_batched_tokens = size(line, &["max_num_batched_tokens"])?;
-    deployment.max_seqs = size(line, &["max_num_seqs"])?;
-    deployment.block_size = size(line, &["block_size"])?;
-    deployment.eager = line.get("enforce_eager").and_then(Value::as_bool);
-    deployment.kv_cache_memory = size(line, &["kv_cache_memory_bytes"])?;
-    deployment.memory_fraction = fraction(line)?;
-    deployment.flashinfer_sampler = line
-        .get("flashinfer_sampler")
-        .and_then(Value::as_bool)
-        .or_else(|| (text(line, "hint") == Some("flashinfer_sampler")).then_some(true));
-    deployment.lora = size(line, &["lora_rank"])?.map(|rank| Lora {
-        rank,
-        slots: size(line, &["max_loras"]).ok().flatten().unwrap_or(1),
-    });
-    deployment.gpu = gpu_of(line, &mut warnings)?;
+    deployment.tp = fields.size(&["tp", "tensor_parallel_size"])?.unwrap_or(1);
+    deployment.pp = fields.size(&["pp", "pipeline_parallel_size"])?.unwrap_or(1);
+    deployment.ep = fields.size(&["ep", "expert_parallel_size"])?.unwrap_or(1);
+    deployment.dp = fields.size(&["dp", "data_parallel_size"])?.unwrap_or(1);
+    deployment.dcp = fields
+        .size(&["dcp", "decode_context_parallel_size"])?
+        .unwrap_or(1);
+    let word = |keys: &[&'static str]| Ok(fields.text(keys)?.map(str::to_owned));
+    deployment.dtype = word(&["dtype"])?.map(|d| d.trim_start_matches("torch.").to_owned());
+    deployment.quantization = word(&["quant", "quantization"])?;
+    deployment.kv_dtype = word(&["kv_dtype", "kv_cache_dtype"])?;
+    deployment.max_model_len = fields.size(&["max_model_len"])?;
+    deployment.max_batched_tokens = fields.size(&["max_num_batched_tokens"])?;
+    deployment.max_seqs = fields.size(&["max_num_seqs"])?;
+    deployment.block_size = fields.size(&["block_size"])?;
+    deployment.eager = fields.switch(&["enforce_eager"])?;
+    deployment.kv_cache_memory = fields.size(&["kv_cache_memory_bytes"])?;
+    deployment.memory_fraction = fields.share(&[
+        "gpu_memory_utilization",
+        "mem_fraction_static",
+        "free_gpu_memory_fraction",
+    ])?;
+    let hinted = line.get("hint").and_then(Value::as_str) == Some("flashinfer_sampler");
+    deployment.flashinfer_sampler = fields
+        .switch(&["flashinfer_sampler"])?
+        .or(hinted.then_some(true));
+    let slots = fields.size(&["max_loras"])?.unwrap_or(1);
+    deployment.lora = (fields.size(&["lora_rank"])?).map(|rank| Lora { rank, slots });
+    deployment.gpu = gpu_of(&fields, &mut warnings)?;
+    let id = line.get("id").and_then(Value::as_str).unwrap_or_default();
     Ok(Case {
-        id: text(line, "id").unwrap_or_default().to_owned(),
+        id: id.trim().to_owned(),
         models,
+        config,
         deployment,
         warnings,
     })
 }
 
-/// A text that is not empty.
-fn text<'a>(line: &'a Value, key: &str) -> Option<&'a str> {
-    line.get(key)
-        .and_then(Value::as_str)
-        .map(str::trim)
-        .filter(|t| !t.is_empty())
-}
-
-/// A text that says something: `None` and `null` do not.
-fn word<'a>(line: &'a Value, keys: &[&str]) -> Option<&'a str> {
-    keys.iter()
-        .find_map(|k| text(line, k))
-        .filter(|t| !["None", "null"].contains(t))
-}
-
-/// A number that may be written as a text, as tables do.
-fn number(line: &Value, key: &str) -> Option<f64> {
-    match line.get(key)? {
-        Value::Number(n) => n.as_f64(),
-        Value::String(s) => s.trim().parse().ok(),
-        _ => None,
-    }
-}
-
-/// A size above 0.
-fn size(line: &Value, keys: &[&str]) -> Result<Option<u64>, Unknown> {
-    let Some((key, n)) = keys.iter().find_map(|k| Some((k, number(line, k)?))) else {
-        return Ok(None);
-    };
-    if n.fract() == 0.0 && (1.0..=1e15).contains(&n) {
-        Ok(Some(n as u64))
-    } else {
-        Err(Unknown::new(format!("`{key}` is {n}, not a size")))
-    }
-}
-
-/// The part of the memory that the engine takes.
-fn fraction(line: &Value) -> Result<Option<f64>, Unknown> {
-    let keys = [
-        "gpu_memory_utilization",
-        "mem_fraction_static",
-        "free_gpu_memory_fraction",
-    ];
-    let Some((key, n)) = keys.iter().find_map(|k| Some((k, number(line, k)?))) else {
-        return Ok(None);
-    };
-    if n > 0.0 && n <= 1.0 {
-        Ok(Some(n))
-    } else {
-        Err(Unknown::new(format!(
-            "`{key}` is {n}, not above 0 and up to 1"
-        )))
-    }
-}
-
 /// The GPU, with what its driver reports.
-fn gpu_of(line: &Value, warnings: &mut Vec<String>) -> Result<Option<Gpu>, Unknown> {
-    let name = text(line, "gpu").filter(|n| *n != "unknown");
-    let total = number(line, "gpu_total_gib")
-        .or_else(|| number(line, "init_total_memory_gib"))
-        .filter(|g| *g > 0.0 && *g < 1e6);
-    let in_use = number(line, "gpu_in_use_gib").filter(|g| *g > 0.0 && *g < 1e6);
+fn gpu_of(fields: &Fields<'_>, warnings: &mut Vec<String>) -> Result<Option<Gpu>, Unknown> {
+    let name = fields.text(&["gpu"])?.filter(|n| *n != "unknown");
+    let total = fields.gib(&["gpu_total_gib", "init_total_memory_gib"], 0.1)?;
+    let in_use = fields.gib(&["gpu_in_use_gib"], 0.0)?;
     let bytes = |g: f64| (g * GIB) as u64;
     let in_use = in_use.map_or(0, bytes);
     match (name, total) {
@@ -377,9 +333,94 @@ mod tests {
             json!({"model": "a", "max_model_len": -4}),
             json!({"model": "a", "gpu_memory_utilization": 1.2}),
             json!({"model": "a", "engine": "abacus"}),
+            json!({"model": 7}),
+            json!({"config": ["a"]}),
             json!({"model": "a", "gpu": "Voodoo 2"}),
         ] {
             assert!(read(&line).is_err(), "{line}");
         }
+    }
+
+    #[test]
+    fn what_is_mistyped_is_told_with_its_key_and_value() {
+        for (key, value) in [
+            ("max_model_len", json!("8k")),
+            ("max_model_len", json!("many")),
+            ("max_num_seqs", json!([4])),
+            ("tp", json!(8.5)),
+            ("tp", json!(true)),
+            ("max_loras", json!("two")),
+            ("kv_cache_memory_bytes", json!("1g")),
+            ("gpu_total_gib", json!(-5)),
+            ("gpu_total_gib", json!(1e300)),
+            ("gpu_total_gib", json!("80GB")),
+            ("gpu_in_use_gib", json!(-1)),
+            ("gpu_memory_utilization", json!("90%")),
+            ("enforce_eager", json!("yes")),
+            ("enforce_eager", json!(2)),
+            ("flashinfer_sampler", json!([])),
+            ("engine_version", json!([0, 19])),
+            ("engine", json!(1)),
+            ("quant", json!(7)),
+            ("kv_dtype", json!(["fp8"])),
+            ("dtype", json!(16)),
+            ("gpu", json!(80)),
+        ] {
+            let said = read(&json!({"model": "a", key: value})).unwrap_err().what;
+            let named = format!("`{key}` is {value}, not ");
+            assert!(said.starts_with(&named), "{key} {value}: {said}");
+        }
+    }
+
+    #[test]
+    fn values_as_tables_write_them_are_read() {
+        let case = |key: &str, value: Value| {
+            let case = read(&json!({"model": "a", key: value})).unwrap();
+            assert!(case.warnings.is_empty(), "{:?}", case.warnings);
+            case.deployment
+        };
+        assert_eq!(case("tp", json!(8.0)).tp, 8);
+        let version = case("engine_version", json!(0.19)).version;
+        assert_eq!(version, Some(Version::new(0, 19, 0)));
+        for yes in [
+            json!(true),
+            json!("True"),
+            json!("true"),
+            json!(1),
+            json!("1.0"),
+        ] {
+            assert_eq!(
+                case("enforce_eager", yes.clone()).eager,
+                Some(true),
+                "{yes}"
+            );
+        }
+        for no in [json!(false), json!("False"), json!(0.0), json!("0")] {
+            assert_eq!(case("enforce_eager", no.clone()).eager, Some(false), "{no}");
+        }
+        let plain = read(&json!({"model": "a"})).unwrap().deployment;
+        for key in [
+            "max_model_len",
+            "enforce_eager",
+            "quant",
+            "gpu",
+            "gpu_total_gib",
+            "tp",
+            "engine_version",
+            "gpu_memory_utilization",
+            "lora_rank",
+            "engine",
+        ] {
+            for unset in [json!(null), json!(""), json!("None"), json!("nan")] {
+                assert_eq!(case(key, unset.clone()), plain, "{key} {unset}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_case_may_bring_its_configuration() {
+        let config = json!({"model_type": "llama"});
+        let case = read(&json!({"config": config})).unwrap();
+        assert_eq!((case.config, case.models.len()), (Some(config), 0));
     }
 }

@@ -16,6 +16,7 @@ pub mod engines;
 #[allow(clippy::module_inception)]
 mod estimate;
 mod explain;
+mod fields;
 mod fits;
 pub mod format;
 pub mod graphs;

@@ -7,6 +7,9 @@ use std::str::FromStr;
 /// vLLM's rank of LoRA adapters where nobody says (vLLM 0.11, config/lora.py).
 const LORA_RANK: u64 = 16;
 
+/// Least memory of a KV cache, bytes: what is below it was meant in another unit.
+pub const LEAST_CACHE: u64 = 1 << 20;
+
 /// What a command line says besides the deployment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Said {
@@ -56,7 +59,7 @@ pub fn apply(
     );
     keep(
         &mut d.memory_fraction,
-        read.number::<f64>(&[
+        read.share(&[
             "gpu_memory_utilization",
             "mem_fraction_static",
             "cuda_memory_fraction",
@@ -88,7 +91,7 @@ pub fn apply(
     );
     keep(
         &mut d.kv_cache_memory,
-        read.number(&["kv_cache_memory_bytes"])?,
+        read.bytes(&["kv_cache_memory_bytes"])?,
     );
     keep(&mut d.vllm_v0, read.switch("VLLM_USE_V1").map(|v1| !v1));
     keep(
@@ -144,27 +147,55 @@ impl Read<'_> {
             .find(|v| !v.is_empty() && !v.eq_ignore_ascii_case("auto"))
     }
 
+    /// The one of these names that is set, as a flag.
+    fn flag(&self, names: &[&str]) -> String {
+        let name = names.iter().find(|n| self.0.contains_key(**n));
+        name.copied().unwrap_or_default().replace('_', "-")
+    }
+
     fn number<T: FromStr>(&self, names: &[&str]) -> Result<Option<T>, Unknown> {
         let Some(text) = self.text(names) else {
             return Ok(None);
         };
         text.parse().map(Some).map_err(|_| {
-            let flag = names.iter().find(|n| self.0.contains_key(**n));
-            let flag = flag.copied().unwrap_or_default().replace('_', "-");
+            let flag = self.flag(names);
             Unknown::new(format!("`--{flag} {text}` is no number"))
         })
     }
 
-    /// A count above 0; SGLang's -1 is its `auto`.
+    /// A count above 0; -1 is the engines' own `auto` (SGLang; vLLM for its longest length).
     fn size(&self, names: &[&str]) -> Result<Option<u64>, Unknown> {
-        if self.text(names).is_some_and(|v| v.starts_with('-')) {
-            return Ok(None);
+        match self.text(names) {
+            Some("-1") => return Ok(None),
+            Some(text) if text.starts_with('-') && text.parse::<f64>().is_ok() => {}
+            _ => match self.number::<u64>(names)? {
+                Some(0) => {}
+                n => return Ok(n),
+            },
         }
+        let flag = self.flag(names);
+        Err(Unknown::new(format!("`--{flag}` must be 1 or more")))
+    }
+
+    /// A share of the memory, above 0 and up to 1.
+    fn share(&self, names: &[&str]) -> Result<Option<f64>, Unknown> {
+        match self.number::<f64>(names)? {
+            Some(n) if !(n > 0.0 && n <= 1.0) => {
+                let flag = self.flag(names);
+                Err(Unknown::new(format!(
+                    "`--{flag}` must be above 0 and at most 1"
+                )))
+            }
+            n => Ok(n),
+        }
+    }
+
+    /// Bytes of a cache.
+    fn bytes(&self, names: &[&str]) -> Result<Option<u64>, Unknown> {
         match self.number::<u64>(names)? {
-            Some(0) => {
-                let flag = names.iter().find(|n| self.0.contains_key(**n));
-                let flag = flag.copied().unwrap_or_default().replace('_', "-");
-                Err(Unknown::new(format!("`--{flag}` must be 1 or more")))
+            Some(n) if n < LEAST_CACHE => {
+                let flag = self.flag(names);
+                Err(Unknown::new(format!("`--{flag}` must be 1 MiB or more")))
             }
             n => Ok(n),
         }
@@ -269,5 +300,19 @@ mod tests {
             wrong("tensor_parallel_size", "0"),
             "`--tensor-parallel-size` must be 1 or more"
         );
+        for (key, value) in [
+            ("gpu_memory_utilization", "2"),
+            ("gpu_memory_utilization", "-1"),
+            ("gpu_memory_utilization", "0"),
+            ("mem_fraction_static", "nan"),
+            ("max_num_seqs", "-4"),
+            ("max_model_len", "-8192"),
+            ("kv_cache_memory_bytes", "0"),
+            ("kv_cache_memory_bytes", "24"),
+        ] {
+            let said = wrong(key, value);
+            let flag = format!("`--{}` must be ", key.replace('_', "-"));
+            assert!(said.starts_with(&flag), "{key} {value}: {said}");
+        }
     }
 }

@@ -36,8 +36,13 @@ pub(super) fn read(path: &Path) -> Result<Option<Value>, Failure> {
         .map_err(|e| said("is not JSON").caused_by(e))
 }
 
-/// JSON, with `NaN` and `Infinity` (Nemotron's `time_step_limit`) taken for null.
-fn parse(text: &str) -> Result<Value, serde_json::Error> {
+/// JSON, with `NaN` and `Infinity` (Nemotron's `time_step_limit`) taken for null. A mark of the byte order before it,
+/// as editors on Windows write one, is passed over.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn parse(text: &str) -> Result<Value, serde_json::Error> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     match serde_json::from_str(text) {
         Ok(value) => Ok(value),
         Err(e) => serde_json::from_str(&plain(text)).map_err(|_| e),
@@ -101,6 +106,11 @@ mod tests {
         let expected =
             json!({"a": [0.0, null], "b": null, "c": null, "Infinity": "NaN \" NaN", "d": -1});
         assert_eq!(value, expected);
+    }
+
+    #[test]
+    fn a_mark_of_the_byte_order_is_passed_over() {
+        assert_eq!(parse("\u{feff}{\"a\": NaN}").unwrap(), json!({"a": null}));
     }
 
     #[test]

@@ -5,6 +5,8 @@ pub mod headers;
 mod json;
 pub mod shipped;
 
+pub use json::parse as parse_json;
+
 use crate::error::Failure;
 use serde_json::Value;
 use std::path::{Path, PathBuf};

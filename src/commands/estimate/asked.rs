@@ -4,6 +4,7 @@ use super::super::calibrate;
 use super::{gpu, model};
 use crate::capture::ContainerFacts;
 use crate::cli::EstimateArgs;
+use crate::console::Console;
 use crate::engine;
 use crate::error::Failure;
 use crate::estimate::{
@@ -33,7 +34,7 @@ impl Asked {
     ///
     /// # Errors
     /// A model, an engine or a GPU that is not known, or a deployment that cannot be.
-    pub fn of(args: &EstimateArgs) -> Result<Asked, Failure> {
+    pub fn of(console: &Console, args: &EstimateArgs) -> Result<Asked, Failure> {
         let words = Words::read(args)?;
         let mut deployment = words.deployment;
         let mut warnings = words.warnings;
@@ -54,7 +55,12 @@ impl Asked {
         deployment.gpu = gpu;
         check(&model, &deployment).map_err(|why| {
             let failure = Failure::usage(why.what);
-            why.hint.into_iter().fold(failure, Failure::hint)
+            let layers = model.mixers.len().max(1);
+            let hint = why.hint.or_else(|| {
+                (deployment.pp as usize > layers)
+                    .then(|| format!("--pipeline-parallel-size is {layers} at most here"))
+            });
+            hint.into_iter().fold(failure, Failure::hint)
         })?;
         if let (Some(asked), Some(most)) = (deployment.max_model_len, model.max_positions)
             && asked > most
@@ -64,7 +70,7 @@ impl Asked {
             ));
         }
         if !args.no_calibration
-            && let Some(learned) = calibrate::learned(args.calibration.as_deref())?
+            && let Some(learned) = calibrate::learned(console, args.calibration.as_deref())?
         {
             deployment.own = OwnRuns::of(&learned, &model, &deployment);
         }

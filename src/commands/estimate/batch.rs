@@ -2,6 +2,7 @@
 
 use crate::console::Console;
 use crate::error::{ExitCode, Failure};
+use crate::estimate::case::Case;
 use crate::estimate::model::from_config;
 use crate::estimate::{Model, Unknown, case, check, document, estimate};
 use crate::models;
@@ -29,10 +30,12 @@ pub fn run(console: &Console, file: &Path) -> anyhow::Result<ExitCode> {
     let mut known: Known = HashMap::new();
     let mut out = Vec::new();
     while let Some(line) = next(reader.as_mut()).map_err(unreadable)? {
-        if line.iter().all(u8::is_ascii_whitespace) {
-            continue;
-        }
-        serde_json::to_writer(&mut out, &answer(&line, &mut known))?;
+        let told = match line {
+            Line::Whole(line) if line.iter().all(u8::is_ascii_whitespace) => continue,
+            Line::Whole(line) => answer(&line, &mut known),
+            Line::TooLong => no_case(format!("the line is longer than {} MiB", LONGEST >> 20)),
+        };
+        serde_json::to_writer(&mut out, &told)?;
         out.push(b'\n');
         if live || out.len() >= GATHERED {
             if !console.stream(&out)? {
@@ -48,8 +51,14 @@ pub fn run(console: &Console, file: &Path) -> anyhow::Result<ExitCode> {
 /// Models by the names of cases.
 type Known = HashMap<String, Result<Model, Unknown>>;
 
-/// The next line, cut off where it is too long to be one; `None` at the end.
-fn next(mut reader: &mut dyn BufRead) -> std::io::Result<Option<Vec<u8>>> {
+/// A line of the file.
+enum Line {
+    Whole(Vec<u8>),
+    TooLong,
+}
+
+/// The next line; `None` at the end.
+fn next(mut reader: &mut dyn BufRead) -> std::io::Result<Option<Line>> {
     let mut line = Vec::new();
     let read = Read::by_ref(&mut reader)
         .take(LONGEST)
@@ -58,6 +67,7 @@ fn next(mut reader: &mut dyn BufRead) -> std::io::Result<Option<Vec<u8>>> {
         return Ok(None);
     }
     // The rest of a line that is too long is read past, and not kept.
+    let mut longer = false;
     let mut ended = line.last() == Some(&b'\n') || (read as u64) < LONGEST;
     while !ended {
         let (rest, found) = {
@@ -68,15 +78,28 @@ fn next(mut reader: &mut dyn BufRead) -> std::io::Result<Option<Vec<u8>>> {
             }
         };
         reader.consume(rest);
+        longer |= rest > usize::from(found);
         ended = found;
     }
-    Ok(Some(line))
+    Ok(Some(match longer {
+        true => Line::TooLong,
+        false => Line::Whole(line),
+    }))
+}
+
+/// The answer to what cannot be read at all.
+fn no_case(error: String) -> Value {
+    json!({"id": null, "error": error})
 }
 
 fn answer(line: &[u8], known: &mut Known) -> Value {
-    let line: Value = match serde_json::from_slice(line) {
+    let line = match std::str::from_utf8(line) {
+        Ok(text) => models::parse_json(text).map_err(|e| e.to_string()),
+        Err(e) => Err(e.to_string()),
+    };
+    let line = match line {
         Ok(line) => line,
-        Err(e) => return json!({"id": null, "error": format!("the line is no JSON: {e}")}),
+        Err(e) => return no_case(format!("the line is no JSON: {e}")),
     };
     let id = line.get("id").cloned().unwrap_or(Value::Null);
     let mut told = match answered(&line, known) {
@@ -102,6 +125,11 @@ fn shipped(name: &str) -> Result<Model, Unknown> {
 
 fn answered(line: &Value, known: &mut Known) -> Result<Value, Unknown> {
     let case = case::read(line)?;
+    if let Some(config) = &case.config {
+        let name = case.models.first().map_or("a model", String::as_str);
+        let model = from_config(name, config, "the case's own `config`")?;
+        return told(&model, case);
+    }
     for name in &case.models {
         if !known.contains_key(name) {
             known.insert(name.clone(), shipped(name));
@@ -123,6 +151,10 @@ fn answered(line: &Value, known: &mut Known) -> Result<Value, Unknown> {
             .cloned()
             .unwrap_or_else(|| Unknown::new("the case names no model")));
     };
+    told(model, case.clone())
+}
+
+fn told(model: &Model, case: Case) -> Result<Value, Unknown> {
     check(model, &case.deployment)?;
     let mut estimate = estimate(model, &case.deployment);
     estimate.warnings.extend(case.warnings);

@@ -21,9 +21,6 @@ pub fn of(args: &EstimateArgs, count: u64) -> Result<(Option<Gpu>, Vec<String>),
         })?),
         None => None,
     };
-    if memory.is_some_and(|b| b.0 == 0) {
-        return Err(Failure::usage("--gpu-memory must be above 0"));
-    }
     let mut notes = Vec::new();
     let gpu = match (args.gpu.as_deref(), memory) {
         (None, None) => None,

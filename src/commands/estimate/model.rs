@@ -73,7 +73,9 @@ pub fn find(name: &str) -> Result<Loaded, Failure> {
 fn from_found(found: &Found) -> Result<Loaded, Failure> {
     if let Some(file) = &found.gguf {
         let (gguf, headers) = headers::read_gguf(file).map_err(|e| {
-            Failure::usage(format!("cannot read the header of `{}`", file.display())).caused_by(e)
+            // The cause alone: the sentence names the file.
+            Failure::environment(format!("cannot read the header of `{}`", file.display()))
+                .caused_by(e.source)
         })?;
         let model = gguf_model::model(&gguf, &found.name, &found.source).map_err(unknown)?;
         return Ok(Loaded {

@@ -1,0 +1,138 @@
+//! What `estimate` refuses, and what it reads although it is written oddly.
+
+use super::*;
+
+/// A batch's answers.
+#[track_caller]
+fn answers(text: &[u8]) -> Vec<Value> {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(text).unwrap();
+    let ended = told(&["--batch", file.path().to_str().unwrap(), "--json"]).expect(0);
+    let lines = ended.stdout.lines();
+    lines.map(|l| serde_json::from_str(l).unwrap()).collect()
+}
+
+#[test]
+fn values_after_the_dashes_are_held_to_the_same_ranges() {
+    for value in [
+        "--gpu-memory-utilization=2",
+        "--gpu-memory-utilization=-1",
+        "--gpu-memory-utilization=nan",
+        "--max-num-seqs=-4",
+    ] {
+        let said = refused(
+            &["--gpu", "H100", "--", "vllm", "serve", LLAMA_8B, value],
+            2,
+        );
+        assert!(said.contains("must be"), "{value}: {said}");
+    }
+}
+
+#[test]
+fn counts_that_are_solved_for_are_counts() {
+    for what in ["max-concurrency", "max-model-len", "max-batch", "min-gpus"] {
+        let d = document(&[
+            LLAMA_8B,
+            "--gpu",
+            "H100",
+            "--max-model-len",
+            "8192",
+            "--solve",
+            what,
+        ]);
+        assert!(d["solve"]["value"].is_u64(), "{what}: {}", d["solve"]);
+    }
+}
+
+#[test]
+fn what_would_be_ignored_is_refused() {
+    let said = refused(
+        &[
+            LLAMA_8B, "--gpu", "H100", "--solve", "min-gpus", "--tp", "2",
+        ],
+        2,
+    );
+    assert!(said.contains("min-gpus"), "{said}");
+    refused(&[LLAMA_8B, "--recommend-gpu", "--tp", "2"], 2);
+    refused(&[LLAMA_8B, "--recommend-gpu", "--pp", "2"], 2);
+    for words in [
+        &["--gpu", "H100"][..],
+        &["--max-model-len", "8192"],
+        &["--engine", "vllm"],
+        &["--concurrency", "4"],
+        &["--explain"],
+    ] {
+        let mut all = vec!["--batch", "/nowhere/cases.jsonl", "--json"];
+        all.extend(words);
+        let said = refused(&all, 2);
+        assert!(said.contains("cannot be used with"), "{words:?}: {said}");
+    }
+    let said = refused(&[LLAMA_8B, "--gpu", "H100", "--concurrency", "1,2"], 2);
+    assert!(said.contains("add --table"), "{said}");
+    let said = refused(&[LLAMA_8B, "--gpu", "H100", "--pp", "37"], 2);
+    assert!(said.contains("is 32 at most here"), "{said}");
+}
+
+#[test]
+fn memory_in_no_unit_is_refused() {
+    let said = refused(&[LLAMA_8B, "--gpu-memory", "80"], 2);
+    assert!(said.contains("80GiB?"), "{said}");
+    for value in ["0", "24"] {
+        let words = [LLAMA_8B, "--gpu", "H100", "--kv-cache-memory-bytes", value];
+        assert!(
+            refused(&words, 2).contains("must be 1 MiB or more"),
+            "{value}"
+        );
+    }
+}
+
+#[test]
+fn a_batch_is_read_as_editors_and_tables_write_it() {
+    let case = |more: &str| format!("{{\"id\": 1, \"gpu\": \"H100\", {more}}}\n");
+    let mut text = format!("\u{feff}{}", case("\"model\": \"meta-llama/Llama-3.1-8B\""));
+    text += &case("\"model\": \"meta-llama/Llama-3.1-8B\", \"max_model_len\": NaN, \"tp\": 2.0");
+    let own = std::fs::read_to_string(config(json!({})).path()).unwrap();
+    text += &case(&format!("\"config\": {own}"));
+    text += &case("\"model\": \"meta-llama/Llama-3.1-8B\", \"max_model_len\": \"8k\"");
+    text += &format!("\"{}\"\n", "x".repeat(9 << 20));
+    let answers = answers(text.as_bytes());
+    assert_eq!(answers.len(), 5);
+    for answer in &answers[..3] {
+        assert!(answer["per_gpu"]["weights_gib"].is_f64(), "{answer}");
+    }
+    assert_eq!(answers[2]["per_gpu"]["kv_bytes_per_token"], 12_288);
+    assert_eq!(
+        answers[3]["error"],
+        "`max_model_len` is \"8k\", not a whole number, 1 or more"
+    );
+    assert_eq!(answers[4]["error"], "the line is longer than 8 MiB");
+}
+
+#[test]
+fn a_broken_gguf_ends_as_a_broken_configuration_does() {
+    let mut file = tempfile::Builder::new().suffix(".gguf").tempfile().unwrap();
+    file.write_all(b"GGUF\x03\0\0\0").unwrap();
+    let path = file.path().to_str().unwrap();
+    let said = refused(&[path], 3);
+    assert_eq!(said.matches(path).count(), 1, "{said}");
+}
+
+#[test]
+fn a_database_that_cannot_be_read_is_told_and_kept() {
+    let state = tempfile::tempdir().unwrap();
+    let folder = state.path().join("plimsoll");
+    std::fs::create_dir(&folder).unwrap();
+    let database = folder.join("calibration.json");
+    std::fs::write(&database, "{\"document\": \"calibr").unwrap();
+    let mut estimate = command(&[LLAMA_8B, "--gpu", "H100", "--max-model-len", "8192"]);
+    estimate.env("XDG_STATE_HOME", state.path());
+    let ended = Live::start(estimate).end().expect(0);
+    assert!(ended.stderr.contains("cannot be read"), "{}", ended.stderr);
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/results/example");
+    let mut calibrate = plimsoll(&["calibrate", example]);
+    calibrate.env("XDG_STATE_HOME", state.path());
+    let ended = Live::start(calibrate).end().expect(2);
+    assert!(ended.stderr.contains("--fresh"), "{}", ended.stderr);
+    let kept = std::fs::read_to_string(&database).unwrap();
+    assert_eq!(kept, "{\"document\": \"calibr");
+}
