@@ -219,6 +219,4 @@ impl Trust {
 }
 
 #[cfg(test)]
-mod score_tests;
-#[cfg(test)]
 mod tests;
