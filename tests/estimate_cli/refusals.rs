@@ -136,3 +136,24 @@ fn a_database_that_cannot_be_read_is_told_and_kept() {
     let kept = std::fs::read_to_string(&database).unwrap();
     assert_eq!(kept, "{\"document\": \"calibr");
 }
+
+#[test]
+fn flags_that_the_engine_does_not_have_are_named() {
+    let page = |flags: &[&str]| {
+        let mut words = vec!["--gpu", "H100", "--", "vllm", "serve", LLAMA_8B, "-tp", "2"];
+        words.extend(flags);
+        told(&words).expect(0).stdout
+    };
+    let mistyped = page(&["--max-modellen", "8192", "--foo", "bar"]);
+    assert!(mistyped.contains("--foo, --max-modellen"), "{mistyped}");
+    let right = [
+        "--port",
+        "8000",
+        "--no-enable-prefix-caching",
+        "-O.mode=3",
+        "--api-key",
+        "x",
+    ];
+    let right = page(&right);
+    assert!(!right.contains("not known as flags"), "{right}");
+}

@@ -146,10 +146,23 @@ impl Words {
         log::debug!("{}: {}", own.name(), seen.evidence);
         let told = own.settings(&facts);
         let mut deployment = Deployment::of(named(own.name())?);
-        let said = settings::apply(&mut deployment, &told.values).map_err(|why| {
+        // Variables of the environment are in capitals.
+        let flag = |name: &&String| name.chars().all(|c| !c.is_ascii_uppercase());
+        let unread: Vec<String> = (told.values.keys().filter(flag))
+            .filter(|name| !own.knows_flag(name))
+            .map(|name| format!("--{}", name.replace('_', "-")))
+            .collect();
+        let mut said = settings::apply(&mut deployment, &told.values).map_err(|why| {
             let failure = Failure::usage(why.what);
             why.hint.into_iter().fold(failure, Failure::hint)
         })?;
+        if !unread.is_empty() {
+            said.warnings.push(format!(
+                "not known as flags of {}, and left out: {}",
+                own.name(),
+                unread.join(", ")
+            ));
+        }
         Ok(Words {
             deployment,
             model: told.model,

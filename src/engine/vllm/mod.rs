@@ -43,6 +43,10 @@ impl Engine for Vllm {
         recognise::recognise(facts)
     }
 
+    fn knows_flag(&self, name: &str) -> bool {
+        settings::knows(name)
+    }
+
     fn settings(&self, facts: &ContainerFacts) -> ServerSettings {
         settings::read(facts)
     }
