@@ -2,6 +2,7 @@
 
 use super::shipped;
 use crate::estimate::model::{self, Flags, Mixer, Model};
+use crate::estimate::{Component, Deployment, EngineKind, estimate, weights};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -238,6 +239,28 @@ fn flags_alone_make_a_model() {
     let model = model::from_flags("mine", &flags).unwrap();
     assert_eq!(model.parameters(), 8_030_261_248);
     assert_eq!(model.cache_bytes_per_token(2), Some(131_072));
+    let deployment = |format: &str| {
+        let mut deployment = Deployment::of(EngineKind::Vllm);
+        deployment.quantization = Some(format.to_owned());
+        deployment
+    };
+    for format in ["awq", "gptq", "nvfp4", "mxfp4", "Q4_K_M"] {
+        let bytes = weights::of(&model, &deployment(format)).unwrap().bytes;
+        let gib = crate::units::gib(bytes);
+        assert!((3.7..4.7).contains(&gib), "{format}: {gib}");
+    }
+    // The sampler works on the vocabulary: without it, what it takes is not known.
+    let told = estimate(&model, &deployment("none"));
+    let activation = told.term(Component::Activation).unwrap();
+    let why = activation.bytes.clone().unwrap_err();
+    assert!(format!("{why:?}").contains("--vocab-size"), "{why:?}");
+    assert!(told.total.is_err() && told.fits.is_none());
+    let with = Flags {
+        vocab: Some(128_256),
+        ..flags.clone()
+    };
+    let with = model::from_flags("mine", &with).unwrap();
+    assert!(estimate(&with, &deployment("none")).bytes(Component::Activation) > Some(128 << 20));
     // With all widths the parameters are counted instead.
     flags.parameters = None;
     let missing = model::from_flags("mine", &flags).unwrap_err();
