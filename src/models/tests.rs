@@ -227,6 +227,38 @@ fn what_is_not_known_says_what_would_make_it_so() {
 }
 
 #[test]
+fn a_field_that_a_family_always_has_is_not_guessed() {
+    for (name, field) in [
+        ("DeepSeek-V3", "moe_intermediate_size"),
+        ("DeepSeek-V3", "n_routed_experts"),
+        ("DeepSeek-V3", "qk_rope_head_dim"),
+        ("DeepSeek-V3", "intermediate_size"),
+        ("Qwen3-30B-A3B", "moe_intermediate_size"),
+        ("Qwen3-30B-A3B", "num_experts"),
+        ("Qwen3-8B", "num_key_value_heads"),
+        ("Qwen3-8B", "intermediate_size"),
+        ("Nemotron-H-56B-Base-8K", "num_key_value_heads"),
+        ("Meta-Llama-3.1-8B", "num_key_value_heads"),
+        ("Mixtral-8x7B-v0.1", "intermediate_size"),
+    ] {
+        let (mut config, _) = shipped::named(name).unwrap().read().unwrap();
+        config[field] = Value::Null;
+        let why = model::from_config(name, &config, "test").unwrap_err();
+        assert!(why.what.contains(field), "{name}: {why}");
+    }
+    // Layers of a width of 0 are none.
+    let (mut config, _) = shipped::named("Qwen3-8B").unwrap().read().unwrap();
+    config["intermediate_size"] = json!(0);
+    let why = model::from_config("0", &config, "test").unwrap_err();
+    assert!(why.what.contains("`intermediate_size` is 0"), "{why}");
+    // Where the class has a default, it is taken.
+    let (mut config, _) = shipped::named("llama-2-7b-hf").unwrap().read().unwrap();
+    config["num_key_value_heads"] = Value::Null;
+    let old = model::from_config("old", &config, "test").unwrap();
+    assert_eq!(old.kv_heads, 32);
+}
+
+#[test]
 fn flags_alone_make_a_model() {
     let mut flags = Flags {
         parameters: Some(8_030_261_248),

@@ -182,7 +182,7 @@ fn one_layer(
     match layer.mlp {
         Mlp::Said => plan.said(t, f, i.into())?,
         Mlp::None => {}
-        Mlp::Dense => plan.dense(t, f),
+        Mlp::Dense => plan.dense(t, f)?,
         Mlp::Experts => plan.experts(t, f)?,
     }
     t.vector("norm", norm(f, f.hidden) * norms(f, layer));
