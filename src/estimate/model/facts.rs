@@ -137,6 +137,22 @@ impl<'a> Facts<'a> {
     }
 }
 
+/// A sentence where `torch_dtype` is no type that is known.
+pub(super) fn odd_type(v: &View<'_>) -> Option<String> {
+    let said = v.anywhere(&["torch_dtype", "dtype"])?;
+    let known = [
+        "float32", "float", "float16", "half", "bfloat16", "auto", "float64", "double",
+    ];
+    let word = said.as_str().map(|w| w.trim_start_matches("torch."));
+    if word.is_some_and(|w| known.contains(&w)) {
+        return None;
+    }
+    let said: String = word.unwrap_or("no word").chars().take(40).collect();
+    Some(format!(
+        "`torch_dtype` is {said:?}, which is no type that is known: 2 bytes of each value are counted"
+    ))
+}
+
 /// Positions of a table: scaled ones are longer than what was trained with.
 fn positions(scaling: Option<View<'_>>, most: u64) -> u64 {
     let Some(scaling) = scaling else { return most };

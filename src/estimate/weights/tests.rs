@@ -49,6 +49,21 @@ fn the_allocators_rounding_is_counted() {
 }
 
 #[test]
+fn a_quantisation_that_cannot_be_read_is_not_taken_for_none() {
+    let deployment = Deployment::of(EngineKind::Vllm);
+    for broken in [json!("fp8"), json!(8), json!(["fp8"]), json!(true)] {
+        let model = llama(json!({ "quantization_config": broken }));
+        let why = of(&model, &deployment).unwrap_err();
+        assert!(why.what.contains("no JSON object"), "{broken}: {why}");
+    }
+    let plain = llama(json!({"quantization_config": null}));
+    assert!(of(&plain, &deployment).is_ok());
+    let odd = llama(json!({"torch_dtype": "float17"}));
+    assert!(odd.warnings[0].contains("float17"), "{:?}", odd.warnings);
+    assert!(plain.warnings.is_empty(), "{:?}", plain.warnings);
+}
+
+#[test]
 fn key_heads_are_repeated_where_there_are_more_gpus() {
     let model = llama(json!({}));
     let kv = |tp: u64| {
