@@ -110,8 +110,11 @@ pub(super) fn experts_field(v: &View<'_>, kind: &str) -> Option<&'static str> {
     };
     signs.iter().find(|name| some(name))?;
     let routed = ["deepseek", "glm", "nemotron", "kimi_k2", "mimo"];
-    Some(match routed.iter().any(|start| kind.starts_with(start)) {
-        true => "n_routed_experts",
-        false => "num_experts",
+    let starts = |names: &[&str]| names.iter().any(|start| kind.starts_with(start));
+    Some(match kind {
+        _ if starts(&routed) => "n_routed_experts",
+        _ if starts(&["step", "ernie"]) => "moe_num_experts",
+        _ if has_one_width(kind) => "num_local_experts",
+        _ => "num_experts",
     })
 }
