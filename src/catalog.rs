@@ -128,6 +128,15 @@ mod tests {
     }
 
     #[test]
+    fn a_board_of_two_dies_is_planned_by_the_die() {
+        let models = gpus().unwrap();
+        let die = named(&models, "MI250X").unwrap();
+        // Half of a board's 128 GiB and 3.2768 TB/s.
+        assert!((die.memory_gib, die.bandwidth_gb_s, die.sms) == (64.0, 1638.4, 110));
+        assert!(die.name.contains("die"), "{}", die.name);
+    }
+
+    #[test]
     fn drivers_names_lead_to_models() {
         let models = gpus().unwrap();
         for (name, expected) in [

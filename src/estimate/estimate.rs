@@ -182,6 +182,10 @@ pub fn with_weights(
     }
     let weights = loaded.as_ref().map(|w| w.bytes).map_err(Clone::clone);
     let activation = activation::of(model, deployment, &settings);
+    let peak = match model.vocab {
+        0 => Err(no_vocabulary()),
+        _ => Ok(activation.peak()),
+    };
     let graphs = graphs::of(model, deployment, &settings);
     let mut rest = non_torch::of(deployment);
     if let Some(own) = &deployment.own.non_torch {
@@ -244,7 +248,7 @@ pub fn with_weights(
             &settings,
             Parts {
                 weights: *w,
-                activation: activation.peak(),
+                activation: peak.as_ref().ok().copied(),
                 forecast: graphs.map_or(0, |g| g.forecast),
                 rest,
             },
@@ -286,7 +290,7 @@ pub fn with_weights(
         },
         Term {
             component: Component::Activation,
-            bytes: Ok(activation.peak()),
+            bytes: peak,
             formula: if activation.encoding > 0 {
                 "max(max(forward, sampler) + kept, encoding)".into()
             } else {
@@ -408,11 +412,18 @@ fn unknown_term(component: Component, why: &Unknown) -> Term {
     }
 }
 
+/// The sampler's part, often the largest, is of the vocabulary.
+fn no_vocabulary() -> Unknown {
+    Unknown::new("the vocabulary is not known, and the sampler works on all of it")
+        .hint("give --vocab-size")
+}
+
 /// What is known when the rest is asked for.
 #[derive(Clone, Copy)]
 struct Parts {
     weights: u64,
-    activation: u64,
+    /// `None` where the vocabulary is not known.
+    activation: Option<u64>,
     forecast: u64,
     rest: non_torch::NonTorch,
 }
@@ -467,28 +478,25 @@ fn for_cache(
         return Err(Unknown::new("the GPU is not known").hint("give --gpu"));
     };
     let counted = parts.rest.counted;
-    Ok(match deployment.engine {
+    let activation = parts.activation.unwrap_or(0);
+    let left = match deployment.engine {
         EngineKind::Sglang => {
             engines::sglang::for_cache(deployment, settings, parts.weights, counted)
         }
-        EngineKind::Tgi => engines::tgi::for_cache(
-            deployment,
-            settings,
-            parts.weights,
-            parts.activation,
-            counted,
-        ),
+        EngineKind::Tgi => {
+            engines::tgi::for_cache(deployment, settings, parts.weights, activation, counted)
+        }
         EngineKind::TensorRtLlm => engines::tensorrt_llm::for_cache(
             deployment,
             settings,
             parts.weights,
-            parts.activation,
+            activation,
             counted,
         ),
         _ => {
             let mut left = i128::from(budget)
                 - i128::from(parts.weights)
-                - i128::from(parts.activation)
+                - i128::from(activation)
                 - i128::from(counted);
             match vllm::rule(deployment) {
                 vllm::Rule::SnapshotAndGraphs => left -= i128::from(parts.forecast),
@@ -497,5 +505,11 @@ fn for_cache(
             }
             left
         }
-    })
+    };
+    // Where even without it there is no room, that much is sure.
+    let needed = parts.activation.is_none() && deployment.engine != EngineKind::Sglang;
+    match needed && left > 0 {
+        true => Err(no_vocabulary()),
+        false => Ok(left),
+    }
 }

@@ -2,6 +2,7 @@
 
 use super::shipped;
 use crate::estimate::model::{self, Flags, Mixer, Model};
+use crate::estimate::{Component, Deployment, EngineKind, estimate, weights};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -226,6 +227,38 @@ fn what_is_not_known_says_what_would_make_it_so() {
 }
 
 #[test]
+fn a_field_that_a_family_always_has_is_not_guessed() {
+    for (name, field) in [
+        ("DeepSeek-V3", "moe_intermediate_size"),
+        ("DeepSeek-V3", "n_routed_experts"),
+        ("DeepSeek-V3", "qk_rope_head_dim"),
+        ("DeepSeek-V3", "intermediate_size"),
+        ("Qwen3-30B-A3B", "moe_intermediate_size"),
+        ("Qwen3-30B-A3B", "num_experts"),
+        ("Qwen3-8B", "num_key_value_heads"),
+        ("Qwen3-8B", "intermediate_size"),
+        ("Nemotron-H-56B-Base-8K", "num_key_value_heads"),
+        ("Meta-Llama-3.1-8B", "num_key_value_heads"),
+        ("Mixtral-8x7B-v0.1", "intermediate_size"),
+    ] {
+        let (mut config, _) = shipped::named(name).unwrap().read().unwrap();
+        config[field] = Value::Null;
+        let why = model::from_config(name, &config, "test").unwrap_err();
+        assert!(why.what.contains(field), "{name}: {why}");
+    }
+    // Layers of a width of 0 are none.
+    let (mut config, _) = shipped::named("Qwen3-8B").unwrap().read().unwrap();
+    config["intermediate_size"] = json!(0);
+    let why = model::from_config("0", &config, "test").unwrap_err();
+    assert!(why.what.contains("`intermediate_size` is 0"), "{why}");
+    // Where the class has a default, it is taken.
+    let (mut config, _) = shipped::named("llama-2-7b-hf").unwrap().read().unwrap();
+    config["num_key_value_heads"] = Value::Null;
+    let old = model::from_config("old", &config, "test").unwrap();
+    assert_eq!(old.kv_heads, 32);
+}
+
+#[test]
 fn flags_alone_make_a_model() {
     let mut flags = Flags {
         parameters: Some(8_030_261_248),
@@ -238,6 +271,28 @@ fn flags_alone_make_a_model() {
     let model = model::from_flags("mine", &flags).unwrap();
     assert_eq!(model.parameters(), 8_030_261_248);
     assert_eq!(model.cache_bytes_per_token(2), Some(131_072));
+    let deployment = |format: &str| {
+        let mut deployment = Deployment::of(EngineKind::Vllm);
+        deployment.quantization = Some(format.to_owned());
+        deployment
+    };
+    for format in ["awq", "gptq", "nvfp4", "mxfp4", "Q4_K_M"] {
+        let bytes = weights::of(&model, &deployment(format)).unwrap().bytes;
+        let gib = crate::units::gib(bytes);
+        assert!((3.8..4.6).contains(&gib), "{format}: {gib}");
+    }
+    // The sampler works on the vocabulary: without it, what it takes is not known.
+    let told = estimate(&model, &deployment("none"));
+    let activation = told.term(Component::Activation).unwrap();
+    let why = activation.bytes.clone().unwrap_err();
+    assert!(format!("{why:?}").contains("--vocab-size"), "{why:?}");
+    assert!(told.total.is_err() && told.fits.is_none());
+    let with = Flags {
+        vocab: Some(128_256),
+        ..flags.clone()
+    };
+    let with = model::from_flags("mine", &with).unwrap();
+    assert!(estimate(&with, &deployment("none")).bytes(Component::Activation) > Some(128 << 20));
     // With all widths the parameters are counted instead.
     flags.parameters = None;
     let missing = model::from_flags("mine", &flags).unwrap_err();

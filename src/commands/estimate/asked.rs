@@ -90,10 +90,7 @@ impl Asked {
     /// # Errors
     /// What the draft model takes is not known.
     pub fn estimated(&self, deployment: &Deployment) -> Result<Estimate, Unknown> {
-        let loaded = match &self.headers {
-            Some(headers) => weights::from_headers(&self.model, headers, deployment),
-            None => weights::of(&self.model, deployment),
-        };
+        let loaded = weights::best(&self.model, self.headers.as_ref(), deployment);
         match &self.draft {
             Some(draft) => draft::beside(&self.model, draft, deployment, loaded),
             None => Ok(with_weights(&self.model, deployment, loaded)),

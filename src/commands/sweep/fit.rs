@@ -82,10 +82,7 @@ fn of_group(
         .or_insert_with(|| Rc::new(model_of(server, path.as_deref())))
         .clone();
     let loaded = found.as_ref().as_ref().map_err(Clone::clone)?;
-    let weights = match &loaded.headers {
-        Some(headers) => weights::from_headers(&loaded.model, headers, &deployment),
-        None => weights::of(&loaded.model, &deployment),
-    };
+    let weights = weights::best(&loaded.model, loaded.headers.as_ref(), &deployment);
     let estimate = with_weights(&loaded.model, &deployment, weights);
     // Figures leave open what the values are stored as.
     let exact = ours && loaded.model.source != FIGURES;

@@ -18,13 +18,13 @@ pub fn quantization(model: &Model) -> Option<&Value> {
         model.config.get("llm_config"),
         model.config.get("language_config"),
     ];
-    let stored = model.quantization.as_ref().filter(|v| v.is_object());
+    let stored = model.quantization.as_ref().filter(|v| !v.is_null());
     stored.or_else(|| {
         let mut all = parents
             .into_iter()
             .flatten()
             .flat_map(|config| keys.iter().filter_map(|key| config.get(key)));
-        all.find(|v| v.is_object())
+        all.find(|v| !v.is_null())
     })
 }
 
@@ -34,6 +34,9 @@ pub fn quantization(model: &Model) -> Option<&Value> {
 ///
 /// A method that is not known, or known but not told in full.
 pub fn read(value: &Value) -> Result<Scheme, Unknown> {
+    if !value.is_object() {
+        return Err(unknown("which is no JSON object"));
+    }
     let q = Config(value);
     // hf_quant_config.json has all of it one level down.
     if let Some(inner) = value.get("quantization").filter(|v| v.is_object()) {

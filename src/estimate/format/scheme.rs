@@ -154,7 +154,9 @@ impl Scheme {
                 return *format;
             }
         }
-        if self.experts_only && !tensor.role.starts_with("exp_") {
+        // Of a model given by figures the experts are not told apart: most of it is them.
+        let expert = tensor.role.starts_with("exp_") || tensor.role == "all";
+        if self.experts_only && !expert {
             return Format::Plain;
         }
         self.base

@@ -138,7 +138,7 @@ pub fn parse(start: &[u8], file: Option<u64>) -> Result<Vec<Stored>, HeaderError
 }
 
 /// Bits of a value of a type; `None`: a type that is newer than this.
-fn bits(dtype: &str) -> Option<u64> {
+pub fn bits(dtype: &str) -> Option<u64> {
     Some(match dtype {
         "F4" => 4,
         "F6_E2M3" | "F6_E3M2" => 6,

@@ -1,7 +1,7 @@
 //! From config.json to a model: the mixers, the tensor table, the tables of positions.
 
 use super::config::{View, missing, whole};
-use super::facts::Facts;
+use super::facts::{Facts, odd_type};
 use super::families::{Family, Norm, Pattern, Positions};
 use super::ffn::{self, Plan};
 use super::known;
@@ -26,7 +26,7 @@ pub fn from_config(name: &str, config: &Value, source: &str) -> Result<Model, Un
     let layers = mixers::layers(&f)?;
     let plan = Plan::read(&f)?;
     let mut t = Table::default();
-    let mut warnings = Vec::new();
+    let mut warnings: Vec<String> = odd_type(&f.view).into_iter().collect();
     embeddings(&mut t, &f)?;
     for (i, layer) in (0u32..).zip(&layers) {
         t.enter(Some(i));
@@ -182,7 +182,7 @@ fn one_layer(
     match layer.mlp {
         Mlp::Said => plan.said(t, f, i.into())?,
         Mlp::None => {}
-        Mlp::Dense => plan.dense(t, f),
+        Mlp::Dense => plan.dense(t, f)?,
         Mlp::Experts => plan.experts(t, f)?,
     }
     t.vector("norm", norm(f, f.hidden) * norms(f, layer));

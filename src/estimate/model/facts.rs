@@ -3,7 +3,7 @@
 use super::config::{MOST_LAYERS, View, missing};
 use super::families::{Family, Pattern, Positions};
 use super::mixers::{Layer, attend};
-use super::{RopeTables, Window};
+use super::{RopeTables, Window, written};
 use crate::estimate::Unknown;
 use serde_json::Value;
 
@@ -18,7 +18,7 @@ pub(super) struct Facts<'a> {
     pub heads: u64,
     pub kv_heads: u64,
     pub head_dim: u64,
-    /// Width of a dense MLP.
+    /// Width of a dense MLP; 0 where it is not said.
     pub inner: u64,
     pub vocab: u64,
     pub max_positions: Option<u64>,
@@ -42,7 +42,7 @@ impl<'a> Facts<'a> {
         };
         let kv_heads = match recurrent {
             true => 0,
-            false => kv_heads(v, kind, heads)?,
+            false => kv_heads(v, family, kind, heads)?,
         };
         let facts = Facts {
             view,
@@ -53,7 +53,7 @@ impl<'a> Facts<'a> {
             heads,
             kv_heads,
             head_dim,
-            inner: inner(v, hidden)?,
+            inner: inner(v, kind, hidden)?,
             vocab: vocabulary(v, kind)?,
             max_positions: v
                 .tokens(&[
@@ -137,6 +137,22 @@ impl<'a> Facts<'a> {
     }
 }
 
+/// A sentence where `torch_dtype` is no type that is known.
+pub(super) fn odd_type(v: &View<'_>) -> Option<String> {
+    let said = v.anywhere(&["torch_dtype", "dtype"])?;
+    let known = [
+        "float32", "float", "float16", "half", "bfloat16", "auto", "float64", "double",
+    ];
+    let word = said.as_str().map(|w| w.trim_start_matches("torch."));
+    if word.is_some_and(|w| known.contains(&w)) {
+        return None;
+    }
+    let said: String = word.unwrap_or("no word").chars().take(40).collect();
+    Some(format!(
+        "`torch_dtype` is {said:?}, which is no type that is known: 2 bytes of each value are counted"
+    ))
+}
+
 /// Positions of a table: scaled ones are longer than what was trained with.
 fn positions(scaling: Option<View<'_>>, most: u64) -> u64 {
     let Some(scaling) = scaling else { return most };
@@ -193,7 +209,8 @@ fn head_dim(
 ) -> Result<u64, Unknown> {
     if matches!(family.pattern, Pattern::Latent | Pattern::Kimi) {
         let nope = v.needed(&["qk_nope_head_dim"])?;
-        return Ok(nope + v.count(&["qk_rope_head_dim"])?.unwrap_or(0));
+        let rope = v.count(&["qk_rope_head_dim"])?;
+        return Ok(nope + rope.ok_or_else(|| missing("qk_rope_head_dim"))?);
     }
     match v.count(&["head_dim", "kv_channels", "attention_head_dim"])? {
         Some(0) => Err(Unknown::new("`head_dim` is 0")),
@@ -208,7 +225,7 @@ fn head_dim(
     }
 }
 
-fn kv_heads(v: &View<'_>, kind: &str, heads: u64) -> Result<u64, Unknown> {
+fn kv_heads(v: &View<'_>, family: &Family, kind: &str, heads: u64) -> Result<u64, Unknown> {
     let said = v.count(&[
         "num_key_value_heads",
         "n_head_kv",
@@ -229,7 +246,11 @@ fn kv_heads(v: &View<'_>, kind: &str, heads: u64) -> Result<u64, Unknown> {
         }
         "falcon" if multi_query => 1,
         "falcon" => heads,
-        _ => said.unwrap_or(heads),
+        _ => match said {
+            Some(said) => said,
+            None if written::may_lack_kv_heads(v, family, kind) => heads,
+            None => return Err(missing("num_key_value_heads")),
+        },
     };
     if kv_heads == 0 {
         return Err(Unknown::new("the configuration says 0 key and value heads"));
@@ -242,7 +263,7 @@ fn kv_heads(v: &View<'_>, kind: &str, heads: u64) -> Result<u64, Unknown> {
     Ok(kv_heads)
 }
 
-fn inner(v: &View<'_>, hidden: u64) -> Result<u64, Unknown> {
+fn inner(v: &View<'_>, kind: &str, hidden: u64) -> Result<u64, Unknown> {
     let names = [
         "ffn_dim",
         "intermediate_size",
@@ -259,9 +280,11 @@ fn inner(v: &View<'_>, hidden: u64) -> Result<u64, Unknown> {
         return Ok(inner);
     }
     // What the classes without such a field multiply by.
-    Ok(v.count(&["expansion_ratio"])?
-        .unwrap_or(4)
-        .saturating_mul(hidden))
+    match v.count(&["expansion_ratio"])? {
+        Some(times) => Ok(times.saturating_mul(hidden)),
+        None if written::may_lack_width(kind) => Ok(hidden.saturating_mul(4)),
+        None => Ok(0),
+    }
 }
 
 fn vocabulary(v: &View<'_>, kind: &str) -> Result<u64, Unknown> {

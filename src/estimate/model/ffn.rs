@@ -1,17 +1,19 @@
 //! Tensors of the MLPs: dense, experts, shared experts, and the plan of which layer has which.
 
-use super::Split;
-use super::config::{View, whole};
+use super::config::{View, missing, whole};
 use super::facts::Facts;
-use super::families::{Bias, Experts};
+use super::families::{Bias, Experts, Pattern};
 use super::table::Table;
+use super::{Split, written};
 use crate::estimate::Unknown;
 use serde_json::Value;
 
 /// What the layers' MLPs are.
 pub(super) struct Plan {
-    /// Width of a dense one.
+    /// Width of a dense one; 0 where it is not said.
     dense: u64,
+    /// The field that says it.
+    wide: &'static str,
     /// The experts, where there are any.
     moe: Option<Moe>,
 }
@@ -68,30 +70,45 @@ impl Plan {
             Experts::Interleaved => "intermediate_size_mlp",
             _ => "dense_intermediate_size",
         };
+        let own = f.family.experts == Experts::Interleaved || f.kind.starts_with("minimax_m3");
         let dense = match f.kind.as_str() {
             // Qwen 1 counts both halves.
             "qwen" => f.inner / 2,
+            // Their dense layers are wider than the experts that `intermediate_size` is of.
+            _ if own => v.count(&[wide])?.unwrap_or(0),
             _ => v.count(&[wide])?.unwrap_or(f.inner),
         };
+        // Nemotron's pattern says which layers have experts, Gemma's flag whether there are any.
+        let told = f.family.experts == Experts::Beside || f.family.pattern == Pattern::NemotronH;
+        if experts.is_none()
+            && !told
+            && let Some(field) = written::experts_field(v, &f.kind)
+        {
+            return Err(missing(field));
+        }
         let moe = match experts.filter(|n| *n > 0) {
             Some(experts) => Some(Moe::read(f, experts)?),
             None => None,
         };
-        Ok(Plan { dense, moe })
+        let wide = match own {
+            true => wide,
+            false => "intermediate_size",
+        };
+        Ok(Plan { dense, wide, moe })
     }
 
     /// The MLP of layer `i` as the configuration says.
     pub fn said(&self, t: &mut Table, f: &Facts<'_>, i: u64) -> Result<(), Unknown> {
         match &self.moe {
             Some(moe) if f.family.experts == Experts::Beside => {
-                self.dense(t, f);
+                self.dense(t, f)?;
                 moe.tensors(t, f);
                 // The router's scale, one scale for each expert, and three norms more (Gemma 4).
                 t.vector("router_scale", f.hidden + moe.experts);
                 t.vector("norm", 3 * f.hidden);
             }
             Some(moe) if has_experts(f, i)? => moe.tensors(t, f),
-            _ => self.dense(t, f),
+            _ => self.dense(t, f)?,
         }
         Ok(())
     }
@@ -103,13 +120,20 @@ impl Plan {
                 moe.tensors(t, f);
                 Ok(())
             }
-            None => Err(super::config::missing("n_routed_experts")),
+            None => Err(missing("n_routed_experts")),
         }
     }
 
     /// A dense MLP.
-    pub fn dense(&self, t: &mut Table, f: &Facts<'_>) {
+    ///
+    /// # Errors
+    /// When the configuration does not tell its width.
+    pub fn dense(&self, t: &mut Table, f: &Facts<'_>) -> Result<(), Unknown> {
+        if self.dense == 0 {
+            return Err(no_width(f, self.wide));
+        }
         mlp(t, f, self.dense, ["gate_up", "down"]);
+        Ok(())
     }
 }
 
@@ -169,7 +193,16 @@ impl Moe {
             "expert_ffn_hidden_size",
             "moe_ffn_hidden_size",
         ])?;
-        let inner = inner.unwrap_or(f.inner);
+        let inner = match inner {
+            Some(inner) => inner,
+            None if !written::has_one_width(&f.kind) => {
+                return Err(missing("moe_intermediate_size"));
+            }
+            None => f.inner,
+        };
+        if inner == 0 {
+            return Err(no_width(f, "intermediate_size"));
+        }
         let count = v.count(&[
             "n_shared_experts",
             "num_shared_experts",
@@ -238,6 +271,14 @@ impl Moe {
         if self.shared_gate {
             t.plain("sh_gate", 1, h, Split::Replicated);
         }
+    }
+}
+
+/// A width that is 0 or not there.
+fn no_width(f: &Facts<'_>, field: &str) -> Unknown {
+    match f.view.value(&[field]) {
+        Some(_) => Unknown::new(format!("`{field}` is 0, and layers have an MLP")),
+        None => missing(field),
     }
 }
 

@@ -77,7 +77,7 @@ pub fn from_flags(name: &str, flags: &Flags) -> Result<Model, Unknown> {
         "tie_word_embeddings": false,
     });
     let more = [
-        ("num_key_value_heads", flags.kv_heads),
+        ("num_key_value_heads", flags.kv_heads.or(flags.heads)),
         ("head_dim", flags.head_dim),
     ];
     for (field, value) in more {
@@ -123,6 +123,11 @@ fn whole(model: &Model, parameters: u64) -> Result<Vec<super::Tensor>, Unknown> 
         t.plain("embed", model.vocab, model.hidden, Split::Vocabulary);
         t.plain("lm_head", model.vocab, model.hidden, Split::Vocabulary);
     }
-    t.linear("all", rest, 1, Split::Columns);
+    // As wide as the model, in whole blocks of any format: scales are of many values, not of each.
+    let width = model.hidden.max(1).next_multiple_of(256);
+    if rest >= width {
+        t.linear("all", rest / width, width, Split::Columns);
+    }
+    t.vector("norm", rest % width);
     Ok(t.tensors)
 }

@@ -163,7 +163,9 @@ fn latent_at(f: &Facts<'_>, i: u64) -> Result<Mixer, Unknown> {
     let shared = kind.and_then(Value::as_str) == Some("shared");
     Ok(Mixer::Latent {
         rank: v.needed(&["kv_lora_rank"])?,
-        rope: v.count(&["qk_rope_head_dim"])?.unwrap_or(0),
+        rope: v
+            .count(&["qk_rope_head_dim"])?
+            .ok_or_else(|| super::config::missing("qk_rope_head_dim"))?,
         index: v.count(&["index_head_dim"])?.filter(|n| *n > 0 && !shared),
     })
 }

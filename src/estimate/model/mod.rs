@@ -13,6 +13,7 @@ mod mixers;
 mod recurrent;
 mod table;
 mod vision;
+mod written;
 
 pub use build::{from_config, known_kinds};
 pub use flags::{Flags, from_flags};

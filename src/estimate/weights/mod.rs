@@ -9,11 +9,37 @@ pub mod stored;
 pub use stored::from_headers;
 
 use super::format::Scheme;
+use super::headers::Headers;
 use super::term::{Band, Component, Term};
 use super::{Deployment, EngineKind, Model, Unknown};
 use plan::{Allocation, Context, Made};
 use serde_json::{Map, Value, json};
 use shard::Shards;
+
+/// Bytes of weights from the files' headers, where they were read and are whole; else from the configuration,
+/// with a warning. A GGUF file has no other configuration than its header.
+///
+/// # Errors
+///
+/// As [`from_headers`] and [`of`].
+pub fn best(
+    model: &Model,
+    headers: Option<&Headers>,
+    deployment: &Deployment,
+) -> Result<Weights, Unknown> {
+    let Some(headers) = headers else {
+        return of(model, deployment);
+    };
+    from_headers(model, headers, deployment).or_else(|why| {
+        if headers.gguf {
+            return Err(why);
+        }
+        let mut weights = of(model, deployment).map_err(|_| why.clone())?;
+        let note = format!("{}: the weights are those of the configuration", why.what);
+        weights.warnings.push(note);
+        Ok(weights)
+    })
+}
 
 /// Bytes of weights on the GPU that has most of them.
 #[derive(Debug, Clone, PartialEq)]

@@ -2,7 +2,7 @@
 
 use super::super::format::{Bytes, Scheme};
 use super::super::headers::names::{self, Found, Piece, Place};
-use super::super::headers::{Headers, Stored};
+use super::super::headers::{Headers, Stored, safetensors};
 use super::super::{Deployment, EngineKind, Model, Split, Unknown};
 use super::plan::{Allocation, Context, is_last};
 use super::shard::{self, Shards};
@@ -14,7 +14,7 @@ use std::ops::Range;
 ///
 /// # Errors
 ///
-/// As `of`; and files without any tensor of the model.
+/// As `of`; and files that lack the tensors of some layers.
 pub fn from_headers(
     model: &Model,
     headers: &Headers,
@@ -46,6 +46,7 @@ pub fn from_headers(
         value_bytes: value_bytes(model, deployment)?,
     };
     let mut reading = Reading::of(&context, headers);
+    reading.whole()?;
     let mut weights = largest(&context, |layers, first, last| {
         reading.stage(layers, first, last)
     });
@@ -105,13 +106,32 @@ impl<'a> Reading<'a> {
                 crate::units::gib(drafts)
             ));
         }
-        if (made.layers.len() as u64) < count {
+        let odd = headers
+            .tensors
+            .iter()
+            .find(|t| !headers.gguf && safetensors::bits(&t.dtype).is_none());
+        if let Some(odd) = odd {
             made.warnings.push(format!(
-                "the files have tensors of {} of the model's {count} layers",
-                made.layers.len()
+                "the files have tensors of the type `{}`, which is not known: their bytes are counted as they are stored",
+                odd.dtype.escape_debug()
             ));
         }
         made
+    }
+
+    /// Whether each layer that should have tensors has some.
+    fn whole(&self) -> Result<(), Unknown> {
+        let model = self.context.model;
+        let mut expected = model.tensors.iter().filter_map(|t| t.layer).map(u64::from);
+        if expected.all(|layer| self.layers.contains_key(&layer)) {
+            return Ok(());
+        }
+        Err(Unknown::new(format!(
+            "the files hold tensors of {} of the model's {} layers",
+            self.layers.len(),
+            model.mixers.len()
+        ))
+        .hint("give the folder with all of the model's files"))
     }
 
     fn stage(&self, layers: &Range<u64>, first: bool, last: bool) -> Vec<Allocation> {

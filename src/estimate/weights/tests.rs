@@ -49,6 +49,21 @@ fn the_allocators_rounding_is_counted() {
 }
 
 #[test]
+fn a_quantisation_that_cannot_be_read_is_not_taken_for_none() {
+    let deployment = Deployment::of(EngineKind::Vllm);
+    for broken in [json!("fp8"), json!(8), json!(["fp8"]), json!(true)] {
+        let model = llama(json!({ "quantization_config": broken }));
+        let why = of(&model, &deployment).unwrap_err();
+        assert!(why.what.contains("no JSON object"), "{broken}: {why}");
+    }
+    let plain = llama(json!({"quantization_config": null}));
+    assert!(of(&plain, &deployment).is_ok());
+    let odd = llama(json!({"torch_dtype": "float17"}));
+    assert!(odd.warnings[0].contains("float17"), "{:?}", odd.warnings);
+    assert!(plain.warnings.is_empty(), "{:?}", plain.warnings);
+}
+
+#[test]
 fn key_heads_are_repeated_where_there_are_more_gpus() {
     let model = llama(json!({}));
     let kv = |tp: u64| {
@@ -202,6 +217,22 @@ fn headers_tell_the_same_as_the_configuration_of_a_plain_model() {
             files.warnings
         );
     }
+    // A download that was broken off: the configuration tells the rest.
+    let mut part = headers.clone();
+    part.tensors.retain(|t| !t.name.contains("layers.1."));
+    let deployment = Deployment::of(EngineKind::Vllm);
+    let why = from_headers(&model, &part, &deployment).unwrap_err();
+    assert!(why.what.contains("1 of the model's 2 layers"), "{why}");
+    let rest = best(&model, Some(&part), &deployment).unwrap();
+    assert_eq!(rest.bytes, of(&model, &deployment).unwrap().bytes);
+    assert!(rest.warnings.iter().any(|w| w.contains("configuration")));
+    part.gguf = true;
+    assert!(best(&model, Some(&part), &deployment).is_err());
+    // A type that is newer than this is told.
+    let mut newer = headers.clone();
+    newer.tensors[1].dtype = "F5_E9".to_owned();
+    let newer = from_headers(&model, &newer, &deployment).unwrap();
+    assert!(newer.warnings.iter().any(|w| w.contains("F5_E9")));
     // 32 bits on the disk are 16 in the engine, unless it is told otherwise.
     for tensor in &mut headers.tensors {
         tensor.dtype = "F32".to_owned();
