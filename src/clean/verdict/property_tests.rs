@@ -82,7 +82,8 @@ fn forget(survey: &mut Survey, which: usize, what: usize) {
     if let Some(look) = survey.containers.get_mut(which % containers) {
         match what {
             0 => look.status_for_s = None,
-            1 => look.past_deadline_s = None,
+            // A label is there or it is not: of a deadline that is ahead nobody forgets that it is.
+            1 => look.past_deadline_s = look.past_deadline_s.filter(|past| *past < 0),
             // In others nothing runs, and that is known.
             2 if ["running", "paused"].contains(&look.status.as_str()) => look.processes = None,
             3 => look.gpu_bytes = None,
