@@ -504,7 +504,15 @@ impl Engine {
     }
 
     /// Command lines of its processes, sorted; defunct ones, which only wait to be reaped, left out.
+    /// A process that the container's runtime has still to become its command is waited for.
     pub fn processes(&self) -> Vec<String> {
+        wait_for(&format!("the commands of {}", self.name), || {
+            let listed = self.listed();
+            (!listed.iter().any(|p| p == "runc init")).then_some(listed)
+        })
+    }
+
+    fn listed(&self) -> Vec<String> {
         let table = docker(&["top", &self.id, "-eo", "pid,args"]).unwrap_or_default();
         let mut processes: Vec<String> = table
             .lines()
