@@ -3,7 +3,8 @@
 use super::settings::{self, Settings};
 use crate::breakdown::Component;
 use crate::capture::DeviceKind;
-use crate::estimate::{Deployment, EngineKind, Gpu, Lora, Unknown, Version};
+use crate::estimate::settings as estimator;
+use crate::estimate::{Deployment, Gpu, Lora, Unknown, Version};
 use crate::profile::Profile;
 
 /// How the engine of this profile was deployed. What is not told is left to the engine's default.
@@ -12,7 +13,7 @@ use crate::profile::Profile;
 /// An engine whose rules are not known.
 pub fn deployment_of(profile: &Profile) -> Result<Deployment, Unknown> {
     let name = profile.engine_metadata.engine_type.as_str();
-    let engine = engine_kind(name)
+    let engine = estimator::engine(name)
         .ok_or_else(|| Unknown::new(format!("no rules are known of the engine `{name}`")))?;
     let settings = settings::of(profile);
     let text = |name: &str| settings.get(name).map(|v| v.trim().to_owned());
@@ -35,7 +36,7 @@ pub fn deployment_of(profile: &Profile) -> Result<Deployment, Unknown> {
             .engine_metadata
             .engine_version
             .as_deref()
-            .and_then(version_of),
+            .and_then(Version::leading),
         gpu: gpu_of(profile),
         tp: tp.into_iter().max().unwrap_or(1),
         pp: size("pipeline_parallel_size"),
@@ -77,18 +78,6 @@ pub fn batch_of(profile: &Profile) -> Option<(u64, u64)> {
     exact.then_some((u64::from(load.batch_size?), tokens))
 }
 
-fn engine_kind(name: &str) -> Option<EngineKind> {
-    Some(match name {
-        "vllm" => EngineKind::Vllm,
-        "sglang" => EngineKind::Sglang,
-        "tgi" => EngineKind::Tgi,
-        "tensorrt_llm" => EngineKind::TensorRtLlm,
-        "llama_cpp" | "ollama" => EngineKind::LlamaCpp,
-        "transformers" => EngineKind::Transformers,
-        _ => return None,
-    })
-}
-
 /// A flag in any of its spellings.
 fn flag(settings: &Settings, name: &str) -> Option<bool> {
     match settings.get(name)?.trim().to_ascii_lowercase().as_str() {
@@ -96,22 +85,6 @@ fn flag(settings: &Settings, name: &str) -> Option<bool> {
         "false" | "0" | "no" | "off" => Some(false),
         _ => None,
     }
-}
-
-/// `0.11.0`, `v0.5.5.post1`, `0.19.1rc1+cu128`: the first three numbers; a patch that is not told
-/// is 0.
-pub fn version_of(text: &str) -> Option<Version> {
-    let text = text.trim().trim_start_matches(['v', 'V']);
-    let mut parts = text.split(['.', '-', '+']);
-    let mut number = || {
-        let part = parts.next()?;
-        let digits = part
-            .find(|c: char| !c.is_ascii_digit())
-            .unwrap_or(part.len());
-        part[..digits].parse::<u32>().ok()
-    };
-    let (major, minor) = (number()?, number()?);
-    Some(Version::new(major, minor, number().unwrap_or(0)))
 }
 
 /// The GPU on which others held most: there the engine has least room.
@@ -157,7 +130,7 @@ mod tests {
             ("99999999999.1.1", None),
         ] {
             let expected = version.map(|(a, b, c)| Version::new(a, b, c));
-            assert_eq!(version_of(text), expected, "{text}");
+            assert_eq!(Version::leading(text), expected, "{text}");
         }
     }
 }

@@ -210,28 +210,11 @@ impl Calibration {
         Calibration::of(runs)
     }
 
-    /// Overheads of this kind of deployment; each has figures from [`FEWEST_RUNS`] runs on.
-    pub fn lookup(&self, key: &Key) -> Option<&Entry> {
-        self.entries.iter().find(|e| e.key == *key)
-    }
-
-    /// The last start of a model that told its CUDA graphs: by engine, version, GPU and tensor
-    /// parallelism. What it took then it takes again, where the same settings are in force.
-    pub fn last_start(
-        &self,
-        model: &str,
-        engine: &str,
-        version: &str,
-        gpu: &str,
-        tp: u64,
-    ) -> Option<&CalibrationRun> {
+    /// The last start of a model, in a deployment `of` a kind, that told its CUDA graphs. What it took
+    /// then it takes again, where the same settings are in force.
+    pub fn last_start(&self, model: &str, of: impl Fn(&Key) -> bool) -> Option<&CalibrationRun> {
         self.runs.iter().rev().find(|r| {
-            let key = &r.key;
-            r.model == model
-                && (key.engine == engine && key.version == version)
-                && (key.gpu == gpu && key.tp == tp)
-                && r.cuda_graphs.is_some()
-                && r.eager != Some(true)
+            r.model == model && of(&r.key) && r.cuda_graphs.is_some() && r.eager != Some(true)
         })
     }
 }
@@ -311,12 +294,13 @@ mod tests {
         let db = Calibration::of(vec![run("a", "1", Some(5)), run("b", "2", Some(6))]);
         let db = db.with(vec![run("a", "1", Some(7)), run("c", "3", None)]);
         assert_eq!(db.runs.len(), 3);
-        let entry = db.lookup(&key()).unwrap();
+        let of = |key: Key| db.entries.iter().find(|e| e.key == key);
+        let entry = of(key()).unwrap();
         assert_eq!((entry.cuda_graphs.n, entry.non_torch.n), (2, 3));
         assert_eq!(entry.non_torch.figures.unwrap().median, 100);
         assert_eq!(entry.cuda_graphs.figures, None);
         let other = Key { tp: 2, ..key() };
-        assert!(db.lookup(&other).is_none());
+        assert!(of(other).is_none());
     }
 
     #[test]
@@ -329,7 +313,7 @@ mod tests {
             run("c", "3", None),
             eager,
         ]);
-        let last = |model, tp| db.last_start(model, "vllm", "0.11.0", "H100 SXM 80GB", tp);
+        let last = |model, tp| db.last_start(model, |k| k.tp == tp && k.version == "0.11.0");
         assert_eq!(last("org/m", 1).unwrap().cuda_graphs, Some(6));
         assert!(last("org/m", 2).is_none() && last("org/n", 1).is_none());
     }

@@ -141,6 +141,22 @@ pub struct Version {
 }
 
 impl Version {
+    /// The numbers that a version begins with: of `v0.5.5.post1` 0.5.5, of `0.19.1rc1+cu128` 0.19.1; a
+    /// patch that is not told is 0.
+    pub fn leading(text: &str) -> Option<Version> {
+        let text = text.trim().trim_start_matches(['v', 'V']);
+        let mut parts = text.split(['.', '-', '+']);
+        let mut number = || {
+            let part = parts.next()?;
+            let digits = part
+                .find(|c: char| !c.is_ascii_digit())
+                .unwrap_or(part.len());
+            part[..digits].parse::<u32>().ok()
+        };
+        let (major, minor) = (number()?, number()?);
+        Some(Version::new(major, minor, number().unwrap_or(0)))
+    }
+
     /// `major.minor.patch`.
     pub const fn new(major: u32, minor: u32, patch: u32) -> Self {
         Version {

@@ -1,7 +1,7 @@
 //! What the user's own runs say of terms that no formula tells well: it stands in for the formula.
 
 use super::calibration::{Calibration, Figures, Learned, attention_kind};
-use super::{Band, Component, Deployment, EngineKind, Model, Term, Version, engines};
+use super::{Band, Component, Deployment, Model, Term, Version, engines, settings};
 use serde_json::{Map, json};
 
 /// Terms as the user's own runs have them.
@@ -33,11 +33,10 @@ impl OwnRuns {
         let (Some(version), Some(gpu)) = (deployment.version, &deployment.gpu) else {
             return OwnRuns::default();
         };
-        let engine = engine_name(deployment.engine);
         let shipped = engines::gpu_model(deployment).map(|g| g.name.as_str());
         let here = |key: &super::calibration::Key| {
-            key.engine == engine
-                && leading(&key.version) == Some(version)
+            settings::engine(&key.engine) == Some(deployment.engine)
+                && Version::leading(&key.version) == Some(version)
                 && key.tp == deployment.tp
                 && (key.gpu == gpu.name || Some(key.gpu.as_str()) == shipped)
         };
@@ -46,8 +45,7 @@ impl OwnRuns {
             let dtype = deployment.dtype.as_deref().is_none_or(|d| e.key.dtype == d);
             here(&e.key) && e.key.attention == attention && dtype
         });
-        let last = (calibration.runs.iter().rev())
-            .find(|r| here(&r.key) && r.model == model.name && r.eager != Some(true));
+        let last = calibration.last_start(&model.name, here);
         let last = last.and_then(|run| {
             Some(Own {
                 bytes: run.cuda_graphs?,
@@ -97,40 +95,11 @@ fn median(learned: &Learned) -> Option<Own> {
     })
 }
 
-/// The name that profiles give an engine.
-fn engine_name(engine: EngineKind) -> &'static str {
-    match engine {
-        EngineKind::Vllm => "vllm",
-        EngineKind::Sglang => "sglang",
-        EngineKind::Tgi => "tgi",
-        EngineKind::TensorRtLlm => "tensorrt-llm",
-        EngineKind::LlamaCpp => "llama-cpp",
-        EngineKind::Transformers => "transformers",
-    }
-}
-
-/// The three numbers that a version begins with: of `0.11.0rc1+cu129` 0.11.0.
-fn leading(version: &str) -> Option<Version> {
-    let mut parts = version.trim_start_matches('v').split('.').map(|part| {
-        let digits = part
-            .find(|c: char| !c.is_ascii_digit())
-            .unwrap_or(part.len());
-        part[..digits].parse::<u32>().ok()
-    });
-    let major = parts.next()??;
-    let minor = parts.next()??;
-    Some(Version::new(
-        major,
-        minor,
-        parts.next().flatten().unwrap_or(0),
-    ))
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::calibration::{CalibrationRun, Key};
     use super::super::model::from_config;
-    use super::super::{Gpu, estimate};
+    use super::super::{EngineKind, Gpu, estimate};
     use super::*;
 
     fn run(id: u32, model: &str, graphs: u64, rest: u64) -> CalibrationRun {
@@ -245,11 +214,21 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_read_by_their_numbers() {
-        assert_eq!(leading("0.11.0"), Some(Version::new(0, 11, 0)));
-        assert_eq!(leading("v0.11.0rc1+cu129"), Some(Version::new(0, 11, 0)));
-        assert_eq!(leading("0.6"), Some(Version::new(0, 6, 0)));
-        assert_eq!(leading("main"), None);
-        assert_eq!(leading(""), None);
+    fn engines_are_known_by_the_names_that_profiles_give_them() {
+        let (model, deployment) = asked();
+        for (name, engine) in [
+            ("tensorrt_llm", EngineKind::TensorRtLlm),
+            ("llama_cpp", EngineKind::LlamaCpp),
+            ("sglang", EngineKind::Sglang),
+        ] {
+            let mut runs: Vec<_> = (1..4).map(|i| run(i, "mine", 1 << 20, 1 << 20)).collect();
+            runs.iter_mut().for_each(|r| r.key.engine = name.into());
+            let deployment = Deployment {
+                engine,
+                ..deployment.clone()
+            };
+            let own = OwnRuns::of(&Calibration::of(runs), &model, &deployment);
+            assert!(own.non_torch.is_some(), "{name}");
+        }
     }
 }

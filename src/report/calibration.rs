@@ -76,7 +76,9 @@ fn learned(learned: &Learned) -> String {
 fn last_starts(sheet: &mut Sheet, calibration: &Calibration) {
     let same = |r: &CalibrationRun| {
         let k = &r.key;
-        calibration.last_start(&r.model, &k.engine, &k.version, &k.gpu, k.tp)
+        calibration.last_start(&r.model, |of| {
+            (&of.engine, &of.version, &of.gpu, of.tp) == (&k.engine, &k.version, &k.gpu, k.tp)
+        })
     };
     let last: Vec<&CalibrationRun> = calibration
         .runs
