@@ -1,7 +1,8 @@
 //! What was learned of overheads, and what moves with what, as pages.
 
+use super::figures::plus;
 use super::layout::{Align, Table, count};
-use super::sheet::{Sheet, plus};
+use super::page::Page;
 use super::text::TextOptions;
 use crate::compare::correlate::{Correlation, Correlations};
 use crate::estimate::calibration::{Calibration, CalibrationRun, FEWEST_RUNS, Learned};
@@ -13,14 +14,14 @@ pub fn render(
     skipped: &[(String, u64)],
     options: TextOptions,
 ) -> String {
-    let mut sheet = Sheet::new(options);
+    let mut page = Page::new(options);
     let runs = calibration.runs.len();
-    sheet.line(&format!(
+    page.line(&format!(
         "Learned from {runs} {}",
         if runs == 1 { "run" } else { "runs" }
     ));
     if !calibration.entries.is_empty() {
-        sheet.heading("Overheads, GiB on the fullest GPU: median, first to third quartile, runs");
+        page.title("Overheads, GiB on the fullest GPU: median, first to third quartile, runs");
         let mut table = Table::new(&[
             ("engine", Align::Left),
             ("attention", Align::Left),
@@ -43,16 +44,16 @@ pub fn render(
                 learned(&e.cuda_graphs),
             ]);
         }
-        sheet.table(&table);
-        sheet.aside(&format!("fewer than {FEWEST_RUNS} runs are no data"));
+        page.table(&table);
+        page.aside(&format!("fewer than {FEWEST_RUNS} runs are no data"));
     }
-    last_starts(&mut sheet, calibration);
+    last_starts(&mut page, calibration);
     let reasons: Vec<String> = skipped
         .iter()
         .map(|(why, n)| format!("{n} of them: {why}"))
         .collect();
-    sheet.asides("Taught nothing", &reasons);
-    sheet.end()
+    page.asides("Taught nothing", &reasons);
+    page.into_text()
 }
 
 fn learned(learned: &Learned) -> String {
@@ -73,7 +74,7 @@ fn learned(learned: &Learned) -> String {
 }
 
 /// CUDA graphs as each model last took them.
-fn last_starts(sheet: &mut Sheet, calibration: &Calibration) {
+fn last_starts(page: &mut Page, calibration: &Calibration) {
     let same = |r: &CalibrationRun| {
         let k = &r.key;
         calibration.last_start(&r.model, |of| {
@@ -88,7 +89,7 @@ fn last_starts(sheet: &mut Sheet, calibration: &Calibration) {
     if last.is_empty() {
         return;
     }
-    sheet.heading("CUDA graphs at the last start");
+    page.title("CUDA graphs at the last start");
     let mut table = Table::new(&[
         ("model", Align::Left),
         ("engine", Align::Left),
@@ -108,37 +109,37 @@ fn last_starts(sheet: &mut Sheet, calibration: &Calibration) {
             r.timestamp.clone(),
         ]);
     }
-    sheet.table(&table);
+    page.table(&table);
 }
 
 /// The page of the correlations.
 pub fn correlations(correlations: &Correlations, options: TextOptions) -> String {
-    let mut sheet = Sheet::new(options);
+    let mut page = Page::new(options);
     let n = correlations.profiles;
-    sheet.line(&format!(
+    page.line(&format!(
         "What moves with what, in {n} {}",
         if n == 1 { "profile" } else { "profiles" }
     ));
     section(
-        &mut sheet,
+        &mut page,
         "Across runs, a point for each",
         &correlations.across_runs,
         false,
     );
     section(
-        &mut sheet,
+        &mut page,
         "Within runs, a point for each moment (medians over the runs)",
         &correlations.within_runs,
         true,
     );
-    sheet.aside(
+    page.aside(
         "A coefficient tells that two figures move together, and not why; few runs say little.",
     );
-    sheet.end()
+    page.into_text()
 }
 
-fn section(sheet: &mut Sheet, title: &str, all: &[Correlation], with_runs: bool) {
-    sheet.heading(title);
+fn section(page: &mut Page, title: &str, all: &[Correlation], with_runs: bool) {
+    page.title(title);
     let mut table = Table::new(&[
         ("", Align::Left),
         ("with", Align::Left),
@@ -165,5 +166,5 @@ fn section(sheet: &mut Sheet, title: &str, all: &[Correlation], with_runs: bool)
             value(c.spearman),
         ]);
     }
-    sheet.table(&table);
+    page.table(&table);
 }

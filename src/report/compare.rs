@@ -1,8 +1,9 @@
 //! Two profiles side by side: as a page, and as a table for spreadsheets.
 
 use super::RenderError;
+use super::figures::{gib, gib_change, percent, plus};
 use super::layout::{Align, Table, figure};
-use super::sheet::{Sheet, gib, gib_change, percent, plus};
+use super::page::Page;
 use super::spreadsheet::{cell, table};
 use super::text::TextOptions;
 use crate::compare::Unit;
@@ -12,18 +13,18 @@ use crate::units::GIB;
 
 /// The page.
 pub fn render(pair: &Pair, options: TextOptions) -> String {
-    let mut sheet = Sheet::new(options);
+    let mut page = Page::new(options);
     for (letter, who) in [("A", &pair.profile1), ("B", &pair.profile2)] {
-        sheet.aside(&format!("{letter} = {}", describe(who)));
+        page.aside(&format!("{letter} = {}", describe(who)));
     }
-    settings(&mut sheet, pair);
-    sheet.asides("NOT COMPARABLE", &pair.incomparable);
-    memory(&mut sheet, pair);
-    others(&mut sheet, pair);
-    sheet.asides("To know", &pair.warnings);
-    sheet.asides("Unknown", &unknown(pair));
-    verdict(&mut sheet, pair);
-    sheet.end()
+    settings(&mut page, pair);
+    page.asides("NOT COMPARABLE", &pair.incomparable);
+    memory(&mut page, pair);
+    others(&mut page, pair);
+    page.asides("To know", &pair.warnings);
+    page.asides("Unknown", &unknown(pair));
+    verdict(&mut page, pair);
+    page.into_text()
 }
 
 /// `a.json: vllm 0.11.0, org/model, 2026-…  SIMULATED`.
@@ -44,10 +45,10 @@ pub(super) fn describe(who: &Who) -> String {
     text
 }
 
-fn settings(sheet: &mut Sheet, pair: &Pair) {
-    sheet.heading("Settings that differ");
+fn settings(page: &mut Page, pair: &Pair) {
+    page.title("Settings that differ");
     if pair.settings.is_empty() {
-        sheet.line("  none that is known");
+        page.line("  none that is known");
         return;
     }
     let mut table = Table::new(&[("", Align::Left), ("A", Align::Left), ("B", Align::Left)]);
@@ -59,11 +60,11 @@ fn settings(sheet: &mut Sheet, pair: &Pair) {
             word(&d.profile2),
         ]);
     }
-    sheet.table(&table);
+    page.table(&table);
 }
 
-fn memory(sheet: &mut Sheet, pair: &Pair) {
-    sheet.heading("Memory at the peak, GiB");
+fn memory(page: &mut Page, pair: &Pair) {
+    page.title("Memory at the peak, GiB");
     let mut table = Table::new(&[
         ("", Align::Left),
         ("A", Align::Right),
@@ -85,14 +86,14 @@ fn memory(sheet: &mut Sheet, pair: &Pair) {
             percent(row.diff_pct),
         ]);
     }
-    sheet.table(&table);
+    page.table(&table);
 }
 
-fn others(sheet: &mut Sheet, pair: &Pair) {
+fn others(page: &mut Page, pair: &Pair) {
     if pair.others.is_empty() {
         return;
     }
-    sheet.heading("Pool, latency, throughput");
+    page.title("Pool, latency, throughput");
     let mut table = Table::new(&[
         ("", Align::Left),
         ("A", Align::Right),
@@ -120,7 +121,7 @@ fn others(sheet: &mut Sheet, pair: &Pair) {
             percent(row.diff_pct),
         ]);
     }
-    sheet.table(&table);
+    page.table(&table);
 }
 
 /// Why figures are missing: each reason once, with all that it is the reason of.
@@ -144,7 +145,7 @@ fn unknown(pair: &Pair) -> Vec<String> {
     reasons.into_iter().map(sentence).collect()
 }
 
-fn verdict(sheet: &mut Sheet, pair: &Pair) {
+fn verdict(page: &mut Page, pair: &Pair) {
     let Some(limit) = &pair.limit else { return };
     let labels = |keys: &[String]| {
         let rows = pair
@@ -155,20 +156,20 @@ fn verdict(sheet: &mut Sheet, pair: &Pair) {
             .collect::<Vec<_>>()
             .join(", ")
     };
-    sheet.line("");
+    page.line("");
     match limit.exceeded.is_empty() {
-        true => sheet.aside(&format!(
+        true => page.aside(&format!(
             "no component moved by more than {} %",
             limit.percent
         )),
-        false => sheet.aside(&format!(
+        false => page.aside(&format!(
             "MOVED BY MORE THAN {} %: {}",
             limit.percent,
             labels(&limit.exceeded)
         )),
     }
     if !limit.not_judged.is_empty() {
-        sheet.aside(&format!(
+        page.aside(&format!(
             "not judged, because one side does not know them: {}",
             labels(&limit.not_judged)
         ));

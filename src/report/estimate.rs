@@ -1,7 +1,8 @@
 //! An estimate as a page: each component with its band, the pool, whether it fits, and with
 //! `--explain` each formula with its inputs.
 
-use super::layout::{Align, Table, clean, count, width, wrap};
+use super::layout::{Align, Table, count, width, wrap};
+use super::page::Page;
 use super::text::TextOptions;
 use crate::estimate::question::{Choice, Entry, Reading, Risk, Solution};
 use crate::estimate::{Component, Term, Unknown};
@@ -75,7 +76,7 @@ pub fn render(told: &Told<'_>, explain: bool, options: TextOptions) -> String {
         page.explain(told);
     }
     page.warnings(&told.warnings);
-    page.text
+    page.into_text()
 }
 
 /// The answer of `--solve`, in a sentence, to be read above its page.
@@ -105,7 +106,7 @@ pub fn solution(found: &Solution, concurrency: u64, options: TextOptions) -> Str
             ),
         },
     );
-    page.text
+    page.into_text()
 }
 
 /// The GPUs of `--recommend-gpu`.
@@ -117,7 +118,7 @@ pub fn choices(title: &str, found: &[Choice], tried: usize, options: TextOptions
             0,
             &format!("none of the {tried} known GPUs holds it, up to 8 of a kind"),
         );
-        return page.text;
+        return page.into_text();
     }
     let mut table = Table::new(&[
         ("GPU", Align::Left),
@@ -136,7 +137,7 @@ pub fn choices(title: &str, found: &[Choice], tried: usize, options: TextOptions
         ]);
     }
     page.table(&table);
-    page.text
+    page.into_text()
 }
 
 /// The table of `--table`.
@@ -180,42 +181,10 @@ pub fn table(title: &str, entries: &[Entry], options: TextOptions) -> String {
     if marks[1] {
         page.sentence(0, "? may not fit: the risk is high");
     }
-    page.text
-}
-
-struct Page {
-    text: String,
-    options: TextOptions,
+    page.into_text()
 }
 
 impl Page {
-    fn new(options: TextOptions) -> Page {
-        Page {
-            text: String::new(),
-            options,
-        }
-    }
-
-    fn line(&mut self, line: &str) {
-        let line = clean(line, self.options.unicode);
-        self.text.push_str(line.trim_end());
-        self.text.push('\n');
-    }
-
-    fn sentence(&mut self, indent: usize, text: &str) {
-        let room = self.options.width.saturating_sub(indent + 2).max(24);
-        for (i, part) in wrap(text, room).iter().enumerate() {
-            let indent = " ".repeat(if i == 0 { indent } else { indent + 2 });
-            self.line(&format!("{indent}{part}"));
-        }
-    }
-
-    fn table(&mut self, table: &Table) {
-        for line in table.lines() {
-            self.line(&format!("  {line}"));
-        }
-    }
-
     fn head(&mut self, told: &Told<'_>) {
         let gpus = told.gpus.as_ref().map(|g| format!(" on {g}"));
         let gpus = gpus.unwrap_or_default();

@@ -2,21 +2,22 @@
 
 use super::RenderError;
 use super::compare::describe;
+use super::figures::{gib, gib_change, percent};
 use super::layout::{Align, Table};
-use super::sheet::{Sheet, gib, gib_change, percent};
+use super::page::Page;
 use super::spreadsheet::{cell, table};
 use super::text::TextOptions;
 use crate::compare::given::{GivenReport, GivenRow, LOOK_PERCENT, WRONG_PERCENT};
 
 /// The page.
 pub fn render(report: &GivenReport, options: TextOptions) -> String {
-    let mut sheet = Sheet::new(options);
+    let mut page = Page::new(options);
     for (i, p) in report.profiles.iter().enumerate() {
         if i > 0 {
-            sheet.line("");
+            page.line("");
         }
-        sheet.aside(&describe(&p.profile));
-        sheet.heading("Measured against calculated, GiB over all GPUs");
+        page.aside(&describe(&p.profile));
+        page.title("Measured against calculated, GiB over all GPUs");
         let mut table = Table::new(&[
             ("", Align::Left),
             ("measured", Align::Right),
@@ -37,45 +38,45 @@ pub fn render(report: &GivenReport, options: TextOptions) -> String {
                 mark(row).into(),
             ]);
         }
-        sheet.table(&table);
-        sheet.asides("To know", &p.warnings);
+        page.table(&table);
+        page.asides("To know", &p.warnings);
         let why = |r: &GivenRow| Some(format!("{}: {}", r.label, r.unknown.as_ref()?));
-        sheet.asides(
+        page.asides(
             "Unknown",
             &p.rows.iter().filter_map(why).collect::<Vec<_>>(),
         );
         if p.rows.iter().any(|r| r.measured_gb.is_some()) {
             let nothing = format!("none: no part is off by more than {LOOK_PERCENT} %");
             match p.recommendations.is_empty() {
-                true => sheet.asides("Recommendations", &[nothing]),
-                false => sheet.asides("Recommendations", &p.recommendations),
+                true => page.asides("Recommendations", &[nothing]),
+                false => page.asides("Recommendations", &p.recommendations),
             }
         }
     }
     if report.profiles.len() > 1 {
-        summary(&mut sheet, report);
+        summary(&mut page, report);
     }
     if let Some(limit) = &report.limit {
-        sheet.line("");
+        page.line("");
         match limit.exceeded.is_empty() {
-            true => sheet.aside(&format!(
+            true => page.aside(&format!(
                 "no figure is off by more than {} %",
                 limit.percent
             )),
-            false => sheet.aside(&format!(
+            false => page.aside(&format!(
                 "OFF BY MORE THAN {} %: {}",
                 limit.percent,
                 limit.exceeded.join(", ")
             )),
         }
         if !limit.not_judged.is_empty() {
-            sheet.aside(&format!(
+            page.aside(&format!(
                 "not judged, because not measured: {}",
                 limit.not_judged.join(", ")
             ));
         }
     }
-    sheet.end()
+    page.into_text()
 }
 
 fn mark(row: &GivenRow) -> &'static str {
@@ -87,8 +88,8 @@ fn mark(row: &GivenRow) -> &'static str {
     }
 }
 
-fn summary(sheet: &mut Sheet, report: &GivenReport) {
-    sheet.heading(&format!("Over {} profiles", report.profiles.len()));
+fn summary(page: &mut Page, report: &GivenReport) {
+    page.title(&format!("Over {} profiles", report.profiles.len()));
     let mut table = Table::new(&[
         ("", Align::Left),
         ("compared", Align::Right),
@@ -106,7 +107,7 @@ fn summary(sheet: &mut Sheet, report: &GivenReport) {
             size,
         ]);
     }
-    sheet.table(&table);
+    page.table(&table);
 }
 
 /// The table for spreadsheets.

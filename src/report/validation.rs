@@ -1,8 +1,9 @@
 //! Measured against calculated over many runs: the page, and the table for spreadsheets.
 
 use super::RenderError;
+use super::figures::{gib_of, percent};
 use super::layout::{Align, Table, count};
-use super::sheet::{Sheet, gib_of, percent};
+use super::page::Page;
 use super::spreadsheet::{cell, table};
 use super::text::TextOptions;
 use crate::compare::calculated::Item;
@@ -13,58 +14,58 @@ const MOST_RUNS_IN_FULL: usize = 12;
 
 /// The page.
 pub fn render(validation: &Validation, options: TextOptions) -> String {
-    let mut sheet = Sheet::new(options);
+    let mut page = Page::new(options);
     let n = validation.runs.len();
     let runs = if n == 1 { "run" } else { "runs" };
-    sheet.line(&format!("Measured against calculated: {n} {runs}"));
+    page.line(&format!("Measured against calculated: {n} {runs}"));
     if n <= MOST_RUNS_IN_FULL {
-        validation.runs.iter().for_each(|r| run(&mut sheet, r));
+        validation.runs.iter().for_each(|r| run(&mut page, r));
     }
     for g in validation.groups.iter().filter(|g| !g.items.is_empty()) {
         // One run is told above.
         if n > 1 {
-            group(&mut sheet, g);
+            group(&mut page, g);
         }
     }
-    sheet.asides("Recommendations", &validation.recommendations);
+    page.asides("Recommendations", &validation.recommendations);
     let skipped = |s: &crate::compare::validate::Skipped| format!("{}: {}", s.file, s.why);
-    sheet.asides(
+    page.asides(
         "Not validated",
         &validation.skipped.iter().map(skipped).collect::<Vec<_>>(),
     );
     if let Some(limit) = &validation.limit {
-        sheet.line("");
+        page.line("");
         let most = match limit.percent {
             Some(p) => format!("{p} %"),
             None => "its tolerance".into(),
         };
         match (limit.judged, limit.exceeded.is_empty()) {
-            (0, _) => sheet.aside("nothing could be judged"),
-            (judged, true) => sheet.aside(&format!(
+            (0, _) => page.aside("nothing could be judged"),
+            (judged, true) => page.aside(&format!(
                 "none of {judged} figures is off by more than {most}"
             )),
             (judged, false) => {
                 let off = limit.exceeded.len();
-                sheet.aside(&format!(
+                page.aside(&format!(
                     "OFF BY MORE THAN {most}: {off} of {judged} figures"
                 ));
-                limit.exceeded.iter().for_each(|e| sheet.aside(e));
+                limit.exceeded.iter().for_each(|e| page.aside(e));
             }
         }
     }
-    sheet.end()
+    page.into_text()
 }
 
-fn run(sheet: &mut Sheet, run: &RunValidation) {
-    sheet.line("");
+fn run(page: &mut Page, run: &RunValidation) {
+    page.line("");
     let version = run
         .engine_version
         .as_deref()
         .unwrap_or("of unknown version");
     let model = run.model.as_deref().unwrap_or("model unknown");
-    sheet.aside(&format!("{}: {} {version}, {model}", run.file, run.engine));
+    page.aside(&format!("{}: {} {version}, {model}", run.file, run.engine));
     if !run.basis.is_empty() {
-        sheet.aside(&format!("calculated from {}", run.basis));
+        page.aside(&format!("calculated from {}", run.basis));
     }
     let mut table = Table::new(&[
         ("GiB on the fullest GPU", Align::Left),
@@ -90,8 +91,8 @@ fn run(sheet: &mut Sheet, run: &RunValidation) {
             },
         ]);
     }
-    sheet.table(&table);
-    run.warnings.iter().for_each(|w| sheet.aside(w));
+    page.table(&table);
+    run.warnings.iter().for_each(|w| page.aside(w));
     let mut said: Vec<(&str, Vec<&str>)> = Vec::new();
     for row in &run.items {
         let Some(why) = &row.unknown else { continue };
@@ -101,7 +102,7 @@ fn run(sheet: &mut Sheet, run: &RunValidation) {
         }
     }
     for (why, items) in said {
-        sheet.aside(&format!("{}: {why}", items.join(", ")));
+        page.aside(&format!("{}: {why}", items.join(", ")));
     }
 }
 
@@ -120,14 +121,14 @@ fn value(item: Item, figure: Option<f64>) -> String {
     }
 }
 
-fn group(sheet: &mut Sheet, g: &Group) {
+fn group(page: &mut Page, g: &Group) {
     let title = match g.by.as_str() {
         "all" => "All".to_owned(),
         "engine" => format!("Engine {}", g.name),
         _ => format!("Family {}", g.name),
     };
     let runs = if g.runs == 1 { "run" } else { "runs" };
-    sheet.heading(&format!("{title}, {} {runs}", g.runs));
+    page.title(&format!("{title}, {} {runs}", g.runs));
     let mut table = Table::new(&[
         ("", Align::Left),
         ("compared", Align::Right),
@@ -152,7 +153,7 @@ fn group(sheet: &mut Sheet, g: &Group) {
             },
         ]);
     }
-    sheet.table(&table);
+    page.table(&table);
 }
 
 /// The table for spreadsheets: a row for each item of each run.

@@ -2,9 +2,9 @@
 
 pub mod csv;
 pub mod json;
-mod page;
 pub mod plan;
 pub mod text;
+mod words;
 
 use crate::matrix::{Cell, CellId, GroupId, Place, Row, Server, Status};
 use serde::Serialize;

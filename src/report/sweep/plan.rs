@@ -1,6 +1,6 @@
 //! The plan of a sweep: as a page before anything is run, and as a document.
 
-use super::page::{Page, first_few};
+use super::words::first_few;
 use super::{many, server_settings, server_title};
 use crate::estimate::question::{Answer, Verdict};
 use crate::matrix::{
@@ -8,6 +8,7 @@ use crate::matrix::{
 };
 use crate::report::RenderError;
 use crate::report::layout::duration;
+use crate::report::page::Page;
 use crate::report::text::TextOptions;
 use serde::Serialize;
 

@@ -1,9 +1,10 @@
 //! The results of a sweep as a page: a table for each group, then what failed and what was left out.
 
-use super::page::{Page, first_few};
+use super::words::first_few;
 use super::{Outcome, Results, many, server_settings, server_title};
 use crate::matrix::{Figures, Load, Status};
 use crate::report::layout::{Align, Table, duration, figure, width};
+use crate::report::page::Page;
 use crate::report::text::TextOptions;
 use crate::units::gib;
 use std::cmp::Ordering;

@@ -1,7 +1,7 @@
-//! The page that the texts on a sweep are written on.
+//! The page that texts for people are written on: lines, sentences, tables, made harmless as they come.
 
-use crate::report::layout::{clean, wrap};
-use crate::report::text::TextOptions;
+use super::layout::{Table, clean, wrap};
+use super::text::TextOptions;
 
 /// Lines of text, made harmless as they come.
 pub(super) struct Page {
@@ -38,15 +38,28 @@ impl Page {
         }
     }
 
+    /// A table, two cells in.
+    pub(super) fn table(&mut self, table: &Table) {
+        for line in table.lines() {
+            self.line(&format!("  {line}"));
+        }
+    }
+
+    /// A sentence under a heading.
+    pub(super) fn aside(&mut self, text: &str) {
+        self.sentence(2, text);
+    }
+
+    /// Sentences under a heading; no sentence, no heading.
+    pub(super) fn asides(&mut self, heading: &str, sentences: &[String]) {
+        if sentences.is_empty() {
+            return;
+        }
+        self.title(heading);
+        sentences.iter().for_each(|s| self.aside(s));
+    }
+
     pub(super) fn into_text(self) -> String {
         self.text
-    }
-}
-
-/// The first few of a list: `a, b, c and 4 more`.
-pub(super) fn first_few(items: &[String], few: usize) -> String {
-    match items.len() {
-        n if n > few => format!("{} and {} more", items[..few].join(", "), n - few),
-        _ => items.join(", "),
     }
 }
