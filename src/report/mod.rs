@@ -4,14 +4,19 @@
 
 pub mod ablation;
 pub mod calibration;
+pub mod chapters;
+pub mod chart;
 pub mod compare;
+pub mod content;
 pub mod estimate;
 pub mod facts;
 mod figures;
+pub mod format;
 pub mod given;
 pub mod graphs;
 pub mod json;
 pub mod layout;
+pub mod material;
 mod page;
 pub mod spreadsheet;
 pub mod sweep;

@@ -1,0 +1,157 @@
+//! Charts: what they show, as values; drawn by this folder as SVG, and as PNG from that.
+//!
+//! Values are in the unit that the axis names. What is unknown is left out of a chart, and the
+//! chart's note says so; it is never drawn as zero.
+
+mod timeline;
+
+use super::content::SourceId;
+pub use timeline::{Event, Lane, Phase, Stretch, Timeline};
+
+/// A picture.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Chart {
+    /// Word for links and file names, unique in the report: `fig1_mem_vs_concurrency`.
+    pub id: String,
+    /// Title.
+    pub title: String,
+    /// A sentence under it: what was left out, and why.
+    pub note: Option<String>,
+    /// Set where an engine or a device only pretends: stands in the picture itself.
+    pub simulated: bool,
+    /// What it shows.
+    pub plot: Plot,
+}
+
+/// What a chart shows.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Plot {
+    /// Stacked bars, one above the other.
+    Bars(Bars),
+    /// Lines, or points only, over a number.
+    Curves(Curves),
+    /// A figure for each pair of two settings.
+    Heat(Heat),
+}
+
+/// One direction of a chart.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Axis {
+    /// Words: `requests in flight`.
+    pub title: String,
+    /// Unit, behind the words and behind values: `GiB`. Empty for a count.
+    pub unit: String,
+    /// How values are laid out.
+    pub scale: Scale,
+}
+
+/// How values are laid out along an axis.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Scale {
+    /// Evenly, from zero.
+    #[default]
+    FromZero,
+    /// Evenly, from the lowest to the highest.
+    Linear,
+    /// By powers of two; values must be above zero.
+    Log2,
+}
+
+/// Stacked bars.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Bars {
+    /// What their length is.
+    pub axis: Axis,
+    /// The kinds of segments, in their order in a bar and in the legend.
+    pub parts: Vec<String>,
+    /// The bars, from above.
+    pub bars: Vec<Bar>,
+}
+
+/// A bar.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Bar {
+    /// Words before it: `GPU 0`.
+    pub label: String,
+    /// Its segments. One below zero is drawn to the left of zero.
+    pub segments: Vec<Segment>,
+    /// A line across it, as the device's capacity, with its words.
+    pub limit: Option<(f64, String)>,
+}
+
+/// A piece of a bar.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Segment {
+    /// Which of [`Bars::parts`].
+    pub part: usize,
+    /// Its length.
+    pub value: f64,
+    /// How sure, in a word; drawn with a pattern where it is less than sure.
+    pub confidence: Option<String>,
+    /// Whether it is drawn as less than sure.
+    pub unsure: bool,
+    /// Where it comes from.
+    pub source: Option<SourceId>,
+}
+
+/// Lines over a number.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Curves {
+    /// Across.
+    pub x: Axis,
+    /// Up.
+    pub y: Axis,
+    /// The lines.
+    pub curves: Vec<Curve>,
+    /// Lines right across at a height, with their words: a capacity, a limit.
+    pub levels: Vec<(f64, String)>,
+}
+
+/// A line, or points.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Curve {
+    /// Words in the legend.
+    pub label: String,
+    /// Its points.
+    pub points: Vec<Dot>,
+    /// Whether the points are joined.
+    pub joined: bool,
+}
+
+/// A point.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Dot {
+    /// Across.
+    pub x: f64,
+    /// Up.
+    pub y: f64,
+    /// Lowest and highest, drawn as a whisker.
+    pub range: Option<(f64, f64)>,
+    /// What else is said where it is pointed at: the name of a run.
+    pub label: Option<String>,
+}
+
+/// A figure for each pair of two settings.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Heat {
+    /// Words for what is across, and its values as words.
+    pub x: (String, Vec<String>),
+    /// Words for what is up, and its values as words, from above.
+    pub y: (String, Vec<String>),
+    /// What the figures are.
+    pub figure: Axis,
+    /// Row by row, from above.
+    pub squares: Vec<Vec<Square>>,
+    /// Whether high figures are the bad ones: memory, latency.
+    pub high_is_bad: bool,
+}
+
+/// A square of a heat map.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Square {
+    /// The figure; `None`: there is none.
+    pub value: Option<f64>,
+    /// What stands in it: the figure in short, or why there is none (`oom`, `skipped`); empty where
+    /// it was never asked for.
+    pub text: String,
+}

@@ -1,0 +1,30 @@
+//! The formats that a report is written in: one file each, and one line in [`ALL`].
+
+use super::RenderError;
+use super::content::Report;
+
+/// A format of reports.
+pub trait Format: Sync {
+    /// The word of `--format`, and the extension of its files.
+    fn name(&self) -> &'static str;
+
+    /// The files of the report. The same report gives the same bytes.
+    fn files(&self, report: &Report) -> Result<Vec<File>, RenderError>;
+}
+
+/// A file of a report.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct File {
+    /// Name without folder and extension: `report`, or a chart's id.
+    pub stem: String,
+    /// What is in it.
+    pub bytes: Vec<u8>,
+}
+
+/// Every format.
+pub static ALL: &[&dyn Format] = &[];
+
+/// The format called `name`.
+pub fn by_name(name: &str) -> Option<&'static dyn Format> {
+    ALL.iter().copied().find(|format| format.name() == name)
+}
