@@ -1,6 +1,8 @@
 //! The chapters of a report: one file each, and one line in [`ALL`]. A chapter is left out where
 //! the material has nothing for it.
 
+mod sweep;
+
 use super::content::{Chapter, Report, Source, SourceId};
 use super::material::Material;
 
@@ -8,7 +10,9 @@ use super::material::Material;
 pub type Write = fn(&Material, &mut Sources) -> Vec<Chapter>;
 
 /// Every chapter, in the order of the report.
-pub static ALL: &[Write] = &[];
+pub static ALL: &[Write] = &[
+    sweep::write,
+];
 
 /// The sources of a report's figures while it is made.
 #[derive(Debug, Default)]
