@@ -142,11 +142,15 @@ pub(super) fn apart<'a>(cells: &[&'a Tried], axes: &[&Axis]) -> Vec<(String, Vec
     parts.sort_by(|a, b| {
         let order = |v: &[String]| v.iter().flat_map(|v| key(v)).collect::<Vec<f64>>();
         let sizes = order(&a.0).partial_cmp(&order(&b.0));
-        sizes.unwrap_or(std::cmp::Ordering::Equal).then(a.0.cmp(&b.0))
+        sizes
+            .unwrap_or(std::cmp::Ordering::Equal)
+            .then(a.0.cmp(&b.0))
     });
     let words = |values: &[String]| {
         let pairs = axes.iter().zip(values);
-        let each: Vec<String> = pairs.map(|(axis, v)| format!("{} {v}", axis.title())).collect();
+        let each: Vec<String> = pairs
+            .map(|(axis, v)| format!("{} {v}", axis.title()))
+            .collect();
         each.join(", ")
     };
     parts

@@ -20,7 +20,11 @@ pub(super) fn curves(sweep: &Sweep, prefix: &str) -> (Vec<Chart>, usize) {
     let (mut charts, mut left_out) = (Vec::new(), 0);
     let all: Vec<&Tried> = sweep.cells.iter().collect();
     for name in ACROSS {
-        let cells: Vec<&Tried> = all.iter().copied().filter(|c| c.number(name).is_some()).collect();
+        let cells: Vec<&Tried> = all
+            .iter()
+            .copied()
+            .filter(|c| c.number(name).is_some())
+            .collect();
         let axes = varying(&cells);
         let Some(across) = axes.iter().find(|axis| axis.has(name)) else {
             continue;
@@ -75,7 +79,11 @@ fn pictures<'a>(sweep: &Sweep, cells: &[&'a Tried], rest: &[&Axis]) -> Vec<(Stri
     let lines = |cells: &[&'a Tried], with_model: bool| -> Lines<'a> {
         let mut lines = Vec::new();
         for model in &models {
-            let own: Vec<&Tried> = cells.iter().copied().filter(|c| c.model == *model).collect();
+            let own: Vec<&Tried> = cells
+                .iter()
+                .copied()
+                .filter(|c| c.model == *model)
+                .collect();
             for (words, cells) in apart(&own, rest) {
                 let parts: Vec<&str> = [*model, words.as_str()]
                     .into_iter()
@@ -97,7 +105,11 @@ fn pictures<'a>(sweep: &Sweep, cells: &[&'a Tried], rest: &[&Axis]) -> Vec<(Stri
     }
     let mut pictures = Vec::new();
     for model in &models {
-        let own: Vec<&Tried> = cells.iter().copied().filter(|c| c.model == *model).collect();
+        let own: Vec<&Tried> = cells
+            .iter()
+            .copied()
+            .filter(|c| c.model == *model)
+            .collect();
         let lines = lines(&own, false);
         let chunks = lines.len().div_ceil(MOST_LINES);
         for (i, chunk) in lines.chunks(MOST_LINES).enumerate() {
@@ -146,9 +158,17 @@ fn x_axis(name: &str, curves: &[Curve]) -> chart::Axis {
 /// What else changes along the line, and what could not be drawn.
 fn note(across: &Axis, name: &str, lines: &Lines<'_>, figure: &Figure) -> Option<String> {
     let mut sentences = Vec::new();
-    let others: Vec<String> = across.names.iter().filter(|n| *n != name).map(|n| words(n)).collect();
+    let others: Vec<String> = across
+        .names
+        .iter()
+        .filter(|n| *n != name)
+        .map(|n| words(n))
+        .collect();
     if !others.is_empty() {
-        sentences.push(format!("Along the lines changes as well: {}.", others.join(", ")));
+        sentences.push(format!(
+            "Along the lines changes as well: {}.",
+            others.join(", ")
+        ));
     }
     let cells = || lines.iter().flat_map(|line| &line.1);
     let mut causes: Vec<(String, usize)> = Vec::new();
@@ -164,7 +184,10 @@ fn note(across: &Axis, name: &str, lines: &Lines<'_>, figure: &Figure) -> Option
     }
     if !causes.is_empty() {
         let each: Vec<String> = causes.iter().map(|(why, n)| format!("{n} {why}")).collect();
-        sentences.push(format!("Without a figure, and not drawn: {}.", each.join(", ")));
+        sentences.push(format!(
+            "Without a figure, and not drawn: {}.",
+            each.join(", ")
+        ));
     }
     (!sentences.is_empty()).then(|| sentences.join(" "))
 }

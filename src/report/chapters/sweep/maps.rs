@@ -87,7 +87,9 @@ fn pairs(axes: &[Axis]) -> Vec<(&Axis, &Axis)> {
 fn note(over: Option<&str>, torn: usize) -> Option<String> {
     let mut sentences = Vec::new();
     if let Some(over) = over {
-        sentences.push(format!("Each square is the highest of its cells over {over}."));
+        sentences.push(format!(
+            "Each square is the highest of its cells over {over}."
+        ));
     }
     if torn > 0 {
         sentences.push("With *: some cells of the square have no figure.".to_owned());
@@ -96,13 +98,7 @@ fn note(over: Option<&str>, torn: usize) -> Option<String> {
 }
 
 /// The map, and how many of its squares have cells with a figure and cells without.
-fn heat(
-    cells: &[&Tried],
-    figure: &Figure,
-    x: &Axis,
-    y: &Axis,
-    high_is_bad: bool,
-) -> (Heat, usize) {
+fn heat(cells: &[&Tried], figure: &Figure, x: &Axis, y: &Axis, high_is_bad: bool) -> (Heat, usize) {
     let mut by_place: HashMap<(String, String), Vec<&Tried>> = HashMap::new();
     for cell in cells {
         let place = (x.of(cell), y.of(cell));
@@ -174,7 +170,7 @@ fn short(figure: &Figure, value: f64) -> String {
 }
 
 /// With a capital letter in front.
-pub(super) fn capital(text: &str) -> String {
+pub(in crate::report::chapters) fn capital(text: &str) -> String {
     let mut letters = text.chars();
     match letters.next() {
         Some(first) => first.to_uppercase().chain(letters).collect(),

@@ -15,6 +15,7 @@ use crate::report::content::{Block, Chapter, Note};
 use crate::report::layout;
 use crate::report::material::Material;
 use axes::varying;
+pub(super) use maps::capital;
 use read::{Sweep, Tried};
 
 /// The chapters of every sweep.
@@ -58,7 +59,11 @@ fn of_sweep(sweep: &Sweep, prefix: &str, several: bool) -> Vec<Chapter> {
             blocks,
         });
     };
-    pictures("curves", "Throughput, latency and memory by load", curves::curves(sweep, prefix));
+    pictures(
+        "curves",
+        "Throughput, latency and memory by load",
+        curves::curves(sweep, prefix),
+    );
     pictures("maps", "Maps", maps::maps(sweep, prefix));
     chapters.push(Chapter {
         id: format!("{prefix}_all"),
@@ -93,7 +98,11 @@ fn overview(sweep: &Sweep, prefix: &str) -> Vec<Block> {
         ));
     }
     for (code, what, pick) in [
-        ("several_backends", "memory was measured by", Tried::backend as fn(&Tried) -> Option<&str>),
+        (
+            "several_backends",
+            "memory was measured by",
+            Tried::backend as fn(&Tried) -> Option<&str>,
+        ),
         ("several_engines", "engines", Tried::engine),
     ] {
         let mut seen: Vec<String> = Vec::new();
@@ -103,7 +112,11 @@ fn overview(sweep: &Sweep, prefix: &str) -> Vec<Block> {
             }
         }
         if seen.len() > 1 {
-            blocks.push(note(Severity::Info, code, format!("{what}: {}", few(&seen))));
+            blocks.push(note(
+                Severity::Info,
+                code,
+                format!("{what}: {}", few(&seen)),
+            ));
         }
     }
     let told = sweep.notes.iter().take(20);
@@ -125,7 +138,12 @@ fn overview(sweep: &Sweep, prefix: &str) -> Vec<Block> {
 fn came_of(sweep: &Sweep) -> String {
     let count = |status: &str| sweep.cells.iter().filter(|c| c.status == status).count();
     let mut parts = vec![many(sweep.cells.len(), "cell", "cells")];
-    let known = [("done", "measured"), ("failed", "failed"), ("skipped", "skipped"), ("not_run", "not run")];
+    let known = [
+        ("done", "measured"),
+        ("failed", "failed"),
+        ("skipped", "skipped"),
+        ("not_run", "not run"),
+    ];
     let mut rest = sweep.cells.len();
     for (status, word) in known {
         let n = count(status);

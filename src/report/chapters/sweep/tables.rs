@@ -58,15 +58,17 @@ pub(super) fn causes(sweep: &Sweep, prefix: &str) -> Option<Grid> {
         }
     }
     causes.sort_by_key(|c| std::cmp::Reverse(c.3));
-    let rows = causes.into_iter().map(|(status, cause, phase, n, message)| {
-        vec![
-            Cell::text(status.replace('_', " ")),
-            Cell::text(cause.replace('_', " ")),
-            Cell::text(phase),
-            count(n),
-            Cell::text(message),
-        ]
-    });
+    let rows = causes
+        .into_iter()
+        .map(|(status, cause, phase, n, message)| {
+            vec![
+                Cell::text(status.replace('_', " ")),
+                Cell::text(cause.replace('_', " ")),
+                Cell::text(phase),
+                count(n),
+                Cell::text(message),
+            ]
+        });
     Some(Grid {
         id: format!("{prefix}_causes"),
         caption: "Cells without figures, by cause".into(),
@@ -169,42 +171,45 @@ pub(super) fn out_of_memory(sweep: &Sweep, prefix: &str) -> Option<Grid> {
         const OF_LOAD: [&str; 4] = ["input_len", "output_len", "batch_size", "request_rate"];
         OF_LOAD.contains(&name.as_str())
     };
-    let rows = groups.iter().filter(|g| g.1.iter().any(|c| lacked(c))).map(|(id, cells)| {
-        let first = cells.first();
-        let server: Vec<String> = axes
-            .iter()
-            .flat_map(|axis| &axis.names)
-            .filter(|name| !of_load(name))
-            .filter_map(|name| {
-                let value = first?.settings.get(name)?;
-                Some(format!("{} {value}", words(name)))
-            })
-            .collect();
-        let by_size = |pick: &dyn Fn(&Tried) -> bool| -> Vec<&Tried> {
-            let mut cells: Vec<&Tried> = cells.iter().copied().filter(|c| pick(c)).collect();
-            cells.sort_by(|a, b| a.size().total_cmp(&b.size()));
-            cells
-        };
-        let went = by_size(&|c| c.done());
-        let ran_out = by_size(&|c| c.cause.as_deref() == Some("oom"));
-        let mut row = vec![
-            Cell::text(first.map_or_else(String::new, |c| c.model.clone())),
-            Cell::text(server.join(", ")),
-            match went.last() {
-                Some(cell) => Cell::text(cell.load_words()),
-                None => Cell::missing("no cell of it was measured"),
-            },
-            match ran_out.first() {
-                Some(cell) => Cell::text(cell.load_words()),
-                None => Cell::missing("none was tried that did"),
-            },
-        ];
-        for lack in LACKS {
-            row.push(count(by_size(&|c| c.cause.as_deref() == Some(lack)).len()));
-        }
-        row.push(Cell::text(*id));
-        row
-    });
+    let rows = groups
+        .iter()
+        .filter(|g| g.1.iter().any(|c| lacked(c)))
+        .map(|(id, cells)| {
+            let first = cells.first();
+            let server: Vec<String> = axes
+                .iter()
+                .flat_map(|axis| &axis.names)
+                .filter(|name| !of_load(name))
+                .filter_map(|name| {
+                    let value = first?.settings.get(name)?;
+                    Some(format!("{} {value}", words(name)))
+                })
+                .collect();
+            let by_size = |pick: &dyn Fn(&Tried) -> bool| -> Vec<&Tried> {
+                let mut cells: Vec<&Tried> = cells.iter().copied().filter(|c| pick(c)).collect();
+                cells.sort_by(|a, b| a.size().total_cmp(&b.size()));
+                cells
+            };
+            let went = by_size(&|c| c.done());
+            let ran_out = by_size(&|c| c.cause.as_deref() == Some("oom"));
+            let mut row = vec![
+                Cell::text(first.map_or_else(String::new, |c| c.model.clone())),
+                Cell::text(server.join(", ")),
+                match went.last() {
+                    Some(cell) => Cell::text(cell.load_words()),
+                    None => Cell::missing("no cell of it was measured"),
+                },
+                match ran_out.first() {
+                    Some(cell) => Cell::text(cell.load_words()),
+                    None => Cell::missing("none was tried that did"),
+                },
+            ];
+            for lack in LACKS {
+                row.push(count(by_size(&|c| c.cause.as_deref() == Some(lack)).len()));
+            }
+            row.push(Cell::text(*id));
+            row
+        });
     Some(Grid {
         id: format!("{prefix}_oom"),
         caption: "Where memory ran out, by server configuration; loads by the tokens that they hold at once".into(),
@@ -235,7 +240,9 @@ fn told(cell: &Tried, figure: &Figure) -> Cell {
 /// Every cell with its figures.
 pub(super) fn all(sweep: &Sweep, prefix: &str) -> Grid {
     let cells: Vec<&Tried> = sweep.cells.iter().collect();
-    let mut names: Vec<String> = ["input_len", "output_len", "batch_size"].map(String::from).to_vec();
+    let mut names: Vec<String> = ["input_len", "output_len", "batch_size"]
+        .map(String::from)
+        .to_vec();
     for name in varying(&cells).into_iter().flat_map(|axis| axis.names) {
         if !names.contains(&name) {
             names.push(name);
@@ -271,10 +278,18 @@ pub(super) fn all(sweep: &Sweep, prefix: &str) -> Grid {
             }
         }));
         let simulated = if cell.simulated { " (simulated)" } else { "" };
-        row.push(Cell::text(format!("{}{simulated}", cell.status.replace('_', " "))));
+        row.push(Cell::text(format!(
+            "{}{simulated}",
+            cell.status.replace('_', " ")
+        )));
         row.push(Cell::text(cell.cause.clone().unwrap_or_default()));
         row.extend(figures.iter().map(|f| told(cell, f)));
-        for text in [&cell.engine, &Some(cell.group.clone()), &cell.profile, &cell.message] {
+        for text in [
+            &cell.engine,
+            &Some(cell.group.clone()),
+            &cell.profile,
+            &cell.message,
+        ] {
             row.push(Cell::text(text.clone().unwrap_or_default()));
         }
         row
