@@ -19,6 +19,8 @@ pub struct Material {
     pub unread: Vec<String>,
     /// What an hour of one GPU costs, in the user's money.
     pub gpu_hour_price: Option<f64>,
+    /// Whether the two runs are held against each other, the second less the first.
+    pub compare: bool,
 }
 
 /// A profile with what lies beside it.

@@ -1,6 +1,10 @@
 //! The chapters of a report: one file each, and one line in [`ALL`]. A chapter is left out where
 //! the material has nothing for it.
 
+mod compare;
+mod sweep;
+mod trend;
+
 use super::content::{Chapter, Report, Source, SourceId};
 use super::material::Material;
 
@@ -8,7 +12,7 @@ use super::material::Material;
 pub type Write = fn(&Material, &mut Sources) -> Vec<Chapter>;
 
 /// Every chapter, in the order of the report.
-pub static ALL: &[Write] = &[];
+pub static ALL: &[Write] = &[compare::write, sweep::write, trend::write];
 
 /// The sources of a report's figures while it is made.
 #[derive(Debug, Default)]
