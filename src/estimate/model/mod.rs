@@ -17,6 +17,7 @@ mod written;
 
 pub use build::{from_config, known_kinds};
 pub use flags::{Flags, from_flags};
+pub use vision::MULTIMODAL;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
