@@ -12,7 +12,7 @@ use super::{
     explain::{cache_formula, cache_inputs, graph_term, inputs},
     fits::{Verdict, verdict},
 };
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 
 /// What a deployment will need, per GPU.
 #[derive(Debug, Clone, PartialEq)]
@@ -417,9 +417,10 @@ fn unknown_term(component: Component, why: &Unknown) -> Term {
 
 /// A configuration that leaves out an encoder that all of its kind have: neither its weights nor its peak are known.
 fn no_encoder(model: &Model) -> Unknown {
-    let kind: String = model.kind.chars().take(40).collect();
+    let kind = model.config.get("model_type").and_then(Value::as_str);
+    let kind: String = kind.unwrap_or(&model.kind).chars().take(40).collect();
     Unknown::new(format!(
-        "the configuration does not describe the encoder of images that every `{kind}` of its family has"
+        "the configuration does not describe the encoder of images that a `{kind}` has"
     ))
     .hint("give the model's whole config.json")
 }

@@ -70,7 +70,7 @@ pub struct Model {
 /// Tables of rotary positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct RopeTables {
-    /// Positions of each.
+    /// Positions of each, on average.
     pub positions: u64,
     /// Values of a position.
     pub dim: u64,
