@@ -108,17 +108,18 @@ impl<'a> Facts<'a> {
             // Truncated, as the engine does.
             _ => (self.head_dim as f64 * share) as u64,
         };
-        let tables = match self.kind.starts_with("gemma3") || self.kind.starts_with("gemma4") {
-            true => 2,
-            false => 1,
-        };
+        // One for layers with a window, which is never scaled, and one for the others.
+        let windows = self.kind.starts_with("gemma3") || self.kind.starts_with("gemma4");
         let kind = scaling
             .as_ref()
             .and_then(|s| s.words(&["rope_type", "type"]));
         Ok(Some(RopeTables {
-            positions: positions(scaling, most),
+            positions: match windows {
+                true => positions(scaling, most).saturating_add(most) / 2,
+                false => positions(scaling, most),
+            },
             dim,
-            tables,
+            tables: if windows { 2 } else { 1 },
             // DeepSeek's scaled tables are kept in 32 bits.
             value_bytes: match latent.is_some() && matches!(kind, Some("yarn" | "deepseek_yarn")) {
                 true => 4,
