@@ -43,7 +43,7 @@ impl Asked {
             .or(args.model.as_ref())
             .or(words.model.as_ref());
         let draft = match args.draft_model.as_ref().or(words.draft.as_ref()) {
-            Some(name) => Some(model::find(name)?.model),
+            Some(name) => Some(model::find(name, args.online)?.model),
             None => None,
         };
         let loaded = model::of(args, name.map(String::as_str))?;
