@@ -88,6 +88,7 @@ impl Context<'_> {
                     let (sum, more) = (&mut query.bytes, allocation.bytes);
                     sum.values = sum.values.saturating_add(more.values);
                     sum.scales = sum.scales.saturating_add(more.scales);
+                    query.role = "qkv";
                 }
                 None => made.push(allocation),
             }

@@ -133,7 +133,8 @@ impl Http {
             let answer = self.once(&at, range.then_some(most)).await?;
             let (head, body) = answer.into_parts();
             if commit.is_none() && same_origin(&at, &self.endpoint) {
-                commit = word(&head.headers, "x-repo-commit");
+                let named = word(&head.headers, "x-repo-commit");
+                commit = named.filter(|c| c.len() >= 7 && c.bytes().all(|b| b.is_ascii_hexdigit()));
             }
             if head.status.is_redirection() {
                 at = target(&at, &head.headers)?;
