@@ -8,6 +8,9 @@ use serde_json::Value;
 /// Grows where the fields change: what an older plimsoll kept is asked for again.
 const VERSION: u32 = 1;
 
+/// Name, type, shape and bytes of a tensor: models have up to 100,000.
+type Row = (String, String, Vec<u64>, u64);
+
 /// The fields on the disk.
 #[derive(Serialize, Deserialize)]
 struct Kept {
@@ -17,7 +20,7 @@ struct Kept {
     revision: String,
     asked: String,
     config: Value,
-    tensors: Option<Vec<(String, String, Vec<u64>, u64)>>,
+    tensors: Option<Vec<Row>>,
     note: Option<String>,
 }
 
