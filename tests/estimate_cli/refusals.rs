@@ -235,6 +235,8 @@ fn the_width_of_the_mlps_counts_where_a_model_is_given_by_figures() {
         "32",
         "--num-kv-heads",
         "8",
+        "--max-num-batched-tokens",
+        "16384",
         "--vocab-size",
         "128256",
         "--hidden-size",
