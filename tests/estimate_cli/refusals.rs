@@ -225,40 +225,6 @@ fn a_draft_of_another_vocabulary_is_noted() {
 }
 
 #[test]
-fn the_width_of_the_mlps_counts_where_a_model_is_given_by_figures() {
-    let figures = [
-        "--model-params",
-        "8B",
-        "--num-layers",
-        "32",
-        "--num-heads",
-        "32",
-        "--num-kv-heads",
-        "8",
-        "--max-num-batched-tokens",
-        "16384",
-        "--vocab-size",
-        "128256",
-        "--hidden-size",
-        "4096",
-        "--gpu",
-        "H100",
-    ];
-    let peak = |more: &[&str]| {
-        let d = document(&[&figures[..], more].concat());
-        let gpu = &d["per_gpu"];
-        (
-            gpu["activation_gib"].as_f64().unwrap(),
-            gpu["weights_gib"].as_f64().unwrap(),
-        )
-    };
-    let (without, weights) = peak(&[]);
-    let (with, same) = peak(&["--intermediate-size", "14336"]);
-    assert!(with > without, "{with} {without}");
-    assert!((weights - same).abs() < 0.01, "{weights} {same}");
-}
-
-#[test]
 fn what_a_gpu_has_room_for_is_not_what_a_fixed_cache_holds() {
     let words = [
         "--gpu",
