@@ -210,6 +210,7 @@ fn each_library_has_one_door() {
         ("bollard", "container/", &["container"][..]),
         ("nvml_wrapper", "telemetry/nvml.rs", &["telemetry/nvml"][..]),
         ("indicatif", "console.rs", &["console"][..]),
+        ("hyper_rustls", "models/hub/http.rs", &["models/hub"][..]),
         ("clap", "cli.rs", &["cli", "main"][..]),
         (
             "serde_yaml",
