@@ -2,6 +2,11 @@
 //! the material has nothing for it.
 
 mod compare;
+mod document;
+mod experiment;
+mod load_line;
+#[cfg(test)]
+mod samples;
 mod sweep;
 mod trend;
 
