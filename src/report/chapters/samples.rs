@@ -8,6 +8,7 @@ use crate::report::content::{Block, Chapter};
 use crate::report::layout::{Align, Table};
 use crate::report::material::Run;
 use crate::units::GIB;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// A run with these changes to a profile that knows nothing.
@@ -23,6 +24,8 @@ pub(super) fn run(name: &str, change: impl FnOnce(&mut Profile)) -> Run {
         profile: Box::new(profile),
         timeline: crate::report::chart::Timeline::default(),
         calculated: None,
+        places: BTreeMap::new(),
+        in_full: true,
     }
 }
 

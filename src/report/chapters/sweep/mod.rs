@@ -14,6 +14,7 @@ use crate::report::chart::Chart;
 use crate::report::content::{Block, Chapter, Note};
 use crate::report::layout;
 use crate::report::material::Material;
+pub(super) use axes::ordered;
 use axes::varying;
 pub(super) use maps::capital;
 use read::{Sweep, Tried};
@@ -177,7 +178,7 @@ impl Tried {
 }
 
 /// The values, the middle left out where they are many.
-fn few(values: &[String]) -> String {
+pub(super) fn few(values: &[String]) -> String {
     match values {
         [first @ .., last] if values.len() > 12 => {
             let first: Vec<&str> = first.iter().take(10).map(String::as_str).collect();
