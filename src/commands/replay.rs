@@ -121,7 +121,9 @@ fn of_device(
         DeviceKind::Gpu => format!("GPU {index} memory"),
         DeviceKind::HostCgroup => "Container memory".to_owned(),
     };
-    timeline.lanes.retain(|l| l.unit != "GiB" || l.label == label);
+    timeline
+        .lanes
+        .retain(|l| l.unit != "GiB" || l.label == label);
     if timeline.lanes.iter().all(|l| l.unit != "GiB") {
         return Err(Failure::usage(format!(
             "of device {index} alone nothing is known: without its capture a profile has the sum of its devices"
@@ -162,7 +164,8 @@ impl Stored {
             ProfileFile::Profile(profile) => profile,
             ProfileFile::Older(_) => {
                 let message = format!("`{}` is of an earlier schema", path.display());
-                return Err(Failure::usage(message).hint("what memory was over time is read of schema 4.0 only"));
+                return Err(Failure::usage(message)
+                    .hint("what memory was over time is read of schema 4.0 only"));
             }
         };
         Ok(Stored::of_profile(path, profile))
@@ -246,9 +249,11 @@ fn only_run(folder: &Path) -> Result<PathBuf, Failure> {
     runs.extend(alone);
     match runs.as_slice() {
         [one] => Ok(one.clone()),
-        [] => Err(Failure::usage(format!("no run lies in `{}`", folder.display()))
-            .hint("profiles are written by `plimsoll profile` and `run`, to results/ as a rule")
-            .hint("a session of `plimsoll record` is named itself")),
+        [] => Err(
+            Failure::usage(format!("no run lies in `{}`", folder.display()))
+                .hint("profiles are written by `plimsoll profile` and `run`, to results/ as a rule")
+                .hint("a session of `plimsoll record` is named itself"),
+        ),
         several => {
             let mut failure = Failure::usage(format!(
                 "several runs lie in `{}`: name one of them",

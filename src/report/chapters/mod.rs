@@ -4,6 +4,8 @@
 mod breakdown;
 mod compare;
 mod document;
+#[cfg(test)]
+mod documents_tests;
 mod experiment;
 mod figures;
 mod load_line;

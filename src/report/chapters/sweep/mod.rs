@@ -1,6 +1,7 @@
 //! Sweeps: what was swept and what came of it, as sentences, maps, curves and tables.
 
 mod axes;
+mod calculated;
 mod curves;
 mod maps;
 pub(super) mod read;
@@ -29,7 +30,13 @@ pub(super) fn write(material: &Material, _: &mut Sources) -> Vec<Chapter> {
                 true => format!("sweep{}", i + 1),
                 false => "sweep".to_owned(),
             };
-            of_sweep(&Sweep::of(&stored.document, &stored.name), &prefix, several)
+            let sweep = Sweep::of(&stored.document, &stored.name);
+            let mut chapters = of_sweep(&sweep, &prefix, several);
+            let grid = calculated::table(&sweep, &stored.name, &material.runs, &prefix);
+            if let Some((first, grid)) = chapters.first_mut().zip(grid) {
+                first.blocks.push(Block::Table(grid));
+            }
+            chapters
         })
         .collect()
 }
