@@ -13,6 +13,7 @@ mod config;
 mod estimate;
 mod experiment;
 mod models;
+mod replay;
 mod report;
 mod start;
 mod sweep;
@@ -27,6 +28,7 @@ pub use experiment::{
     ConcurrencyArgs, ExperimentArgs, ExperimentCommand, ExperimentFlags, MixedArgs, SeqlenArgs,
 };
 pub use models::ModelsArgs;
+pub use replay::ReplayArgs;
 pub use report::ReportArgs;
 pub use start::{EngineFlags, StartArgs};
 pub use sweep::{MergeArgs, Scheduler, SweepArgs, SweepBench, SweepCommand, SweepRunArgs};
@@ -117,6 +119,8 @@ pub enum Command {
     Calibrate(CalibrateArgs),
     /// Make a report of profiles, sweeps, experiments or load lines: HTML, Markdown, CSV, …
     Report(ReportArgs),
+    /// Show a stored run's memory over time in the terminal
+    Replay(ReplayArgs),
     /// Derive the profile of a stored capture again
     Derive(DeriveArgs),
     /// Tell what an engine's log says about memory

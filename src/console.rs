@@ -211,6 +211,11 @@ impl Console {
 }
 
 impl Console {
+    /// Whether a page on stdout can be drawn over.
+    pub fn draws_pages(&self) -> bool {
+        terminal::stdout_can_draw()
+    }
+
     /// Shows a page in place of the one before; off a terminal one below the other. False when
     /// nobody reads it any more.
     pub fn redraw(&self, page: &str) -> Result<bool, Failure> {

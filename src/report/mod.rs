@@ -22,6 +22,7 @@ pub mod material;
 mod page;
 pub mod spreadsheet;
 pub mod sweep;
+pub mod terminal;
 pub mod text;
 pub mod validation;
 

@@ -18,8 +18,8 @@ const SHORTEST: usize = 12;
 
 /// What was read beside a profile.
 #[derive(Debug, Default)]
-pub(super) struct Beside {
-    pub(super) timeline: Timeline,
+pub(in crate::commands) struct Beside {
+    pub(in crate::commands) timeline: Timeline,
     pub(super) places: BTreeMap<String, String>,
 }
 
@@ -33,7 +33,7 @@ impl Beside {
 }
 
 /// Reads the capture of a profile; `None` where it is not there or not whole.
-pub(super) fn beside(file: &Path, profile: &Profile, most: usize) -> Option<Beside> {
+pub(in crate::commands) fn beside(file: &Path, profile: &Profile, most: usize) -> Option<Beside> {
     let stored = StoredCapture::open(file).ok()?;
     let samples = stored.samples().ok()?;
     let mut reader = Reader::new(&stored.capture, profile);

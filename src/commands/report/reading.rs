@@ -48,7 +48,8 @@ pub(super) fn read(args: &ReportArgs) -> Result<Material, Failure> {
     }
     let mut seen = HashSet::new();
     found.retain(|(_, profile)| seen.insert(profile.metadata.run_id.clone()));
-    if args.compare {
+    // Two sweeps are held against each other by their own documents.
+    if args.compare && material.sweeps.len() != 2 {
         order_of_paths(args, &mut found)?;
     } else {
         found.sort_by(|a, b| {

@@ -3,7 +3,14 @@
 
 mod breakdown;
 mod compare;
+mod document;
+#[cfg(test)]
+mod documents_tests;
+mod experiment;
 mod figures;
+mod load_line;
+#[cfg(test)]
+mod samples;
 mod summary;
 mod sweep;
 mod timeline;
@@ -28,6 +35,8 @@ pub static ALL: &[Write] = &[
     breakdown::write,
     timeline::write,
     sweep::write,
+    experiment::write,
+    load_line::write,
     trend::write,
 ];
 

@@ -75,8 +75,8 @@ fn gib_text(gib: f64) -> String {
     layout::unsigned_zero(format!("{gib:.3}"))
 }
 
-/// Of a difference of figures that are not both known, and of percent of nothing.
-const ONE_SIDED: &str = "not known of both, or the first is 0";
+/// Of a difference of figures that are not both known; of nothing there is no percent either.
+const ONE_SIDED: &str = "not known of both";
 
 /// The second less the first in percent of the first.
 fn change(a: Option<f64>, b: Option<f64>) -> Option<f64> {

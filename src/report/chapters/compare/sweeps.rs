@@ -1,11 +1,11 @@
 //! Two sweeps side by side, cell by cell: the same id, else the same model under the same load.
 
-use super::{ONE_SIDED, change, difference, figure, gib, gib_text, percent};
+use super::{change, difference, figure, gib, gib_text, percent};
 use crate::engine::facts::Severity;
 use crate::profile::stats::quantile;
 use crate::report::chapters::sweep::read::{Figure, LATENCY, PEAK, Sweep, THROUGHPUT, TTFT, Tried};
 use crate::report::chapters::sweep::tables::{numeric, wordy};
-use crate::report::chapters::sweep::{many, note};
+use crate::report::chapters::sweep::{few, many, note, ordered};
 use crate::report::chart::{self, Chart, Curve, Curves, Dot, Plot, Scale};
 use crate::report::content::{Block, Cell, Grid};
 use crate::report::layout;
@@ -214,9 +214,8 @@ fn settings(a: &Sweep, b: &Sweep) -> Option<Grid> {
     let names: BTreeSet<&String> = of_a.keys().chain(of_b.keys()).collect();
     let cell = |values: Option<&BTreeSet<String>>| match values {
         Some(values) => {
-            let some: Vec<&str> = values.iter().take(12).map(String::as_str).collect();
-            let more = if values.len() > 12 { ", …" } else { "" };
-            Cell::text(format!("{}{more}", some.join(", ")))
+            let values = ordered(values.iter().cloned());
+            Cell::text(few(&values))
         }
         None => Cell::missing("not set in any cell"),
     };
@@ -299,13 +298,19 @@ fn against(matched: &Matched<'_>, figure: &Figure) -> Option<Chart> {
 }
 
 fn cells(matched: &Matched<'_>) -> Grid {
+    // A figure that no pair has is no column.
+    let known = |f: &&&Figure| {
+        let mut pairs = matched.pairs.iter();
+        pairs.any(|(a, b)| a.figure(f).is_some() || b.figure(f).is_some())
+    };
+    let held: Vec<&Figure> = HELD.iter().filter(known).copied().collect();
     let mut columns = vec![
         wordy("model", "model"),
         wordy("load", "load"),
         wordy("A", "a_status"),
         wordy("B", "b_status"),
     ];
-    for f in HELD {
+    for f in &held {
         columns.push(numeric(format!("{} A", f.head()), &format!("a_{}", f.csv)));
         columns.push(numeric(format!("{} B", f.head()), &format!("b_{}", f.csv)));
         columns.push(numeric(
@@ -327,7 +332,7 @@ fn cells(matched: &Matched<'_>) -> Grid {
             status(a),
             status(b),
         ];
-        for f in HELD {
+        for f in &held {
             let (first, second) = (a.figure(f), b.figure(f));
             let value = |cell: &Tried, value| {
                 let why = if cell.done() {
@@ -355,7 +360,7 @@ fn cells(matched: &Matched<'_>) -> Grid {
     };
     Grid {
         id: "compare_cells".into(),
-        caption: format!("Cells in both; no difference: {ONE_SIDED}"),
+        caption: "Cells in both".into(),
         columns,
         rows: matched.pairs.iter().map(row).collect(),
     }

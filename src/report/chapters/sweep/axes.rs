@@ -109,7 +109,7 @@ pub(super) fn varying(cells: &[&Tried]) -> Vec<Axis> {
 }
 
 /// Each once: numbers by size, words by alphabet behind them.
-pub(super) fn ordered(values: impl Iterator<Item = String>) -> Vec<String> {
+pub(in crate::report::chapters) fn ordered(values: impl Iterator<Item = String>) -> Vec<String> {
     let each: BTreeSet<String> = values.collect();
     let mut each: Vec<String> = each.into_iter().collect();
     each.sort_by(|a, b| key(a).partial_cmp(&key(b)).unwrap_or(a.cmp(b)));

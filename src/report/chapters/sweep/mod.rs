@@ -1,6 +1,7 @@
 //! Sweeps: what was swept and what came of it, as sentences, maps, curves and tables.
 
 mod axes;
+mod calculated;
 mod curves;
 mod maps;
 pub(super) mod read;
@@ -14,6 +15,7 @@ use crate::report::chart::Chart;
 use crate::report::content::{Block, Chapter, Note};
 use crate::report::layout;
 use crate::report::material::Material;
+pub(super) use axes::ordered;
 use axes::varying;
 pub(super) use maps::capital;
 use read::{Sweep, Tried};
@@ -28,7 +30,13 @@ pub(super) fn write(material: &Material, _: &mut Sources) -> Vec<Chapter> {
                 true => format!("sweep{}", i + 1),
                 false => "sweep".to_owned(),
             };
-            of_sweep(&Sweep::of(&stored.document, &stored.name), &prefix, several)
+            let sweep = Sweep::of(&stored.document, &stored.name);
+            let mut chapters = of_sweep(&sweep, &prefix, several);
+            let grid = calculated::table(&sweep, &stored.name, &material.runs, &prefix);
+            if let Some((first, grid)) = chapters.first_mut().zip(grid) {
+                first.blocks.push(Block::Table(grid));
+            }
+            chapters
         })
         .collect()
 }
@@ -177,7 +185,7 @@ impl Tried {
 }
 
 /// The values, the middle left out where they are many.
-fn few(values: &[String]) -> String {
+pub(super) fn few(values: &[String]) -> String {
     match values {
         [first @ .., last] if values.len() > 12 => {
             let first: Vec<&str> = first.iter().take(10).map(String::as_str).collect();

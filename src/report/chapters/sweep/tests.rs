@@ -1,1 +1,258 @@
 //! Tests of the chapters of sweeps.
+
+use super::super::samples::plain;
+use super::*;
+use crate::matrix::samples as matrix;
+use crate::matrix::{Cause, Row, Status};
+use crate::report::chart::Plot;
+use crate::report::material::Stored;
+use crate::report::sweep::{Outcome, Results, json};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+/// Cells of these models, lengths and batches; `fate` says what came of each.
+fn swept(
+    models: &[&str],
+    inputs: &[u32],
+    batches: &[u32],
+    fate: impl Fn(&crate::matrix::Cell) -> Option<Row>,
+) -> Value {
+    let mut cells = Vec::new();
+    for model in models {
+        for input in inputs {
+            for batch in batches {
+                let cell = matrix::cell(model, *input, 128, *batch);
+                cells.push(Outcome {
+                    row: fate(&cell),
+                    cell,
+                });
+            }
+        }
+    }
+    let results = Results {
+        name: "small".into(),
+        started: Some("2026-11-20T10:00:00Z".into()),
+        took_s: Some(720.0),
+        notes: Vec::new(),
+        cells,
+    };
+    serde_json::from_slice(&json::render(&results).unwrap()).unwrap()
+}
+
+/// What a machine would do on which long prompts in large batches run out of memory.
+fn plausible(cell: &crate::matrix::Cell) -> Option<Row> {
+    let load = &cell.load;
+    let (tokens, batch) = (
+        f64::from(load.input_len + load.output_len),
+        f64::from(load.batch_size?),
+    );
+    match tokens * batch {
+        t if t > 300_000.0 => {
+            let mut row = matrix::row(cell, Status::Skipped);
+            row.cause = Some(Cause::ImpliedOom);
+            Some(row)
+        }
+        t if t > 60_000.0 => Some(matrix::row(cell, Status::Failed)),
+        t => {
+            let mut row = matrix::row(cell, Status::Done);
+            row.figures.peak_bytes = Some((8 << 30) + (t as u64) * 100_000);
+            row.figures.kv_used_bytes = Some(t as u64 * 90_000);
+            row.figures.tokens_per_second = Some(80.0 * batch.powf(0.8));
+            row.figures.mean_latency_ms = Some(1600.0 * batch.powf(0.2));
+            row.figures.ttft_mean_ms = Some(tokens * batch / 20.0);
+            Some(row)
+        }
+    }
+}
+
+fn chapters(documents: Vec<Value>) -> Vec<Chapter> {
+    let material = Material {
+        sweeps: documents
+            .into_iter()
+            .enumerate()
+            .map(|(i, document)| Stored {
+                name: format!("results/{i}"),
+                document,
+            })
+            .collect(),
+        ..Material::default()
+    };
+    write(&material, &mut Sources::default())
+}
+
+fn tables(chapters: &[Chapter]) -> impl Iterator<Item = &crate::report::content::Grid> {
+    let blocks = chapters.iter().flat_map(|c| &c.blocks);
+    blocks.filter_map(|b| match b {
+        Block::Table(grid) => Some(grid),
+        _ => None,
+    })
+}
+
+fn charts(chapters: &[Chapter]) -> Vec<&Chart> {
+    let blocks = chapters.iter().flat_map(|c| &c.blocks);
+    blocks
+        .filter_map(|b| match b {
+            Block::Chart(chart) => Some(chart),
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn a_sweep_is_told_as_maps_curves_and_tables() {
+    let document = swept(&["org/Tiny-1B"], &[256, 4096], &[1, 8, 64], plausible);
+    insta::assert_snapshot!(plain(&chapters(vec![document])));
+}
+
+#[test]
+fn ids_of_chapters_tables_and_charts_are_unique_over_several_sweeps() {
+    let document = || swept(&["a", "b"], &[256, 4096], &[1, 8, 64], plausible);
+    let chapters = chapters(vec![document(), document()]);
+    let mut ids: Vec<&str> = chapters.iter().map(|c| c.id.as_str()).collect();
+    ids.extend(tables(&chapters).map(|t| t.id.as_str()));
+    ids.extend(charts(&chapters).iter().map(|c| c.id.as_str()));
+    let all = ids.len();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), all);
+    assert!(all > 20, "{all}");
+}
+
+#[test]
+fn lengths_that_change_together_are_one_axis() {
+    let document = json!({"name": "zipped", "cells": ([(1, 512, 64), (1, 4096, 256), (8, 512, 64), (8, 4096, 256)])
+    .map(|(batch, input, output)| json!({
+        "cell": format!("{batch}-{input}"), "model": "m", "status": "done",
+        "load": {"batch_size": batch, "input_len": input, "output_len": output},
+        "row": {"status": "done", "figures": {"peak_bytes": 1u64 << 33}},
+    }))});
+    let chapters = chapters(vec![document]);
+    let charts = charts(&chapters);
+    let heat = charts.iter().find_map(|c| match &c.plot {
+        Plot::Heat(heat) => Some(heat),
+        _ => None,
+    });
+    let heat = heat.unwrap();
+    assert_eq!(heat.y.0, "prompt tokens / generated tokens");
+    assert_eq!(heat.y.1, ["4096 / 256", "512 / 64"]);
+    assert_eq!(heat.x.1, ["1", "8"]);
+}
+
+#[test]
+fn a_square_over_several_cells_says_so_and_what_failed_among_them() {
+    let cell = |batch: u32, input: u32, rate: u32, done: bool| {
+        json!({
+            "cell": format!("{batch}-{input}-{rate}"), "model": "m",
+            "status": if done { "done" } else { "failed" },
+            "load": {"batch_size": batch, "input_len": input, "request_rate": rate},
+            "row": {"cause": "oom", "figures": {"peak_bytes": (u64::from(rate)) << 30}},
+        })
+    };
+    let mut cells = Vec::new();
+    for batch in [1, 2] {
+        for input in [10, 20] {
+            for rate in 1..=5 {
+                cells.push(cell(batch, input, rate, rate < 4 && input == 10));
+            }
+        }
+    }
+    let chapters = chapters(vec![json!({"cells": cells})]);
+    let charts = charts(&chapters);
+    let over = charts
+        .iter()
+        .find(|c| {
+            c.note
+                .as_deref()
+                .is_some_and(|n| n.contains("requests/s sent"))
+        })
+        .unwrap();
+    let Plot::Heat(heat) = &over.plot else {
+        panic!("{over:?}")
+    };
+    let texts: Vec<&str> = heat
+        .squares
+        .iter()
+        .flatten()
+        .map(|s| s.text.as_str())
+        .collect();
+    assert_eq!(texts, ["oom", "oom", "3.00*", "3.00*"]);
+    assert!(
+        over.note
+            .as_deref()
+            .is_some_and(|n| n.contains("highest") && n.contains('*'))
+    );
+}
+
+#[test]
+fn documents_that_are_broken_give_what_they_have() {
+    for document in [
+        json!(null),
+        json!([1, 2]),
+        json!({"cells": 7}),
+        json!({"cells": [null, 3, {}, {"row": []}, {"settings": "x", "load": [1]}]}),
+        json!({"cells": [{"status": "done", "row": {"figures": {"peak_bytes": "much", "tokens_per_second": -1}}}]}),
+        json!({"name": 5, "notes": {"a": 1}, "took_s": "long", "cells": [{"model": "\u{1b}[2J\u{202e}", "load": {"batch_size": {"a": []}}}]}),
+    ] {
+        let chapters = chapters(vec![document]);
+        let all = tables(&chapters).last().unwrap();
+        assert!(all.id == "sweep_cells");
+    }
+    // Only `done` has figures, whatever else stands there.
+    let document = json!({"cells": [{"status": "failed", "row": {"figures": {"peak_bytes": 5}}}]});
+    let chapters = chapters(vec![document]);
+    assert!(
+        tables(&chapters)
+            .flat_map(|t| &t.columns)
+            .all(|c| c.key != "peak_gib")
+    );
+}
+
+#[test]
+fn five_hundred_cells_stay_few_pictures() {
+    let inputs: Vec<u32> = (1..=10).map(|n| n * 128).collect();
+    let batches: Vec<u32> = (0..10).map(|n| 1 << n).collect();
+    let models = ["a", "b", "c", "d", "e"];
+    let document = swept(&models, &inputs, &batches, plausible);
+    let began = std::time::Instant::now();
+    let chapters = chapters(vec![document]);
+    eprintln!("500 cells: {:?}", began.elapsed());
+    let charts = charts(&chapters);
+    let squares = charts.iter().map(|c| match &c.plot {
+        Plot::Heat(heat) => heat.squares.iter().map(Vec::len).sum(),
+        Plot::Curves(curves) => curves.curves.iter().map(|c| c.points.len()).sum::<usize>(),
+        Plot::Bars(_) => 0,
+    });
+    assert!(charts.len() <= 84, "{}", charts.len());
+    assert!(squares.sum::<usize>() < 10_000);
+    assert_eq!(tables(&chapters).last().unwrap().rows.len(), 500);
+}
+
+proptest! {
+    #[test]
+    fn every_cell_is_in_the_table_with_its_figures(fates in proptest::collection::vec((0u8..4, 1u64..1 << 40), 1..40)) {
+        let cells: Vec<Value> = fates.iter().enumerate().map(|(i, (fate, peak))| {
+            let status = ["done", "failed", "skipped", "not_run"][usize::from(*fate)];
+            json!({
+                "cell": format!("c{i}"), "group": "g", "model": format!("m{}", i % 3), "status": status,
+                "load": {"input_len": i % 4, "batch_size": i % 5},
+                "row": {"cause": "oom", "figures": {"peak_bytes": peak}},
+            })
+        }).collect();
+        let chapters = chapters(vec![json!({"cells": cells})]);
+        let all = tables(&chapters).last().unwrap();
+        let ids: Vec<String> = all.rows.iter().map(|r| r[0].text.clone()).collect();
+        let expected: Vec<String> = (0..fates.len()).map(|i| format!("c{i}")).collect();
+        prop_assert_eq!(ids, expected);
+        let peak = all.columns.iter().position(|c| c.key == "peak_gib");
+        for (row, (fate, bytes)) in all.rows.iter().zip(&fates) {
+            let shown = peak.and_then(|p| row[p].number);
+            let right = (*fate == 0).then(|| *bytes as f64 / crate::units::GIB);
+            prop_assert_eq!(shown, right);
+        }
+        // And each is either in a map or curve, or told as having no figure.
+        let without = fates.iter().filter(|f| f.0 != 0).count();
+        let causes = tables(&chapters).find(|t| t.id == "sweep_causes");
+        let told: f64 = causes.map_or(0.0, |t| t.rows.iter().filter_map(|r| r[3].number).sum());
+        prop_assert_eq!(told as usize, without);
+    }
+}

@@ -124,7 +124,7 @@ impl Alike<'_> {
         let differ = names
             .into_iter()
             .filter(|n| self.key.get(*n) != other.key.get(*n));
-        let word = |v: Option<&String>| v.map_or("unknown", String::as_str).to_owned();
+        let word = |v: Option<&String>| v.map_or("nothing", String::as_str).to_owned();
         let differ: Vec<String> = differ
             .take(4)
             .map(|n| {

@@ -458,7 +458,7 @@ fn left_out(groups: &[Alike<'_>], trends: &[Trend<'_>], not_whole: usize) -> Vec
     }
     if not_whole > 0 {
         blocks.push(Block::Text(format!(
-            "{} not compared, because they did not come to their end.",
+            "{} not compared for not coming to an end.",
             many(not_whole, "run is", "runs are")
         )));
     }

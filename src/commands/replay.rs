@@ -1,0 +1,271 @@
+//! `plimsoll replay`: a stored run's memory over time, in the terminal.
+
+use super::load::{end_by_signals, tokio};
+use super::report::capture::beside;
+use crate::capture::{Capture, DeviceKind, MemorySample, RunEnd};
+use crate::cli::ReplayArgs;
+use crate::collect::Stop;
+use crate::console::Console;
+use crate::error::{ExitCode, Failure};
+use crate::profile::{self, Profile};
+use crate::report::chart::Timeline;
+use crate::report::lanes::{self, Told};
+use crate::report::terminal::{self, About, View};
+use crate::store::{ProfileFile, Recording, StoredCapture, find_profiles, read_profile};
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use tokio::time::{MissedTickBehavior, interval};
+
+/// Stretches of all lanes: a day of one GPU can still be looked into.
+const STRETCHES: usize = 1 << 20;
+/// Runs of a folder that are named where there are several.
+const NAMED: usize = 20;
+/// Between two pictures while it is played.
+const FRAME: Duration = Duration::from_millis(100);
+
+pub fn run(console: &Console, args: &ReplayArgs) -> anyhow::Result<ExitCode> {
+    let stored = Stored::read(&args.path)?;
+    let timeline = of_device(stored.timeline, &stored.profile, args.device)?;
+    let view = window(&timeline, args)?;
+    let about = About::of(&stored.name, &stored.profile);
+    match args.speed {
+        Some(speed) if console.draws_pages() => {
+            let stop = Stop::new();
+            tokio()?.block_on(async {
+                end_by_signals(&stop, console, None)?;
+                play(console, (&timeline, &about, view), speed, &stop).await
+            })
+        }
+        played => {
+            if played.is_some() {
+                console.note("standard output is no terminal: all of it at once");
+            }
+            let page = terminal::render(&timeline, &about, view, console.text_options());
+            console.data(page.as_bytes())?;
+            Ok(ExitCode::Done)
+        }
+    }
+}
+
+/// Draws the run as it went on, so many times as fast.
+async fn play(
+    console: &Console,
+    (timeline, about, view): (&Timeline, &About, View),
+    speed: f64,
+    stop: &Stop,
+) -> anyhow::Result<ExitCode> {
+    let from = view.from_s.unwrap_or(timeline.range_s.0);
+    let to = view.to_s.unwrap_or(timeline.range_s.1);
+    let began = Instant::now();
+    let mut frames = interval(FRAME);
+    frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    loop {
+        tokio::select! {
+            () = stop.token().cancelled() => return Ok(ExitCode::Done),
+            _ = frames.tick() => {}
+        }
+        let now = from + began.elapsed().as_secs_f64() * speed;
+        let view = View {
+            until_s: (now < to).then_some(now),
+            ..view
+        };
+        let page = terminal::render(timeline, about, view, console.text_options());
+        if !console.redraw(&page)? || view.until_s.is_none() {
+            return Ok(ExitCode::Done);
+        }
+    }
+}
+
+/// What is shown of it.
+fn window(timeline: &Timeline, args: &ReplayArgs) -> Result<View, Failure> {
+    let (first, last) = timeline.range_s;
+    let (from, to) = (args.from.unwrap_or(first), args.to.unwrap_or(last));
+    if args.from.is_some() || args.to.is_some() {
+        let whole = format!("the run is from second {first:.1} to second {last:.1}");
+        if from >= to {
+            let message = format!("nothing lies from second {from} to second {to}");
+            return Err(Failure::usage(message).hint(whole));
+        }
+        if from > last || to < first {
+            let message = format!("second {from} to second {to} is not of this run");
+            return Err(Failure::usage(message).hint(whole));
+        }
+    }
+    Ok(View {
+        from_s: args.from,
+        to_s: args.to,
+        until_s: None,
+    })
+}
+
+/// The lanes of one device, and those that are of none.
+fn of_device(
+    mut timeline: Timeline,
+    profile: &Profile,
+    index: Option<u32>,
+) -> Result<Timeline, Failure> {
+    let Some(index) = index else {
+        return Ok(timeline);
+    };
+    let devices = &profile.gpu_info.devices;
+    let Some(device) = devices.iter().find(|d| d.index == index) else {
+        let known: Vec<String> = devices.iter().map(|d| d.index.to_string()).collect();
+        let failure = Failure::usage(format!("device {index} was not measured in this run"));
+        return Err(match known.is_empty() {
+            true => failure,
+            false => failure.hint(format!("measured were: {}", known.join(", "))),
+        });
+    };
+    let label = match device.kind {
+        DeviceKind::Gpu => format!("GPU {index} memory"),
+        DeviceKind::HostCgroup => "Container memory".to_owned(),
+    };
+    timeline
+        .lanes
+        .retain(|l| l.unit != "GiB" || l.label == label);
+    if timeline.lanes.iter().all(|l| l.unit != "GiB") {
+        return Err(Failure::usage(format!(
+            "of device {index} alone nothing is known: without its capture a profile has the sum of its devices"
+        )));
+    }
+    Ok(timeline)
+}
+
+/// A run as it was stored.
+struct Stored {
+    name: String,
+    profile: Box<Profile>,
+    timeline: Timeline,
+}
+
+impl Stored {
+    fn read(path: &Path) -> Result<Stored, Failure> {
+        let found = std::fs::metadata(path).map_err(|e| {
+            Failure::usage(format!("cannot read `{}`", path.display())).caused_by(e)
+        })?;
+        if !found.is_dir() {
+            return Stored::of_file(path);
+        }
+        match ends_in_capture(path) {
+            true => Stored::of_capture(path),
+            false => Stored::of_file(&only_run(path)?),
+        }
+    }
+
+    fn of_file(path: &Path) -> Result<Stored, Failure> {
+        if path.is_dir() {
+            return Stored::of_capture(path);
+        }
+        if is_recording(path) {
+            return Ok(Stored::of_recording(path, Recording::read(path)?));
+        }
+        let profile = match read_profile(path)? {
+            ProfileFile::Profile(profile) => profile,
+            ProfileFile::Older(_) => {
+                let message = format!("`{}` is of an earlier schema", path.display());
+                return Err(Failure::usage(message)
+                    .hint("what memory was over time is read of schema 4.0 only"));
+            }
+        };
+        Ok(Stored::of_profile(path, profile))
+    }
+
+    fn of_profile(path: &Path, profile: Box<Profile>) -> Stored {
+        let timeline = match beside(path, &profile, STRETCHES) {
+            Some(beside) => beside.timeline,
+            None => lanes::of_profile(&profile),
+        };
+        Stored {
+            name: path.display().to_string(),
+            profile,
+            timeline,
+        }
+    }
+
+    fn of_capture(folder: &Path) -> Result<Stored, Failure> {
+        let stored = StoredCapture::open(folder)?;
+        let profile = profile::derive(&stored.capture, stored.samples()?, stored.lines()?);
+        Ok(Stored::of_profile(folder, Box::new(profile)))
+    }
+
+    fn of_recording(path: &Path, recording: Recording) -> Stored {
+        let header = recording.header;
+        let last = recording.samples.iter().map(|s| s.at_ns).max();
+        let capture = Capture {
+            wall_start_ns: header.wall_start_ns,
+            ended_at_ns: last.unwrap_or(0),
+            devices: header.devices,
+            backend: header.backend,
+            sampling: recording.sampling.unwrap_or_default(),
+            end: RunEnd::Completed,
+            ..Capture::default()
+        };
+        let samples = || recording.samples.iter().cloned();
+        let profile = profile::derive(&capture, samples(), std::iter::empty());
+        let samples: Box<dyn Iterator<Item = MemorySample>> = Box::new(samples());
+        Stored {
+            name: path.display().to_string(),
+            timeline: lanes::of_capture(&capture, samples, &Told::default(), &profile, STRETCHES),
+            profile: Box::new(profile),
+        }
+    }
+}
+
+/// Whether a folder is a capture, whole or left behind.
+fn ends_in_capture(folder: &Path) -> bool {
+    let named = folder.extension().is_some_and(|e| e == "capture");
+    named || folder.join("capture.json").is_file()
+}
+
+/// Whether a file begins as `plimsoll record` begins one.
+fn is_recording(path: &Path) -> bool {
+    let mut head = Vec::new();
+    let file = std::fs::File::open(path).map(|f| f.take(4096));
+    let read = file.and_then(|mut f| f.read_to_end(&mut head));
+    read.is_ok() && String::from_utf8_lossy(&head).contains("\"plimsoll_recording\"")
+}
+
+/// The one run that lies in a folder: its profile, or its capture where it has none.
+fn only_run(folder: &Path) -> Result<PathBuf, Failure> {
+    let found = find_profiles(std::slice::from_ref(&folder.to_path_buf()))?;
+    let mut runs: Vec<PathBuf> = Vec::new();
+    for file in found.files {
+        if matches!(read_profile(&file), Ok(ProfileFile::Profile(_))) {
+            runs.push(file);
+        }
+        // More are not named, and reading them takes its time.
+        if runs.len() > NAMED {
+            break;
+        }
+    }
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut alone: Vec<PathBuf> = entries
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|e| e == "capture") && path.is_dir())
+        .filter(|path| !runs.contains(&path.with_extension("json")))
+        .collect();
+    alone.sort();
+    runs.extend(alone);
+    match runs.as_slice() {
+        [one] => Ok(one.clone()),
+        [] => Err(
+            Failure::usage(format!("no run lies in `{}`", folder.display()))
+                .hint("profiles are written by `plimsoll profile` and `run`, to results/ as a rule")
+                .hint("a session of `plimsoll record` is named itself"),
+        ),
+        several => {
+            let mut failure = Failure::usage(format!(
+                "several runs lie in `{}`: name one of them",
+                folder.display()
+            ));
+            for run in several.iter().take(NAMED) {
+                failure = failure.hint(run.display().to_string());
+            }
+            Err(match several.len() > NAMED {
+                true => failure.hint("and more"),
+                false => failure,
+            })
+        }
+    }
+}

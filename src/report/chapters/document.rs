@@ -1,0 +1,41 @@
+//! Reading documents of plimsoll's leniently: what is missing or of another kind is unknown.
+
+use crate::report::layout::truncate;
+use serde_json::Value;
+
+/// Longest text that is taken, cells.
+const LONGEST: usize = 300;
+
+/// A text at a path; none where it is empty.
+pub(super) fn text(value: &Value, path: &str) -> Option<String> {
+    let text = value.pointer(path)?.as_str()?.trim();
+    // A text of megabytes is not measured to its end.
+    let few: String = text.chars().take(4 * LONGEST).collect();
+    (!few.is_empty()).then(|| truncate(&few, LONGEST, "…"))
+}
+
+/// A number at a path.
+pub(super) fn number(value: &Value, path: &str) -> Option<f64> {
+    let number = value.pointer(path)?.as_f64()?;
+    number.is_finite().then_some(number)
+}
+
+/// Whether there is a `true` at a path.
+pub(super) fn flag(value: &Value, path: &str) -> bool {
+    value.pointer(path) == Some(&Value::Bool(true))
+}
+
+/// A list at a path; empty where there is none. At most `most` of it.
+pub(super) fn list<'a>(
+    value: &'a Value,
+    path: &str,
+    most: usize,
+) -> impl Iterator<Item = &'a Value> {
+    let found = value.pointer(path).and_then(Value::as_array);
+    found.into_iter().flatten().take(most)
+}
+
+/// The sentences of a list.
+pub(super) fn sentences(value: &Value, path: &str) -> Vec<String> {
+    list(value, path, 50).filter_map(|s| text(s, "")).collect()
+}

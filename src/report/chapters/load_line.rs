@@ -1,0 +1,374 @@
+//! Load lines: how much load an engine holds, predicted against measured, round by round.
+
+use super::Sources;
+use super::document::{flag, list, number, sentences, text};
+use super::sweep::tables::{numeric, wordy};
+use super::sweep::{capital, many, note};
+use crate::engine::facts::Severity;
+use crate::report::chart::{Axis, Chart, Curve, Curves, Dot, Plot, Scale};
+use crate::report::content::{Block, Cell, Chapter, Grid};
+use crate::report::layout;
+use crate::report::material::{Material, Stored};
+use serde_json::Value;
+
+/// Rounds that are read of one document.
+const MOST: usize = 1000;
+
+/// A figure of a round: path, key in CSV, words, unit, and what it is divided by.
+type Figure = (&'static str, &'static str, &'static str, &'static str, f64);
+
+static FIGURES: [Figure; 12] = [
+    ("/seen/completed", "completed", "answered", "", 1.0),
+    ("/seen/failed", "failed", "failed", "", 1.0),
+    ("/seen/together", "together", "at once, seen", "", 1.0),
+    (
+        "/seen/running_most",
+        "running_most",
+        "running at most",
+        "",
+        1.0,
+    ),
+    ("/seen/preemptions", "preemptions", "preemptions", "", 1.0),
+    ("/seen/queued_long", "queued_long", "queued long", "", 1.0),
+    (
+        "/seen/queue_mean_s",
+        "queue_mean_s",
+        "mean queueing",
+        "s",
+        1.0,
+    ),
+    (
+        "/seen/kv_usage_most",
+        "kv_used_percent",
+        "KV pool used at most",
+        "%",
+        0.01,
+    ),
+    (
+        "/seen/result/output_tokens_per_second",
+        "tokens_per_second",
+        "generated tokens",
+        "tokens/s",
+        1.0,
+    ),
+    (
+        "/seen/result/mean_latency_ms",
+        "mean_latency_ms",
+        "mean latency",
+        "ms",
+        1.0,
+    ),
+    (
+        "/seen/result/ttft_ms/mean",
+        "ttft_mean_ms",
+        "mean time to first token",
+        "ms",
+        1.0,
+    ),
+    (
+        "/seen/result/tpot_ms/mean",
+        "tpot_mean_ms",
+        "mean time per further token",
+        "ms",
+        1.0,
+    ),
+];
+
+/// Keys of what is drawn.
+const DRAWN: [&str; 4] = [
+    "tokens_per_second",
+    "mean_latency_ms",
+    "ttft_mean_ms",
+    "kv_used_percent",
+];
+
+/// A chapter for each load line.
+pub(super) fn write(material: &Material, _: &mut Sources) -> Vec<Chapter> {
+    let several = material.load_lines.len() > 1;
+    let each = material.load_lines.iter().enumerate();
+    each.map(|(i, stored)| {
+        let id = match several {
+            true => format!("load_line{}", i + 1),
+            false => "load_line".to_owned(),
+        };
+        chapter(stored, id, several)
+    })
+    .collect()
+}
+
+fn chapter(stored: &Stored, id: String, several: bool) -> Chapter {
+    let document = &stored.document;
+    let rounds: Vec<&Value> = list(document, "/rounds", MOST)
+        .filter(|r| r.is_object())
+        .collect();
+    let mut blocks = vec![Block::Text(of_what(document)), Block::Text(line(document))];
+    if flag(document, "/simulated") {
+        let words = "the engine or a device of this load line only pretends";
+        blocks.push(note(Severity::Warning, "simulated", words.into()));
+    }
+    blocks.extend(sentences(document, "/advice").into_iter().map(Block::Text));
+    for path in ["/notes", "/prediction/notes"] {
+        let told = sentences(document, path).into_iter();
+        blocks.extend(told.map(|n| note(Severity::Info, "told_by_the_load_line", n)));
+    }
+    blocks.extend(limits(document, &id).map(Block::Table));
+    let drawn = FIGURES.iter().filter(|f| DRAWN.contains(&f.1));
+    blocks.extend(
+        drawn
+            .filter_map(|f| curves(document, &rounds, f, &id))
+            .map(Block::Chart),
+    );
+    if !rounds.is_empty() {
+        blocks.push(Block::Table(table(&rounds, &id)));
+    }
+    Chapter {
+        title: match several {
+            true => format!("Load line: {}", stored.name),
+            false => "The load line".into(),
+        },
+        id,
+        blocks,
+    }
+}
+
+fn of_what(document: &Value) -> String {
+    let word = |path: &str| text(document, path);
+    let mut said = format!(
+        "{} on {}",
+        word("/model").unwrap_or_else(|| "an unknown model".into()),
+        word("/engine").unwrap_or_else(|| "an unknown engine".into())
+    );
+    if let Some(version) = word("/engine_version") {
+        said.push_str(&format!(" {version}"));
+    }
+    let tokens = |path: &str| number(document, path).map(|n| format!("{n:.0}"));
+    if let Some((input, output)) = tokens("/lengths/input").zip(tokens("/lengths/output")) {
+        said.push_str(&format!(", requests of {input} tokens in and {output} out"));
+    }
+    if let Some(began) = word("/timestamp") {
+        said.push_str(&format!("; begun {began}"));
+    }
+    said.push('.');
+    said
+}
+
+/// Predicted against measured in sentences.
+fn line(document: &Value) -> String {
+    let count = |path: &str| number(document, path).filter(|n| *n >= 0.0);
+    let resource = |path: &str| text(document, path).map(|r| words_of(&r));
+    let behind = |what: Option<String>| what.map_or(String::new(), |r| format!(" ({r} runs out)"));
+    let mut said = match count("/prediction/concurrency") {
+        Some(n) => format!(
+            "Predicted: {}{}.",
+            many(n as usize, "request in flight", "requests in flight"),
+            behind(resource("/prediction/resource"))
+        ),
+        None => "No line was predicted.".to_owned(),
+    };
+    match (count("/measured/concurrency"), count("/measured/fails_at")) {
+        (None, _) => said.push_str(" None was measured."),
+        (Some(holds), None) => said.push_str(&format!(
+            " Measured: it held {holds:.0}, the most that was tried; the line is not reached."
+        )),
+        (Some(holds), Some(fails)) => {
+            said.push_str(&format!(
+                " Measured: it held {holds:.0} and did not hold {fails:.0}{}.",
+                behind(resource("/measured/limiting"))
+            ));
+            if !flag(document, "/measured/closed") {
+                said.push_str(" The line lies somewhere between.");
+            }
+        }
+    }
+    if let Some(percent) = number(document, "/difference_percent") {
+        said.push_str(&format!(
+            " The measured line is {:.1} % {} the predicted one.",
+            percent.abs(),
+            if percent < 0.0 { "below" } else { "above" }
+        ));
+    }
+    said
+}
+
+fn words_of(word: &str) -> String {
+    match word {
+        "kv_pool" => "KV pool".into(),
+        "sequences" => "sequences of the scheduler".into(),
+        "batch_tokens" => "tokens of a batch".into(),
+        word => word.replace('_', " "),
+    }
+}
+
+fn limits(document: &Value, id: &str) -> Option<Grid> {
+    let rows = list(document, "/prediction/limits", MOST).map(|limit| {
+        let word = |path: &str| Cell::text(text(limit, path).unwrap_or_default());
+        vec![
+            Cell::text(words_of(&text(limit, "/resource").unwrap_or_default())),
+            figure(number(limit, "/concurrency"), ""),
+            word("/formula"),
+            word("/source"),
+        ]
+    });
+    let rows: Vec<Vec<Cell>> = rows.collect();
+    (!rows.is_empty()).then(|| Grid {
+        id: format!("{id}_limits"),
+        caption: "Limits that are predicted, the least first".into(),
+        columns: vec![
+            wordy("what runs out", "resource"),
+            numeric("requests in flight", "concurrency"),
+            wordy("formula", "formula"),
+            wordy("from", "source"),
+        ],
+        rows,
+    })
+}
+
+fn figure(value: Option<f64>, unit: &str) -> Cell {
+    match value {
+        Some(value) if unit.is_empty() && value.fract() == 0.0 && value.abs() < 1e15 => {
+            Cell::number(value, layout::unsigned_zero(format!("{value:.0}")))
+        }
+        Some(value) => Cell::number(value, layout::figure(value)),
+        None => Cell::missing("nobody told"),
+    }
+}
+
+fn value(round: &Value, figure: &Figure) -> Option<f64> {
+    number(round, figure.0).map(|v| v / figure.4)
+}
+
+/// Rounds that held and rounds that did not, and the predicted line.
+fn curves(document: &Value, rounds: &[&Value], figure: &Figure, id: &str) -> Option<Chart> {
+    let (_, key, title, unit, _) = *figure;
+    let dots = |held: bool| -> Vec<Dot> {
+        let mut dots: Vec<Dot> = rounds
+            .iter()
+            .filter(|r| flag(r, "/held") == held)
+            .filter_map(|r| {
+                Some(Dot {
+                    x: number(r, "/concurrency")?,
+                    y: value(r, figure)?,
+                    range: None,
+                    label: number(r, "/number").map(|n| format!("round {n:.0}")),
+                })
+            })
+            .collect();
+        dots.sort_by(|a, b| a.x.total_cmp(&b.x));
+        dots
+    };
+    let (held, failed) = (dots(true), dots(false));
+    let highest = held.iter().chain(&failed).map(|d| d.y).reduce(f64::max)?;
+    let curve = |label: &str, points: Vec<Dot>, joined| Curve {
+        label: label.into(),
+        points,
+        joined,
+    };
+    let mut curves = vec![
+        curve("held", held, true),
+        curve("did not hold", failed, false),
+    ];
+    if let Some(x) = number(document, "/prediction/concurrency") {
+        let ends = [0.0, highest].map(|y| Dot {
+            x,
+            y,
+            ..Dot::default()
+        });
+        curves.push(curve("predicted line", ends.to_vec(), true));
+    }
+    curves.retain(|c| !c.points.is_empty());
+    Some(Chart {
+        id: format!("{id}_{key}"),
+        title: format!("{} over requests in flight", capital(title)),
+        note: None,
+        simulated: flag(document, "/simulated"),
+        plot: Plot::Curves(Curves {
+            x: Axis {
+                title: "requests in flight".into(),
+                unit: String::new(),
+                scale: Scale::FromZero,
+            },
+            y: Axis {
+                title: title.into(),
+                unit: unit.into(),
+                scale: Scale::FromZero,
+            },
+            curves,
+            levels: Vec::new(),
+        }),
+    })
+}
+
+fn table(rounds: &[&Value], id: &str) -> Grid {
+    let figures: Vec<&Figure> = FIGURES
+        .iter()
+        .filter(|f| rounds.iter().any(|r| value(r, f).is_some()))
+        .collect();
+    let mut columns = vec![
+        numeric("round", "round"),
+        numeric("requests in flight", "concurrency"),
+        numeric("requests", "requests"),
+        wordy("held", "held"),
+        wordy("why not", "faults"),
+        wordy("ran out", "ran_out"),
+    ];
+    columns.extend(figures.iter().map(|(_, key, title, unit, _)| match *unit {
+        "" => numeric(*title, key),
+        unit => numeric(format!("{title}, {unit}"), key),
+    }));
+    columns.push(wordy("profile", "profile"));
+    let row = |round: &&Value| {
+        let faults: Vec<String> = list(round, "/faults", 10).map(fault).collect();
+        let mut row = vec![
+            figure(number(round, "/number"), ""),
+            figure(number(round, "/concurrency"), ""),
+            figure(number(round, "/requests"), ""),
+            Cell::text(if flag(round, "/held") { "yes" } else { "no" }),
+            Cell::text(faults.join("; ")),
+            Cell::text(
+                text(round, "/ran_out")
+                    .map(|r| words_of(&r))
+                    .unwrap_or_default(),
+            ),
+        ];
+        row.extend(figures.iter().map(|f| figure(value(round, f), f.3)));
+        row.push(Cell::text(text(round, "/profile").unwrap_or_default()));
+        row
+    };
+    Grid {
+        id: format!("{id}_rounds"),
+        caption: "Every round".into(),
+        columns,
+        rows: rounds.iter().map(row).collect(),
+    }
+}
+
+/// Why a round did not hold, in words.
+fn fault(fault: &Value) -> String {
+    let n = |path: &str| number(fault, path).map(|n| n as usize);
+    match text(fault, "/kind").as_deref() {
+        Some("errors") => {
+            let first = text(fault, "/first").map_or(String::new(), |f| format!(" ({f})"));
+            format!("{} failed{first}", n("/failed").unwrap_or(0))
+        }
+        Some("preemption") => many(n("/count").unwrap_or(0), "preemption", "preemptions"),
+        Some("queueing") => match (n("/together"), n("/of"), n("/queued_long")) {
+            (Some(together), Some(of), _) if together < of => {
+                format!("queueing: {together} of {of} at once")
+            }
+            (_, _, Some(long)) if long > 0 => format!("queueing: {long} waited long"),
+            _ => "queueing".into(),
+        },
+        Some("latency") => {
+            let metric = text(fault, "/metric").unwrap_or_else(|| "latency".into());
+            let statistic = text(fault, "/statistic").unwrap_or_default();
+            match number(fault, "/measured_ms").zip(number(fault, "/limit_ms")) {
+                Some((measured, limit)) => {
+                    format!("{metric} {statistic} {measured:.1} ms, over {limit} ms")
+                }
+                None => format!("{metric} {statistic} not measured"),
+            }
+        }
+        Some(other) => other.replace('_', " "),
+        None => "of an unknown kind".into(),
+    }
+}

@@ -1,0 +1,167 @@
+//! Material for tests of chapters, and a chapter as plain text.
+
+use crate::breakdown::{Component, Confidence, Part};
+use crate::capture::{Capture, RunEnd};
+use crate::profile::{Profile, derive};
+use crate::report::chart::{Chart, Plot};
+use crate::report::content::{Block, Chapter};
+use crate::report::layout::{Align, Table};
+use crate::report::material::Run;
+use crate::units::GIB;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// A run with these changes to a profile that knows nothing.
+pub(super) fn run(name: &str, change: impl FnOnce(&mut Profile)) -> Run {
+    let capture = Capture::default();
+    let mut profile = derive(&capture, std::iter::empty(), std::iter::empty());
+    profile.metadata.outcome = RunEnd::Completed;
+    profile.model_info.name = Some("org/Tiny-1B".into());
+    profile.engine_metadata.engine_type = "vllm".into();
+    change(&mut profile);
+    Run {
+        name: name.into(),
+        profile: Box::new(profile),
+        timeline: crate::report::chart::Timeline::default(),
+        calculated: None,
+        places: BTreeMap::new(),
+        in_full: true,
+    }
+}
+
+/// Sets the peak and its parts, GiB; what the parts leave is unexplained.
+pub(super) fn parts(profile: &mut Profile, peak: f64, parts: &[(Component, f64)]) {
+    let bytes = |gib: f64| (gib * GIB).round() as i64;
+    let breakdown = &mut profile.memory_breakdown;
+    breakdown.total_measured_bytes = Some(bytes(peak) as u64);
+    breakdown.total_measured_gb = Some(peak);
+    let rest = peak - parts.iter().map(|p| p.1).sum::<f64>();
+    let all = parts
+        .iter()
+        .copied()
+        .chain([(Component::Unexplained, rest)]);
+    breakdown.components = all
+        .map(|(component, gib)| Part {
+            component,
+            bytes: bytes(gib),
+            gb: gib,
+            percent: gib / peak * 100.0,
+            confidence: Confidence("medium_measured_delta".into()),
+        })
+        .collect();
+    breakdown.unexplained_bytes = Some(bytes(rest));
+}
+
+/// Chapters as a text for snapshots.
+pub(super) fn plain(chapters: &[Chapter]) -> String {
+    let mut out = String::new();
+    for chapter in chapters {
+        let _ = writeln!(out, "== {} [{}]", chapter.title, chapter.id);
+        for block in &chapter.blocks {
+            match block {
+                Block::Text(text) => {
+                    let _ = writeln!(out, "{text}");
+                }
+                Block::Note(note) => {
+                    let code = note.code.as_deref().unwrap_or("-");
+                    let _ = writeln!(out, "! {:?} {code}: {}", note.severity, note.message);
+                }
+                Block::Table(grid) => {
+                    let _ = writeln!(out, "table {} [{}]", grid.caption, grid.id);
+                    let heads: Vec<(&str, Align)> = grid
+                        .columns
+                        .iter()
+                        .map(|c| {
+                            (
+                                c.title.as_str(),
+                                if c.numeric { Align::Right } else { Align::Left },
+                            )
+                        })
+                        .collect();
+                    let mut table = Table::new(&heads);
+                    for row in &grid.rows {
+                        assert_eq!(row.len(), grid.columns.len(), "{}", grid.id);
+                        table.row(
+                            row.iter()
+                                .map(|c| match &c.missing {
+                                    Some(why) => format!("({why})"),
+                                    None => c.text.clone(),
+                                })
+                                .collect(),
+                        );
+                    }
+                    for line in table.lines() {
+                        let _ = writeln!(out, "  {line}");
+                    }
+                }
+                Block::Chart(chart) => plain_chart(&mut out, chart),
+                other => {
+                    let _ = writeln!(out, "{other:?}");
+                }
+            }
+        }
+    }
+    out
+}
+
+fn plain_chart(out: &mut String, chart: &Chart) {
+    let simulated = if chart.simulated { " SIMULATED" } else { "" };
+    let _ = writeln!(out, "chart {} [{}]{simulated}", chart.title, chart.id);
+    match &chart.plot {
+        Plot::Heat(heat) => {
+            let mut heads = vec![(heat.y.0.as_str(), Align::Left)];
+            heads.extend(heat.x.1.iter().map(|x| (x.as_str(), Align::Right)));
+            let mut table = Table::new(&heads);
+            for (y, squares) in heat.y.1.iter().zip(&heat.squares) {
+                let mut row = vec![y.clone()];
+                row.extend(squares.iter().map(|s| s.text.clone()));
+                table.row(row);
+            }
+            let _ = writeln!(
+                out,
+                "  {} {} over {}",
+                heat.figure.title, heat.figure.unit, heat.x.0
+            );
+            for line in table.lines() {
+                let _ = writeln!(out, "  {line}");
+            }
+        }
+        Plot::Curves(curves) => {
+            let _ = writeln!(
+                out,
+                "  {} {} over {} ({:?})",
+                curves.y.title, curves.y.unit, curves.x.title, curves.x.scale
+            );
+            for curve in &curves.curves {
+                let points: Vec<String> = curve
+                    .points
+                    .iter()
+                    .map(|p| match p.range {
+                        Some((low, high)) => format!("{}: {:.2} ({low:.2} to {high:.2})", p.x, p.y),
+                        None => format!("{}: {:.2}", p.x, p.y),
+                    })
+                    .collect();
+                let _ = writeln!(out, "  {} = {}", curve.label, points.join(", "));
+            }
+        }
+        Plot::Bars(bars) => {
+            for bar in &bars.bars {
+                let segments: Vec<String> = bar
+                    .segments
+                    .iter()
+                    .map(|s| format!("{} {:.3}", bars.parts[s.part], s.value))
+                    .collect();
+                let _ = writeln!(
+                    out,
+                    "  {}: {} limit {:?}",
+                    bar.label,
+                    segments.join(", "),
+                    bar.limit
+                );
+            }
+        }
+    }
+    if let Some(note) = &chart.note {
+        let _ = writeln!(out, "  ({note})");
+    }
+}

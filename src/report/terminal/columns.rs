@@ -1,0 +1,114 @@
+//! A stretch of time in the columns of a terminal: what was seen in each, lowest and highest.
+
+use crate::report::chart::{Lane, Stretch};
+
+/// Seconds over columns.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Span {
+    /// First moment, seconds.
+    pub from_s: f64,
+    /// Last moment, seconds.
+    pub to_s: f64,
+    /// Columns.
+    pub columns: usize,
+}
+
+impl Span {
+    /// The column of a moment; those outside are in none.
+    pub fn column(&self, at_s: f64) -> Option<usize> {
+        let inside = at_s >= self.from_s && at_s <= self.to_s && self.columns > 0;
+        inside.then(|| self.nearest(at_s))
+    }
+
+    /// The same, moments outside at the edges.
+    pub fn nearest(&self, at_s: f64) -> usize {
+        let length = self.to_s - self.from_s;
+        let share = if length > 0.0 {
+            (at_s - self.from_s) / length
+        } else {
+            0.0
+        };
+        // A share that is no number is the left edge.
+        let column = (share.clamp(0.0, 1.0) * self.columns as f64).floor() as usize;
+        column.min(self.columns.saturating_sub(1))
+    }
+
+    /// The moment at the middle of a column.
+    fn middle(&self, column: usize) -> f64 {
+        let share = (column as f64 + 0.5) / self.columns.max(1) as f64;
+        self.from_s + (self.to_s - self.from_s) * share
+    }
+}
+
+/// What was seen in a column.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Seen {
+    /// The lowest.
+    pub low: f64,
+    /// The highest.
+    pub high: f64,
+}
+
+/// Between two samples that are further apart than so many intervals nothing is drawn.
+const HOLE: f64 = 4.0;
+
+/// What a lane has in each column. Columns between two samples that follow each other hold the
+/// level of the one before; where sampling stopped there is nothing.
+pub(super) fn columns(lane: &Lane, span: Span) -> Vec<Option<Seen>> {
+    let mut seen: Vec<Option<Seen>> = vec![None; span.columns];
+    for s in lane.stretches.iter().filter(|s| is_known(s)) {
+        if s.to_s < span.from_s || s.from_s > span.to_s {
+            continue;
+        }
+        let (first, last) = (span.nearest(s.from_s), span.nearest(s.to_s));
+        for column in seen.iter_mut().take(last + 1).skip(first) {
+            let wider = |old: &Seen| Seen {
+                low: old.low.min(s.low),
+                high: old.high.max(s.high),
+            };
+            let now = Seen {
+                low: s.low,
+                high: s.high,
+            };
+            *column = Some(column.as_ref().map_or(now, wider));
+        }
+    }
+    let usual = usual_gap(lane);
+    let pairs = lane.stretches.iter().zip(lane.stretches.iter().skip(1));
+    for (before, after) in pairs {
+        if after.from_s < span.from_s || before.to_s > span.to_s {
+            continue;
+        }
+        let hole = after.from_s - before.to_s > usual * HOLE;
+        if hole || !is_known(before) || !is_known(after) {
+            continue;
+        }
+        let held = Seen {
+            low: before.low,
+            high: before.low,
+        };
+        let (first, last) = (span.nearest(before.to_s), span.nearest(after.from_s));
+        for (i, column) in seen.iter_mut().enumerate().take(last + 1).skip(first) {
+            let between = span.middle(i) > before.to_s && span.middle(i) < after.from_s;
+            if column.is_none() && between {
+                *column = Some(held);
+            }
+        }
+    }
+    seen
+}
+
+/// The usual time from one stretch to the next, seconds.
+fn usual_gap(lane: &Lane) -> f64 {
+    let pairs = lane.stretches.iter().zip(lane.stretches.iter().skip(1));
+    let mut gaps: Vec<f64> = pairs.map(|(a, b)| b.from_s - a.to_s).collect();
+    gaps.sort_by(f64::total_cmp);
+    crate::profile::stats::quantile(&gaps, 0.5).unwrap_or(0.0)
+}
+
+/// Whether its figures are numbers: a document from elsewhere may hold anything.
+pub(super) fn is_known(s: &Stretch) -> bool {
+    [s.from_s, s.to_s, s.low, s.high]
+        .iter()
+        .all(|v| v.is_finite())
+}

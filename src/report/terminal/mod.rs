@@ -1,0 +1,449 @@
+//! A timeline in the characters of a terminal: memory of each device over time, phases and events
+//! under it, gauges as small lanes.
+
+mod about;
+mod columns;
+#[cfg(test)]
+mod tests;
+
+use super::chart::{Event, Lane, Phase, Timeline};
+use super::layout::{clean, duration, figure, left, right, truncate, unsigned_zero, width};
+use super::page::Page;
+use super::text::TextOptions;
+pub use about::About;
+use columns::{Seen, Span, columns, is_known};
+
+/// What of a timeline is shown.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct View {
+    /// First moment, seconds; `None`: where it begins.
+    pub from_s: Option<f64>,
+    /// Last moment, seconds; `None`: where it ends.
+    pub to_s: Option<f64>,
+    /// Only what was seen until this moment is drawn, seconds: while it is played.
+    pub until_s: Option<f64>,
+}
+
+/// Rows of a chart of one device, and of each of several.
+const ROWS: usize = 10;
+const ROWS_OF_MANY: usize = 6;
+/// Cells before a chart: the figures of its scale, and its edge.
+const SCALE: usize = 9;
+/// Columns of a chart at least.
+const NARROWEST: usize = 24;
+/// Events that are listed.
+const LISTED: usize = 40;
+/// Below this share of the capacity the scale ends above what was seen.
+const NEAR_CAPACITY: f64 = 0.4;
+/// Lines of phases.
+const BANDS: usize = 4;
+
+/// The page.
+pub fn render(timeline: &Timeline, about: &About, view: View, options: TextOptions) -> String {
+    let (first, last) = timeline.range_s;
+    let span = Span {
+        from_s: view.from_s.unwrap_or(first).max(first).min(last),
+        to_s: view.to_s.unwrap_or(last).min(last).max(first),
+        columns: options.width.saturating_sub(SCALE + 1).max(NARROWEST),
+    };
+    let until = view.until_s.unwrap_or(f64::INFINITY);
+    let now = Shown {
+        span,
+        until,
+        options,
+    };
+    let mut page = Page::new(options);
+    if timeline.simulated {
+        page.line("SIMULATED: an engine or a device here only pretends");
+    }
+    for (label, value) in &about.facts {
+        page.sentence(0, &format!("{label}: {value}"));
+    }
+    let memory: Vec<&Lane> = timeline.lanes.iter().filter(|l| l.unit == "GiB").collect();
+    let gauges = timeline
+        .lanes
+        .iter()
+        .filter(|l| matches!(l.unit.as_str(), "%" | ""));
+    let rows = if memory.len() > 1 { ROWS_OF_MANY } else { ROWS };
+    if memory.is_empty() {
+        page.line("No memory was sampled.");
+    }
+    let events: Vec<(usize, &Event)> = (timeline.events.iter().enumerate())
+        .filter(|(_, e)| span.column(e.at_s).is_some() && e.at_s <= until)
+        .collect();
+    for lane in &memory {
+        now.chart(&mut page, lane, rows);
+    }
+    for lane in gauges {
+        now.gauge(&mut page, lane);
+    }
+    now.axis(&mut page);
+    now.marks(&mut page, &events);
+    now.bands(&mut page, &timeline.phases);
+    if view.until_s.is_none() {
+        list(&mut page, timeline, span, &events);
+    }
+    page.into_text()
+}
+
+/// What is drawn, and how.
+struct Shown {
+    span: Span,
+    until: f64,
+    options: TextOptions,
+}
+
+impl Shown {
+    /// What a lane has in each column, until now.
+    fn seen(&self, lane: &Lane) -> Vec<Option<Seen>> {
+        let mut seen = columns(lane, self.span);
+        if self.until.is_finite() {
+            let last = match self.until < self.span.from_s {
+                true => 0,
+                false => self.span.nearest(self.until) + 1,
+            };
+            seen.iter_mut().skip(last).for_each(|s| *s = None);
+        }
+        seen
+    }
+
+    /// A chart of memory.
+    fn chart(&self, page: &mut Page, lane: &Lane, rows: usize) {
+        let seen = self.seen(lane);
+        let known = || seen.iter().flatten();
+        let highest = known().map(|s| s.high).fold(f64::NEG_INFINITY, f64::max);
+        let lowest = known().map(|s| s.low).fold(f64::INFINITY, f64::min);
+        let of = lane
+            .capacity
+            .map_or(String::new(), |c| format!(" of {}", gib(c)));
+        page.line("");
+        if known().next().is_none() {
+            page.line(&format!("{}: nothing was sampled here", lane.label));
+            return;
+        }
+        page.line(&format!(
+            "{}: {} to {}{of} GiB",
+            lane.label,
+            gib(lowest),
+            gib(highest)
+        ));
+        // The whole range decides while it is played, or the scale would jump.
+        let all = highest_of(lane, highest);
+        let top = match lane.capacity {
+            Some(capacity) if all >= capacity * NEAR_CAPACITY => capacity.max(all),
+            _ => above(all),
+        };
+        for row in (0..rows).rev() {
+            let label = match row {
+                _ if row + 1 == rows => gib(top),
+                0 => "0".to_owned(),
+                _ if row == rows / 2 => gib(top * row as f64 / rows as f64),
+                _ => String::new(),
+            };
+            let cells: String = seen.iter().map(|s| self.cell(*s, row, rows, top)).collect();
+            page.line(&format!(
+                "{}{}{cells}",
+                right(&label, SCALE - 1),
+                self.edge()
+            ));
+        }
+    }
+
+    fn edge(&self) -> &'static str {
+        if self.options.unicode { "┤" } else { "|" }
+    }
+
+    /// What stands at a row of a column: full up to the lowest, lightly filled up to the highest.
+    fn cell(&self, seen: Option<Seen>, row: usize, rows: usize, top: f64) -> char {
+        let Some(seen) = seen else { return ' ' };
+        let unicode = self.options.unicode;
+        // Eighths of rows; what was seen is never drawn as nothing.
+        let eighths = |value: f64| {
+            let all = (rows * 8) as f64;
+            (value / top * all).clamp(1.0, all).round() as usize
+        };
+        let (low, high) = (eighths(seen.low), eighths(seen.high));
+        let base = row * 8;
+        // In its topmost row, what is between lowest and highest is within the character.
+        let (low_row, high_row) = ((low - 1) / 8, (high - 1) / 8);
+        match (unicode, row) {
+            (_, row) if row > high_row => ' ',
+            (true, row) if row == high_row && row == low_row => {
+                BLOCKS.get(high - base - 1).copied().unwrap_or('█')
+            }
+            (true, row) if row < low_row => '█',
+            (true, row) if row == low_row => '▓',
+            (true, _) => '░',
+            (false, row) if row <= low_row => '#',
+            (false, _) => ':',
+        }
+    }
+
+    /// A gauge in one line.
+    fn gauge(&self, page: &mut Page, lane: &Lane) {
+        let seen = self.seen(lane);
+        let highest = seen.iter().flatten().map(|s| s.high).reduce(f64::max);
+        let Some(highest) = highest else { return };
+        let all = highest_of(lane, highest);
+        let top = match lane.unit.as_str() {
+            "%" => all.max(100.0),
+            _ => all.max(1.0),
+        };
+        let cell = |s: &Option<Seen>| match s {
+            None => ' ',
+            // A gauge may well be zero.
+            Some(s) if s.high <= 0.0 => '_',
+            Some(s) => {
+                let share = (s.high / top).clamp(0.0, 1.0);
+                let step = |n: usize| ((share * n as f64).ceil() as usize).clamp(1, n) - 1;
+                match self.options.unicode {
+                    true => BLOCKS.get(step(8)).copied().unwrap_or('█'),
+                    false => ['.', ':', '#'].get(step(3)).copied().unwrap_or('#'),
+                }
+            }
+        };
+        let unit = if lane.unit.is_empty() {
+            String::new()
+        } else {
+            format!(" {}", lane.unit)
+        };
+        page.line("");
+        page.line(&format!(
+            "{}: at most {}{unit}",
+            lane.label,
+            number(highest)
+        ));
+        let cells: String = seen.iter().map(cell).collect();
+        page.line(&format!(
+            "{}{}{cells}",
+            right(&number(top), SCALE - 1),
+            self.edge()
+        ));
+    }
+
+    /// The seconds under the charts.
+    fn axis(&self, page: &mut Page) {
+        let (span, unicode) = (self.span, self.options.unicode);
+        let step = step((span.to_s - span.from_s) / (span.columns as f64 / 12.0).max(1.0));
+        let mut line: Vec<char> = vec![if unicode { '─' } else { '-' }; span.columns];
+        let mut labels = vec![' '; span.columns];
+        let mut free = 0;
+        if step > 0.0 {
+            let mut at = (span.from_s / step).ceil();
+            // As many as there are columns at most.
+            for _ in 0..span.columns {
+                let moment = at * step;
+                let Some(column) = span.column(moment) else {
+                    break;
+                };
+                if let Some(tick) = line.get_mut(column) {
+                    *tick = if unicode { '┬' } else { '+' };
+                }
+                let label = format!("{} s", seconds(moment, step));
+                let fits = column + label.len() <= span.columns;
+                if column >= free && fits {
+                    put(&mut labels, column, &label);
+                    free = column + label.len() + 1;
+                }
+                at += 1.0;
+            }
+        }
+        let corner = if unicode { "└" } else { "+" };
+        let line: String = line.into_iter().collect();
+        let labels: String = labels.into_iter().collect();
+        page.line(&format!("{}{corner}{line}", " ".repeat(SCALE - 1)));
+        page.line(&format!("{}{labels}", " ".repeat(SCALE)));
+    }
+
+    /// The numbers of events at their moments.
+    fn marks(&self, page: &mut Page, events: &[(usize, &Event)]) {
+        if events.is_empty() {
+            return;
+        }
+        let mut line = vec![' '; self.span.columns];
+        for (i, event) in events {
+            let number = (i + 1).to_string();
+            let Some(column) = self.span.column(event.at_s) else {
+                continue;
+            };
+            let column = column.min(self.span.columns.saturating_sub(number.len()));
+            let taken = line
+                .iter()
+                .skip(column)
+                .take(number.len())
+                .any(|c| *c != ' ');
+            match taken {
+                false => put(&mut line, column, &number),
+                // Two at one place: the list below has both.
+                true => put(&mut line, column, "*"),
+            }
+        }
+        let line: String = line.into_iter().collect();
+        page.line(&format!("{}{line}", left("events", SCALE)));
+    }
+
+    /// Phases as bands with their names.
+    fn bands(&self, page: &mut Page, phases: &[Phase]) {
+        let unicode = self.options.unicode;
+        let mut rows: Vec<Vec<char>> = Vec::new();
+        let mut order: Vec<&Phase> = phases.iter().collect();
+        order.sort_by(|a, b| {
+            a.from_s
+                .total_cmp(&b.from_s)
+                .then(b.to_s.total_cmp(&a.to_s))
+        });
+        for phase in order {
+            let outside = phase.to_s < self.span.from_s || phase.from_s > self.span.to_s;
+            if outside || phase.from_s > self.until {
+                continue;
+            }
+            let first = self.span.nearest(phase.from_s);
+            let last = self.span.nearest(phase.to_s.min(self.until)).max(first);
+            let free = |row: &Vec<char>| row.iter().take(last + 1).skip(first).all(|c| *c == ' ');
+            let row = match rows.iter().position(free) {
+                Some(row) => row,
+                None if rows.len() < BANDS => {
+                    rows.push(vec![' '; self.span.columns]);
+                    rows.len() - 1
+                }
+                None => continue,
+            };
+            let Some(row) = rows.get_mut(row) else {
+                continue;
+            };
+            let room = last - first + 1;
+            let (begin, along) = if unicode { ('├', '─') } else { ('|', '-') };
+            let cells = row.iter_mut().skip(first).take(room);
+            for (i, cell) in cells.enumerate() {
+                *cell = if i == 0 { begin } else { along };
+            }
+            // Characters of one cell each, so that columns stay columns.
+            let name = clean(&phase.label, unicode);
+            let name: String = name
+                .chars()
+                .filter(|c| width(&c.to_string()) == 1)
+                .collect();
+            let name = truncate(&name, room.saturating_sub(1), "");
+            put(row, first + 1, &name);
+        }
+        for (i, row) in rows.into_iter().enumerate() {
+            let label = if i == 0 { "phases" } else { "" };
+            let row: String = row.into_iter().collect();
+            page.line(&format!("{}{row}", left(label, SCALE)));
+        }
+    }
+}
+
+/// What the marks and bands stand for.
+fn list(page: &mut Page, timeline: &Timeline, span: Span, events: &[(usize, &Event)]) {
+    let inside = |p: &&Phase| p.to_s >= span.from_s && p.from_s <= span.to_s;
+    let phases: Vec<&Phase> = timeline.phases.iter().filter(inside).collect();
+    if !phases.is_empty() {
+        page.title("Phases");
+    }
+    for phase in phases {
+        page.aside(&format!(
+            "{}: {} s, for {}",
+            phase.label,
+            seconds(phase.from_s, 0.1),
+            duration(phase.to_s - phase.from_s)
+        ));
+    }
+    if !events.is_empty() {
+        page.title("Events");
+    }
+    for (i, event) in events.iter().take(LISTED) {
+        let bad = if event.bad { "  (bad)" } else { "" };
+        page.aside(&format!(
+            "{}  {} s  {}{bad}",
+            i + 1,
+            seconds(event.at_s, 0.1),
+            event.label
+        ));
+    }
+    if events.len() > LISTED {
+        page.aside(&format!(
+            "and {} more: --from and --to look into a part",
+            events.len() - LISTED
+        ));
+    }
+    let samples: u64 = timeline
+        .lanes
+        .iter()
+        .filter(|l| l.unit == "GiB")
+        .map(|l| l.samples)
+        .sum();
+    page.line("");
+    let mut text = format!(
+        "{} samples of memory over {}",
+        super::layout::count(samples),
+        duration(timeline.range_s.1 - timeline.range_s.0)
+    );
+    if let Some(origin) = &timeline.origin {
+        text.push_str(&format!(", from {origin}"));
+    }
+    text.push('.');
+    page.sentence(0, &text);
+    if let Some(note) = &timeline.note {
+        page.sentence(0, note);
+    }
+}
+
+/// The highest of the whole lane.
+fn highest_of(lane: &Lane, seen: f64) -> f64 {
+    let known = lane.stretches.iter().filter(|s| is_known(s));
+    known.map(|s| s.high).fold(seen, f64::max)
+}
+
+/// A row's character by the eighths that are filled, from one.
+const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+fn put(line: &mut [char], at: usize, text: &str) {
+    for (cell, c) in line.iter_mut().skip(at).zip(text.chars()) {
+        *cell = c;
+    }
+}
+
+fn gib(value: f64) -> String {
+    unsigned_zero(format!("{value:.2}"))
+}
+
+fn number(value: f64) -> String {
+    match value.fract() == 0.0 && value.abs() < 1e6 {
+        true => unsigned_zero(format!("{value:.0}")),
+        false => figure(value),
+    }
+}
+
+/// A moment with the decimals that steps of this size need.
+fn seconds(at: f64, step: f64) -> String {
+    let decimals = match step {
+        s if s >= 1.0 => 0,
+        s if s >= 0.1 => 1,
+        s if s >= 0.01 => 2,
+        _ => 3,
+    };
+    unsigned_zero(format!("{at:.decimals$}"))
+}
+
+/// The next of 1, 2, 5, 10, … that is no smaller.
+fn step(at_least: f64) -> f64 {
+    if !(at_least.is_finite() && at_least > 0.0) {
+        return 0.0;
+    }
+    let power = 10f64.powf(at_least.log10().floor());
+    let steps = [1.0, 2.0, 5.0, 10.0].map(|s| s * power);
+    steps
+        .into_iter()
+        .find(|s| *s >= at_least)
+        .unwrap_or(power * 10.0)
+}
+
+/// A round figure above this one.
+fn above(highest: f64) -> f64 {
+    match highest > 0.0 && highest.is_finite() {
+        // Ten steps of the scale hold it.
+        true => (highest / step(highest / 10.0)).ceil() * step(highest / 10.0),
+        false => 1.0,
+    }
+}
