@@ -352,7 +352,7 @@ fn stopped_in_the_second_level() {
         "--model=tiny",
         "--seqlens=16,32",
         "--gen-toks=4",
-        "--num-prompts=1000000",
+        "--num-prompts=5000",
         "--timeout=5s",
         "--extra-engine-args=--weights 16MiB --kv-pool 8MiB --activation 4MiB",
     ];
