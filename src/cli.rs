@@ -13,6 +13,7 @@ mod config;
 mod estimate;
 mod experiment;
 mod models;
+mod report;
 mod start;
 mod sweep;
 mod words;
@@ -26,6 +27,7 @@ pub use experiment::{
     ConcurrencyArgs, ExperimentArgs, ExperimentCommand, ExperimentFlags, MixedArgs, SeqlenArgs,
 };
 pub use models::ModelsArgs;
+pub use report::ReportArgs;
 pub use start::{EngineFlags, StartArgs};
 pub use sweep::{MergeArgs, Scheduler, SweepArgs, SweepBench, SweepCommand, SweepRunArgs};
 
@@ -113,6 +115,8 @@ pub enum Command {
     Validate(ValidateArgs),
     /// Learn from profiles what the engines' overheads are, for `estimate`
     Calibrate(CalibrateArgs),
+    /// Make a report of profiles, sweeps, experiments or load lines: HTML, Markdown, CSV, …
+    Report(ReportArgs),
     /// Derive the profile of a stored capture again
     Derive(DeriveArgs),
     /// Tell what an engine's log says about memory
