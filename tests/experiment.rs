@@ -149,7 +149,8 @@ fn more_and_more_at_once_in_a_container_that_serves() {
         &[
             "concurrency",
             &engine.name,
-            "--levels=1,4",
+            "--levels",
+            "1,4",
             "2",
             "--prompt-toks=24",
             "--gen-toks=8",
@@ -253,10 +254,22 @@ fn longer_and_longer_prompts_until_one_is_too_long() {
     let failed = &done.levels()[2];
     assert!(failed["mean_latency_s"].is_null(), "{failed:#}");
     let said = failed["message"].as_str().unwrap();
-    assert!(
-        done.ended.stdout.contains(said.split('\n').next().unwrap()),
-        "{said}"
-    );
+    assert!(said.contains("maximum context length"), "{said}");
+    let told = "Level 400 was tried and failed: the test request";
+    assert!(done.ended.stdout.contains(told), "{}", done.ended.stdout);
+    // The figures stand in the folder, with the levels that there are.
+    for figure in ["fig1_mem_vs_seqlen", "fig2_tps_vs_seqlen"] {
+        let drawn = std::fs::read_to_string(done.folder.join(format!("{figure}.svg"))).unwrap();
+        assert!(
+            drawn.starts_with("<svg") || drawn.starts_with("<?xml"),
+            "{drawn}"
+        );
+        assert!(
+            drawn.contains("SIMULATED") || drawn.contains("simulated"),
+            "{drawn}"
+        );
+        assert!(drawn.contains("400 (failed: "), "{drawn}");
+    }
     let shown: BTreeSet<u64> = (done.requests.iter())
         .filter(|r| r["error"].is_null())
         .filter_map(|r| r["seq_prompt"].as_u64())

@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn any_range_has_an_axis() {
-        let odd = [
+        let odd: [f64; 10] = [
             0.0,
             -0.0,
             1e-320,
