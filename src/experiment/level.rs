@@ -124,8 +124,11 @@ pub struct OfLength {
     pub mean_ttft_s: Option<f64>,
 }
 
+/// A figure by its key, and whether a level has it.
+type Figure = (&'static str, fn(&Level) -> bool);
+
 /// The figures of which the document says why they are null.
-pub const FIGURES: [(&str, fn(&Level) -> bool); 13] = [
+pub const FIGURES: [Figure; 13] = [
     ("total", |l| l.total.is_some()),
     ("mean_latency_s", |l| l.mean_latency_s.is_some()),
     ("p95_latency_s", |l| l.p95_latency_s.is_some()),

@@ -1,7 +1,7 @@
 //! What the figures show, in sentences. Each follows from figures of the levels and names them.
 
 use super::{Experiment, Kind, Level, State};
-use crate::units::gib;
+use crate::units::{Bytes, gib};
 
 /// Below this change, of the larger of two figures, memory counts as flat.
 const FLAT: f64 = 0.02;
@@ -182,19 +182,9 @@ fn kv(e: &Experiment) -> Vec<String> {
     said
 }
 
-/// `0.012 GiB at 1 at once, …`.
+/// `512.00 KiB with 1 at once, …`.
 fn list(e: &Experiment, figures: &[With<'_, u64>]) -> String {
-    let one = |(level, bytes): &With<'_, u64>| {
-        // What takes less than a MiB would be 0.000 in GiB.
-        match *bytes < 1 << 30 {
-            true => format!(
-                "{:.2} MiB {}",
-                *bytes as f64 / f64::from(1 << 20),
-                at(e, level)
-            ),
-            false => format!("{:.3} GiB {}", gib(*bytes), at(e, level)),
-        }
-    };
+    let one = |(level, bytes): &With<'_, u64>| format!("{} {}", Bytes(*bytes), at(e, level));
     figures.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 

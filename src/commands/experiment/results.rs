@@ -6,6 +6,7 @@ use crate::error::{ExitCode, Failure};
 use crate::experiment::{Experiment, Head, LevelRun, State};
 use crate::matrix::{Cell, Place, Row, Status};
 use crate::report::chart::Chart;
+use crate::report::chart::svg::{self, Look};
 use crate::report::experiment as page;
 use crate::report::text::TextOptions;
 use crate::store::{ProfileFile, StoredCapture, read_profile, write_atomically};
@@ -98,8 +99,14 @@ fn store(folder: &Folder, experiment: &Experiment, runs: &[LevelRun]) -> anyhow:
 
 /// Writes the figures; gives the names of the files.
 fn draw(folder: &Path, charts: &[Chart]) -> Result<Vec<String>, Failure> {
-    let _ = (folder, charts);
-    Ok(Vec::new())
+    let mut drawn = Vec::new();
+    for chart in charts {
+        let picture = svg::chart(chart, Look::Standalone);
+        let name = format!("{}.svg", chart.id);
+        write_atomically(&folder.join(&name), picture.as_bytes())?;
+        drawn.push(name);
+    }
+    Ok(drawn)
 }
 
 type OnDisk = (

@@ -12,7 +12,7 @@ use super::layout::{Align, Table, count};
 use super::page::Page;
 use super::text::TextOptions;
 use crate::experiment::{Asked, Experiment, Kind, Level, State};
-use crate::units::{Bytes, gib};
+use crate::units::Bytes;
 
 /// What stands where a figure is not known.
 const NOT_MEASURED: &str = "not measured";
@@ -23,7 +23,7 @@ pub fn render(e: &Experiment, options: TextOptions) -> String {
     head(&mut page, e);
     page.title("Levels");
     page.table(&requests_table(e));
-    page.title("Memory, GiB");
+    page.title("Memory");
     page.table(&memory_table(e));
     if let Some(table) = lengths_table(e) {
         page.title("Prompts of the mixture, by length");
@@ -172,11 +172,11 @@ fn memory_table(e: &Experiment) -> Table {
             continue;
         }
         row.extend([
-            figure(level.peak_bytes, gib_figure),
-            figure(level.kv_pool_bytes, gib_figure),
+            figure(level.peak_bytes, size),
+            figure(level.kv_pool_bytes, size),
             kv_used(level),
-            figure(level.peak_alloc_bytes, gib_figure),
-            figure(level.peak_reserved_bytes, gib_figure),
+            figure(level.peak_alloc_bytes, size),
+            figure(level.peak_reserved_bytes, size),
         ]);
         table.row(row);
     }
@@ -210,11 +210,11 @@ fn ended(level: &Level) -> String {
     }
 }
 
-/// GiB; where the size of the pool is not known, its share.
+/// Bytes; where the size of the pool is not known, its share.
 fn kv_used(level: &Level) -> String {
     match (level.kv_used_bytes, level.kv_used_share) {
         (None, Some(share)) => format!("{:.1} % of it", share * 100.0),
-        (bytes, _) => figure(bytes, gib_figure),
+        (bytes, _) => figure(bytes, size),
     }
 }
 
@@ -226,13 +226,9 @@ fn seconds(s: f64) -> String {
     format!("{s:.3}")
 }
 
-/// Three decimals; of what would be 0.000 and is not, all that is needed.
-fn gib_figure(bytes: u64) -> String {
-    let gib = gib(bytes);
-    match bytes {
-        1..537_000 => format!("{gib:.6}"),
-        _ => format!("{gib:.3}"),
-    }
+/// With the unit that suits it: a pool is GiB, what is used of it may be KiB.
+fn size(bytes: u64) -> String {
+    Bytes(bytes).to_string()
 }
 
 /// `9/16 completed, 0.412 s, 77.5 tok/s, peak 1.23 GiB, KV used not measured`: one level in a
