@@ -84,6 +84,7 @@ pub(super) fn write(
     force: bool,
 ) -> anyhow::Result<()> {
     let mut all: Vec<(PathBuf, Vec<u8>)> = Vec::new();
+    let mut markdown: Vec<File> = Vec::new();
     for format in formats {
         let files = format
             .files(report)
@@ -92,7 +93,7 @@ pub(super) fn write(
             console.warning(&format!("nothing here can be shown as {}", format.name()));
         }
         if format.name() == "md" {
-            step_summary(console, &files)?;
+            markdown.extend(files.iter().cloned());
         }
         match place {
             Place::Stdout => {
@@ -139,6 +140,7 @@ pub(super) fn write(
         .map(|(path, _)| format!("{}\n", path.display()))
         .collect();
     console.data(paths.as_bytes())?;
+    step_summary(console, &markdown)?;
     Ok(())
 }
 
@@ -188,7 +190,8 @@ fn is_report(path: &Path) -> bool {
 
 /// Markdown is appended to the summary of the step, where there is one.
 fn step_summary(console: &Console, files: &[File]) -> Result<(), Failure> {
-    let Some(path) = std::env::var_os(STEP_SUMMARY).filter(|p| !p.is_empty()) else {
+    let named = std::env::var_os(STEP_SUMMARY).filter(|p| !p.is_empty());
+    let Some(path) = named.filter(|_| !files.is_empty()) else {
         return Ok(());
     };
     let path = PathBuf::from(path);

@@ -2,7 +2,18 @@
 //! the material has nothing for it.
 
 mod breakdown;
+mod calculated;
+mod configuration;
+mod correlations;
+mod cost;
+mod environment;
 mod figures;
+mod findings;
+mod logs;
+mod older;
+mod performance;
+mod places;
+mod runs;
 mod summary;
 mod timeline;
 mod words;
@@ -19,7 +30,19 @@ pub(super) use words::outcome;
 pub type Write = fn(&Material, &mut Sources) -> Vec<Chapter>;
 
 /// Every chapter, in the order of the report.
-pub static ALL: &[Write] = &[summary::write, breakdown::write, timeline::write];
+pub static ALL: &[Write] = &[
+    summary::write,
+    breakdown::write,
+    timeline::write,
+    performance::write,
+    calculated::write,
+    cost::write,
+    findings::write,
+    correlations::write,
+    configuration::write,
+    environment::write,
+    logs::write,
+];
 
 /// The sources of a report's figures while it is made.
 #[derive(Debug, Default)]
