@@ -1,5 +1,6 @@
 //! From the samples of a capture, or the points of a profile, to a timeline: lanes, phases, events.
 
+use super::chart::envelope::Envelope;
 use super::chart::{Event, Lane, Phase, Stretch, Timeline};
 use crate::capture::{
     AtNs, Capture, DeviceFacts, DeviceKind, ExecRole, MemorySample, Mode, Phase as Part, RunEnd,
@@ -31,14 +32,16 @@ pub fn of_capture(
 ) -> Timeline {
     let from = capture.shared_start.as_ref().map_or(0, |s| s.began_at_ns);
     let range = (from.min(0), capture.ended_at_ns.max(from.min(0)));
+    // What was read at the very edges belongs to it.
+    let range_s = (seconds(range.0) - 1.0, seconds(range.1) + 1.0);
     let devices = &capture.devices;
     // Memory, power and temperature of each device, three gauges.
     let each = (most / (devices.len() * 3 + 3)).max(2);
     let mut found: BTreeMap<(Kind, u32), Envelope> = BTreeMap::new();
     let mut put = |kind, device, at: AtNs, low: f64, high: f64| {
         let lane = found.entry((kind, device));
-        lane.or_insert_with(|| Envelope::new(range, each))
-            .add(at, low, high);
+        lane.or_insert_with(|| Envelope::new(range_s, each))
+            .add(seconds(at), low, high);
     };
     for sample in samples {
         if !devices.iter().any(|d| d.index == sample.device) {
@@ -70,11 +73,11 @@ pub fn of_capture(
             }
         }
     }
-    let thinned = found.values().any(|e| e.samples > e.stretches.len() as u64);
     let lanes = found
         .into_iter()
         .map(|((kind, device), envelope)| kind.lane(facts(devices, device), envelope));
     let lanes: Vec<Lane> = lanes.collect();
+    let thinned = lanes.iter().any(|l| l.samples > l.stretches.len() as u64);
     let first = (lanes.iter().filter_map(|l| l.stretches.first()))
         .map(|s| s.from_s)
         .fold(f64::INFINITY, f64::min);
@@ -209,8 +212,8 @@ impl Kind {
             label,
             unit: self.unit().into(),
             capacity: self.capacity(facts),
-            samples: envelope.samples,
-            stretches: envelope.stretches,
+            samples: envelope.samples(),
+            stretches: envelope.finish(),
         }
     }
 }
@@ -224,50 +227,6 @@ pub(super) fn device(facts: &DeviceFacts) -> String {
     match facts.kind {
         DeviceKind::Gpu => format!("GPU {}", facts.index),
         DeviceKind::HostCgroup => "Container".into(),
-    }
-}
-
-/// Samples as they come, in as many stretches as there may be.
-struct Envelope {
-    from: AtNs,
-    width: AtNs,
-    most: usize,
-    at: AtNs,
-    stretches: Vec<Stretch>,
-    samples: u64,
-}
-
-impl Envelope {
-    fn new((from, to): (AtNs, AtNs), most: usize) -> Envelope {
-        let width = to.saturating_sub(from) / most.max(1) as AtNs + 1;
-        Envelope {
-            from,
-            width,
-            most,
-            at: AtNs::MIN,
-            stretches: Vec::new(),
-            samples: 0,
-        }
-    }
-
-    fn add(&mut self, at: AtNs, low: f64, high: f64) {
-        self.samples += 1;
-        let bucket = at.saturating_sub(self.from).div_euclid(self.width);
-        let full = self.stretches.len() >= self.most;
-        match self.stretches.last_mut() {
-            Some(last) if bucket == self.at || full => {
-                last.to_s = last.to_s.max(seconds(at));
-                last.low = last.low.min(low);
-                last.high = last.high.max(high);
-            }
-            _ => self.stretches.push(Stretch {
-                from_s: seconds(at),
-                to_s: seconds(at),
-                low,
-                high,
-            }),
-        }
-        self.at = bucket;
     }
 }
 

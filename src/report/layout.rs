@@ -29,9 +29,10 @@ pub fn clean(text: &str, unicode: bool) -> String {
     let mut cleaned = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
-            '\t' | '\n' | '\r' => cleaned.push(' '),
+            '\t' | '\n' | '\r' | '\u{2028}' | '\u{2029}' => cleaned.push(' '),
             c if c.is_control() => {}
             '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' => {}
+            '\u{61c}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}' => {}
             c if unicode || c.is_ascii() => cleaned.push(c),
             '—' | '–' | '−' => cleaned.push('-'),
             '×' => cleaned.push('x'),

@@ -3,6 +3,7 @@
 
 mod breakdown;
 mod calculated;
+mod compare;
 mod configuration;
 mod correlations;
 mod cost;
@@ -15,7 +16,9 @@ mod performance;
 mod places;
 mod runs;
 mod summary;
+mod sweep;
 mod timeline;
+mod trend;
 mod words;
 
 use super::content::{Chapter, Report, Source, SourceId};
@@ -32,9 +35,12 @@ pub type Write = fn(&Material, &mut Sources) -> Vec<Chapter>;
 /// Every chapter, in the order of the report.
 pub static ALL: &[Write] = &[
     summary::write,
+    compare::write,
     breakdown::write,
     timeline::write,
     performance::write,
+    sweep::write,
+    trend::write,
     calculated::write,
     cost::write,
     findings::write,

@@ -3,6 +3,17 @@
 //! Values are in the unit that the axis names. What is unknown is left out of a chart, and the
 //! chart's note says so; it is never drawn as zero.
 
+mod bars;
+mod curves;
+pub mod envelope;
+mod heat;
+mod lanes;
+mod legend;
+mod lettering;
+pub mod palette;
+mod pen;
+mod scale;
+pub mod svg;
 mod timeline;
 
 use super::content::SourceId;

@@ -1,5 +1,12 @@
 //! The formats that a report is written in: one file each, and one line in [`ALL`].
 
+mod csv;
+mod figures;
+mod html;
+mod markdown;
+mod plain;
+mod words;
+
 use super::RenderError;
 use super::content::Report;
 
@@ -22,7 +29,7 @@ pub struct File {
 }
 
 /// Every format.
-pub static ALL: &[&dyn Format] = &[];
+pub static ALL: &[&dyn Format] = &[&html::Html, &markdown::Markdown, &plain::Plain, &csv::Csv];
 
 /// The format called `name`.
 pub fn by_name(name: &str) -> Option<&'static dyn Format> {

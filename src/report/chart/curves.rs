@@ -1,0 +1,452 @@
+//! Lines and points over a number, with whiskers and levels.
+
+use super::legend::{self, Sign, dashes, marker};
+use super::lettering::{fit, harmless, width};
+use super::palette::Ink;
+use super::pen::{Anchor, Mark, Pen, go, n};
+use super::scale::{Ruler, on, words};
+use super::svg::{Drawn, SIDE, WIDTH, left_out, nothing};
+use super::{Curve, Curves, Dot};
+use std::collections::BTreeSet;
+
+/// Height of the plot.
+const HEIGHT: f64 = 330.0;
+
+/// Points that each say what they are; of more, only the shape is drawn.
+const POINTED_AT: usize = 1500;
+
+/// Points that have their words beside them, where there is room.
+const NAMED: usize = 24;
+
+/// A point that has a place.
+struct Spot<'a> {
+    at: (f64, f64),
+    dot: &'a Dot,
+}
+
+/// Draws them below `top`.
+pub fn draw(pen: &mut Pen, curves: &Curves, top: f64) -> Drawn {
+    let every = || curves.curves.iter().flat_map(|c| &c.points);
+    let has_place = |d: &&Dot| placed(curves, d).is_some();
+    let kept: Vec<(f64, f64)> = every().filter_map(|d| placed(curves, d)).collect();
+    let missing = every().count() - every().filter(has_place).count();
+    let told = left_out(missing).into_iter().collect();
+    if kept.is_empty() {
+        return Drawn {
+            told,
+            ..nothing(pen, top)
+        };
+    }
+    let units = (harmless(&curves.x.unit), harmless(&curves.y.unit));
+    let entries = entries(curves);
+    let top = legend::draw(pen, &entries, top);
+    let y_words = titled(&harmless(&curves.y.title), &units.1);
+    let plot_top = if y_words.is_empty() {
+        top + 8.0
+    } else {
+        top + 24.0
+    };
+    let plot_bottom = plot_top + HEIGHT;
+    let heights = heights(curves).fold(
+        (f64::INFINITY, f64::NEG_INFINITY),
+        |(l, h): (f64, f64), v| (l.min(v), h.max(v)),
+    );
+    let y = Ruler::new(curves.y.scale, heights, (plot_bottom, plot_top), 6, true);
+    let ticks = y
+        .ticks
+        .iter()
+        .map(|t| width(&t.1, 11.0))
+        .fold(0.0, f64::max);
+    let (left, right) = (SIDE + ticks + 8.0, WIDTH - SIDE - 6.0);
+    let across = kept.iter().fold(
+        (f64::INFINITY, f64::NEG_INFINITY),
+        |(l, h): (f64, f64), v| (l.min(v.0), h.max(v.0)),
+    );
+    let x = Ruler::new(curves.x.scale, across, (left, right), 12, true);
+
+    let shown = fit(&y_words, 12.0, WIDTH - 2.0 * SIDE);
+    let muted = pen.paint(Ink::Muted);
+    pen.text(
+        (SIDE, top + 9.0),
+        12.0,
+        Anchor::Start,
+        &muted,
+        &shown,
+        &y_words,
+    );
+    for (value, said) in &y.ticks {
+        let at = y.place(*value);
+        pen.line((left, at), (right, at), Ink::Grid, "");
+        pen.words((left - 7.0, at + 4.0), 11.0, Anchor::End, Ink::Muted, said);
+    }
+    for (value, _) in &x.ticks {
+        let at = x.place(*value);
+        pen.line((at, plot_top), (at, plot_bottom), Ink::Grid, "");
+    }
+    ticks_words(pen, &x, plot_bottom);
+    pen.line((left, plot_bottom), (right, plot_bottom), Ink::Muted, "");
+    let bottom = axis_words(
+        pen,
+        &harmless(&curves.x.title),
+        &units.0,
+        plot_bottom + 33.0,
+    );
+
+    let mut taken = levels(pen, curves, &y, (left, right), &units.1);
+    let pointed_at = kept.len() <= POINTED_AT;
+    let spots: Vec<Vec<Option<Spot<'_>>>> = curves
+        .curves
+        .iter()
+        .map(|curve| {
+            let spot = |dot| {
+                let (at_x, at_y) = placed(curves, dot)?;
+                let at = (x.place(at_x), y.place(at_y));
+                Some(Spot { at, dot })
+            };
+            curve.points.iter().map(spot).collect()
+        })
+        .collect();
+    for (series, curve) in curves.curves.iter().enumerate() {
+        if curve.joined {
+            join(pen, series, &spots[series]);
+        }
+    }
+    for (series, curve) in curves.curves.iter().enumerate() {
+        whiskers(pen, curves, series, &spots[series], &y);
+        match pointed_at {
+            true => points(pen, series, curve, &spots[series], &units),
+            false => shape(pen, series, &spots[series]),
+        }
+    }
+    name_points(
+        pen,
+        curves,
+        &spots,
+        (left, right, plot_top, plot_bottom),
+        &mut taken,
+    );
+    Drawn {
+        bottom,
+        description: describe(curves, across, heights, &units),
+        told,
+    }
+}
+
+/// Words of an axis below it; where they end.
+pub fn axis_words(pen: &mut Pen, title: &str, unit: &str, at: f64) -> f64 {
+    let said = titled(title, unit);
+    if said.is_empty() {
+        return at - 12.0;
+    }
+    let shown = fit(&said, 12.0, WIDTH - 2.0 * SIDE);
+    let muted = pen.paint(Ink::Muted);
+    pen.text(
+        (WIDTH / 2.0, at),
+        12.0,
+        Anchor::Middle,
+        &muted,
+        &shown,
+        &said,
+    );
+    at + 6.0
+}
+
+/// The words of an axis with its unit.
+pub fn titled(title: &str, unit: &str) -> String {
+    match (title, unit) {
+        (title, "") => title.to_owned(),
+        ("", unit) => unit.to_owned(),
+        (title, unit) => format!("{title}, {unit}"),
+    }
+}
+
+/// A point's values, where both have a place.
+fn placed(curves: &Curves, dot: &Dot) -> Option<(f64, f64)> {
+    Some((on(curves.x.scale, dot.x)?, on(curves.y.scale, dot.y)?))
+}
+
+/// All that the upward axis must have a place for.
+fn heights(curves: &Curves) -> impl Iterator<Item = f64> {
+    let dots = curves
+        .curves
+        .iter()
+        .flat_map(|c| &c.points)
+        .filter(|d| placed(curves, d).is_some());
+    dots.flat_map(|d| [Some(d.y), d.range.map(|r| r.0), d.range.map(|r| r.1)])
+        .flatten()
+        .chain(curves.levels.iter().map(|l| l.0))
+        .filter_map(|v| on(curves.y.scale, v))
+}
+
+fn entries(curves: &Curves) -> Vec<(Sign, String)> {
+    let labelled = curves.curves.iter().enumerate();
+    labelled
+        .filter(|(_, c)| !c.label.is_empty())
+        .map(|(series, c)| (Sign::Curve(series, c.joined), harmless(&c.label)))
+        .collect()
+}
+
+/// Words of the ticks of an axis across, as many as have room.
+pub fn ticks_words(pen: &mut Pen, x: &Ruler, bottom: f64) {
+    let mut free = f64::NEG_INFINITY;
+    for (value, said) in &x.ticks {
+        let half = width(said, 11.0) / 2.0;
+        let at = x.place(*value).clamp(half + 2.0, WIDTH - half - 2.0);
+        if at - half >= free {
+            pen.words((at, bottom + 16.0), 11.0, Anchor::Middle, Ink::Muted, said);
+            free = at + half + 8.0;
+        }
+    }
+}
+
+/// A place that words have taken: left, top, right, bottom.
+type Taken = (f64, f64, f64, f64);
+
+/// Lines right across, each with its words at the right end, none over another's.
+fn levels(
+    pen: &mut Pen,
+    curves: &Curves,
+    y: &Ruler,
+    (left, right): (f64, f64),
+    unit: &str,
+) -> Vec<Taken> {
+    let mut levels: Vec<(f64, f64, String)> = curves
+        .levels
+        .iter()
+        .filter_map(|(value, said)| {
+            let value = on(curves.y.scale, *value)?;
+            Some((y.place(value), value, harmless(said)))
+        })
+        .collect();
+    levels.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut taken: Vec<Taken> = Vec::new();
+    let mut free = f64::NEG_INFINITY;
+    for (at, value, said) in levels {
+        let mark = Mark {
+            label: said.clone(),
+            value: words(value, unit),
+            number: Some(value),
+            unit,
+            ..Mark::default()
+        };
+        let stroke = pen.paint(Ink::Text);
+        pen.marked_path(
+            &format!("{}H{}", go('M', (left, at)), n(right)),
+            &format!(r#"stroke="{stroke}" stroke-width="1.4" stroke-dasharray="6 3""#),
+            &mark,
+        );
+        let line = (at - 5.0).max(free);
+        free = line + 14.0;
+        let shown = fit(&said, 11.0, (right - left) * 0.6);
+        let start = right - 4.0 - width(&shown, 11.0);
+        halo(pen, (right - 4.0, line), 11.0, Anchor::End, &shown, &said);
+        taken.push((start, line - 10.0, right, line + 3.0));
+    }
+    taken
+}
+
+/// Words over lines.
+fn halo(pen: &mut Pen, at: (f64, f64), size: f64, anchor: Anchor, shown: &str, whole: &str) {
+    let (ground, ink) = (pen.paint(Ink::Ground), pen.paint(Ink::Text));
+    pen.open(&format!(
+        r#"stroke="{ground}" stroke-width="3" paint-order="stroke" stroke-linejoin="round""#
+    ));
+    pen.text(at, size, anchor, &ink, shown, whole);
+    pen.close();
+}
+
+/// The line through the points, broken where one has no place.
+fn join(pen: &mut Pen, series: usize, spots: &[Option<Spot<'_>>]) {
+    let mut d = String::new();
+    let mut last: Option<(i64, i64)> = None;
+    for spot in spots {
+        let Some(spot) = spot else {
+            last = None;
+            continue;
+        };
+        let here = pixel(spot.at);
+        if last != Some(here) {
+            d.push_str(&go(if last.is_none() { 'M' } else { 'L' }, spot.at));
+        }
+        last = Some(here);
+    }
+    let stroke = pen.paint(Ink::Series(series));
+    let dashes = dashes(series);
+    pen.path(
+        &d,
+        &format!(
+            r#"fill="none" stroke="{stroke}" stroke-width="2" stroke-linejoin="round"{dashes}"#
+        ),
+    );
+}
+
+fn whiskers(pen: &mut Pen, curves: &Curves, series: usize, spots: &[Option<Spot<'_>>], y: &Ruler) {
+    let mut d = String::new();
+    let mut seen = BTreeSet::new();
+    for spot in spots.iter().flatten() {
+        let Some((low, high)) = spot.dot.range else {
+            continue;
+        };
+        let scale = curves.y.scale;
+        let (Some(low), Some(high)) = (on(scale, low), on(scale, high)) else {
+            continue;
+        };
+        let (x, from, to) = (spot.at.0, y.place(low), y.place(high));
+        if (from - to).abs() < 0.5 || !seen.insert((pixel((x, from)), pixel((x, to)))) {
+            continue;
+        }
+        d.push_str(&format!(
+            "{}h8{}V{}{}h8",
+            go('M', (x - 4.0, from)),
+            go('M', (x, from)),
+            n(to),
+            go('M', (x - 4.0, to)),
+        ));
+    }
+    if !d.is_empty() {
+        let stroke = pen.paint(Ink::Series(series));
+        pen.path(
+            &d,
+            &format!(r#"fill="none" stroke="{stroke}" stroke-width="1.3""#),
+        );
+    }
+}
+
+/// Each point with what it says.
+fn points(
+    pen: &mut Pen,
+    series: usize,
+    curve: &Curve,
+    spots: &[Option<Spot<'_>>],
+    units: &(String, String),
+) {
+    let (fill, ground) = (pen.paint(Ink::Series(series)), pen.paint(Ink::Ground));
+    let radius = match spots.len() {
+        0..=60 => 4.0,
+        61..=250 => 3.0,
+        _ => 2.0,
+    };
+    pen.open(&format!(
+        r#"fill="{fill}" stroke="{ground}" stroke-width="0.8""#
+    ));
+    for spot in spots.iter().flatten() {
+        let dot = spot.dot;
+        let named: Vec<String> = [Some(curve.label.as_str()), dot.label.as_deref()]
+            .into_iter()
+            .flatten()
+            .filter(|l| !l.is_empty())
+            .map(harmless)
+            .collect();
+        let between = dot
+            .range
+            .filter(|r| r.0.is_finite() && r.1.is_finite())
+            .map(|(low, high)| format!("{} to {}", words(low, ""), words(high, &units.1)));
+        let mark = Mark {
+            label: match named.is_empty() {
+                true => words(dot.x, &units.0),
+                false => format!("{}, {}", named.join(", "), words(dot.x, &units.0)),
+            },
+            value: words(dot.y, &units.1),
+            more: between,
+            number: Some(dot.y),
+            unit: &units.1,
+            source: None,
+        };
+        pen.marked_path(&marker(series, spot.at, radius), "", &mark);
+    }
+    pen.close();
+}
+
+/// All points at once, one for each place.
+fn shape(pen: &mut Pen, series: usize, spots: &[Option<Spot<'_>>]) {
+    let places: BTreeSet<(i64, i64)> = spots.iter().flatten().map(|s| pixel(s.at)).collect();
+    let mut d = String::new();
+    for (x, y) in places {
+        d.push_str(&format!("M{} {}h2v2h-2z", x - 1, y - 1));
+    }
+    let fill = pen.paint(Ink::Series(series));
+    pen.path(&d, &format!(r#"fill="{fill}" fill-opacity="0.8""#));
+}
+
+fn pixel((x, y): (f64, f64)) -> (i64, i64) {
+    (x.round() as i64, y.round() as i64)
+}
+
+/// Words beside single points, where they cover nothing.
+fn name_points(
+    pen: &mut Pen,
+    curves: &Curves,
+    spots: &[Vec<Option<Spot<'_>>>],
+    (left, right, top, bottom): Taken,
+    taken: &mut Vec<Taken>,
+) {
+    const SIZE: f64 = 10.5;
+    let alone = || {
+        let pairs = curves.curves.iter().zip(spots);
+        pairs
+            .filter(|(c, _)| !c.joined)
+            .flat_map(|(_, s)| s.iter().flatten())
+            .filter(|s| s.dot.label.as_ref().is_some_and(|l| !l.is_empty()))
+    };
+    if alone().count() > NAMED {
+        return;
+    }
+    for spot in spots.iter().flatten().flatten() {
+        let (x, y) = spot.at;
+        taken.push((x - 5.0, y - 5.0, x + 5.0, y + 5.0));
+    }
+    for spot in alone() {
+        let whole = harmless(spot.dot.label.as_deref().unwrap_or_default());
+        let shown = fit(&whole, SIZE, 150.0);
+        let wide = width(&shown, SIZE);
+        let (x, y) = spot.at;
+        let places = [
+            (x + 8.0, y + 4.0),
+            (x - 8.0 - wide, y + 4.0),
+            (x - wide / 2.0, y - 9.0),
+            (x - wide / 2.0, y + 17.0),
+        ];
+        let fits = |(at, line): &(f64, f64)| {
+            let own = (*at, line - 9.0, at + wide, line + 3.0);
+            let inside = own.0 >= left && own.2 <= right && own.1 >= top && own.3 <= bottom;
+            let apart = |o: &Taken| own.2 < o.0 || own.0 > o.2 || own.3 < o.1 || own.1 > o.3;
+            inside && taken.iter().all(apart)
+        };
+        if let Some((at, line)) = places.into_iter().find(fits) {
+            taken.push((at, line - 9.0, at + wide, line + 3.0));
+            halo(pen, (at, line), SIZE, Anchor::Start, &shown, &whole);
+        }
+    }
+}
+
+fn describe(
+    curves: &Curves,
+    (from, to): (f64, f64),
+    (low, high): (f64, f64),
+    units: &(String, String),
+) -> String {
+    let named: Vec<String> = curves
+        .curves
+        .iter()
+        .filter(|c| !c.label.is_empty())
+        .take(8)
+        .map(|c| harmless(&c.label))
+        .collect();
+    let of = match named.is_empty() {
+        true => String::new(),
+        false => format!(" of {}", named.join(", ")),
+    };
+    let or = |title: &str, other: &str| match title {
+        "" => other.to_owned(),
+        title => harmless(title),
+    };
+    format!(
+        "{}{of} from {} to {} over {} from {} to {}.",
+        or(&curves.y.title, "values"),
+        words(low, &units.1),
+        words(high, &units.1),
+        or(&curves.x.title, "a number"),
+        words(from, &units.0),
+        words(to, &units.0),
+    )
+}

@@ -1,0 +1,343 @@
+//! A figure for each pair of two settings, as coloured squares.
+
+use super::curves::titled;
+use super::legend::{self, Sign};
+use super::lettering::{fit, harmless, width};
+use super::palette::{self, Ink};
+use super::pen::{Anchor, Mark, Pattern, Pen, n};
+use super::scale::{Ruler, on, words};
+use super::svg::{Drawn, SIDE, WIDTH, nothing};
+use super::{Heat, Scale, Square};
+
+/// Longest label of a row.
+const LABEL: f64 = 170.0;
+
+/// Widest and narrowest square.
+const WIDEST: f64 = 96.0;
+
+/// Draws them below `top`.
+pub fn draw(pen: &mut Pen, heat: &Heat, top: f64) -> Drawn {
+    let columns = heat.squares.iter().map(Vec::len).max().unwrap_or(0);
+    let columns = columns.max(heat.x.1.len());
+    let rows = heat.squares.len().max(heat.y.1.len());
+    if columns == 0 || rows == 0 {
+        return nothing(pen, top);
+    }
+    let unit = harmless(&heat.figure.unit);
+    let shades = Shades::of(heat);
+    let top = key(pen, heat, &shades, &unit, top);
+
+    let titles = (harmless(&heat.x.0), harmless(&heat.y.0));
+    let squares = Squares::new(heat, columns, rows, top + 20.0);
+    let muted = pen.paint(Ink::Muted);
+    let shown = fit(&titles.1, 12.0, WIDTH - 2.0 * SIDE);
+    pen.text(
+        (SIDE, top + 8.0),
+        12.0,
+        Anchor::Start,
+        &muted,
+        &shown,
+        &titles.1,
+    );
+    for row in 0..rows {
+        squares.name_row(pen, heat, row);
+        for column in 0..columns {
+            let square = heat.squares.get(row).and_then(|r| r.get(column));
+            let place = (row, column);
+            squares.draw(pen, heat, &shades, square, place, &unit);
+        }
+    }
+    let below = squares.name_columns(pen, heat, columns);
+    let bottom = super::curves::axis_words(pen, &titles.0, "", below + 16.0);
+    Drawn {
+        bottom,
+        description: describe(heat, rows, columns, &shades, &unit),
+        told: Vec::new(),
+    }
+}
+
+/// From a figure to its colour.
+struct Shades {
+    ruler: Option<Ruler>,
+    range: (f64, f64),
+    scale: Scale,
+    high_is_bad: bool,
+}
+
+impl Shades {
+    fn of(heat: &Heat) -> Shades {
+        let scale = heat.figure.scale;
+        let figures = heat.squares.iter().flatten().filter_map(|s| s.value);
+        let range = figures.filter_map(|v| on(scale, v)).fold(
+            (f64::INFINITY, f64::NEG_INFINITY),
+            |(l, h): (f64, f64), v| (l.min(v), h.max(v)),
+        );
+        // Colours tell squares apart, so they begin at the lowest whatever the axis.
+        let ruler = (range.0 < range.1).then(|| match scale {
+            Scale::Log2 => {
+                let logs = (range.0.log2(), range.1.log2());
+                Ruler::plain(logs, (0.0, 1.0), Vec::new())
+            }
+            _ => Ruler::plain(range, (0.0, 1.0), Vec::new()),
+        });
+        Shades {
+            ruler,
+            range,
+            scale,
+            high_is_bad: heat.high_is_bad,
+        }
+    }
+
+    fn colour(&self, value: f64) -> (String, &'static str) {
+        let share = match (&self.ruler, self.scale) {
+            (None, _) => 0.3,
+            (Some(ruler), Scale::Log2) => ruler.place(value.log2()),
+            (Some(ruler), _) => ruler.place(value),
+        };
+        palette::heat(share, self.high_is_bad)
+    }
+
+    fn any(&self) -> bool {
+        self.range.0 <= self.range.1
+    }
+}
+
+/// What colours mean, above; where it ends.
+fn key(pen: &mut Pen, heat: &Heat, shades: &Shades, unit: &str, top: f64) -> f64 {
+    const STEPS: usize = 9;
+    const STEP: f64 = 18.0;
+    let mut at = SIDE;
+    let middle = top + 10.0;
+    if shades.any() {
+        let ink = pen.paint(Ink::Text);
+        let figure = titled(&harmless(&heat.figure.title), "");
+        let mut put = |pen: &mut Pen, said: &str| {
+            let shown = fit(said, 12.0, 300.0);
+            pen.text((at, middle), 12.0, Anchor::Start, &ink, &shown, said);
+            if !shown.is_empty() {
+                at += width(&shown, 12.0) + 8.0;
+            }
+            at
+        };
+        put(pen, &figure);
+        let low = put(pen, &words(shades.range.0, unit));
+        if shades.ruler.is_some() {
+            for step in 0..STEPS {
+                let share = step as f64 / (STEPS - 1) as f64;
+                let (fill, _) = palette::heat(share, shades.high_is_bad);
+                pen.rect((low + STEP * step as f64, top), (STEP, 13.0), &fill);
+            }
+            let high = low + STEP * STEPS as f64 + 8.0;
+            let said = words(shades.range.1, unit);
+            pen.text((high, middle), 12.0, Anchor::Start, &ink, &said, &said);
+        }
+    }
+    let void = |s: &Square| s.value.and_then(|v| on(heat.figure.scale, v)).is_none();
+    let mut bottom = if shades.any() { top + 24.0 } else { top };
+    if heat
+        .squares
+        .iter()
+        .flatten()
+        .any(|s| void(s) && !s.text.is_empty())
+    {
+        let entry = (Sign::Pattern(Pattern::Void), "no figure, and why".into());
+        bottom = legend::draw(pen, &[entry], bottom);
+    }
+    bottom + 2.0
+}
+
+/// Where squares stand.
+struct Squares {
+    left: f64,
+    top: f64,
+    wide: f64,
+    high: f64,
+    rows: usize,
+    letters: f64,
+}
+
+impl Squares {
+    fn new(heat: &Heat, columns: usize, rows: usize, top: f64) -> Squares {
+        let named = heat.y.1.iter().map(|l| width(&harmless(l), 12.0));
+        let label = named.fold(0.0, f64::max).min(LABEL);
+        let left = SIDE + if label > 0.0 { label + 10.0 } else { 0.0 };
+        let room = WIDTH - SIDE - left;
+        let wide = (room / columns as f64).min(WIDEST);
+        let high = match rows {
+            0..=8 => 40.0,
+            9..=14 => 30.0,
+            15..=40 => 22.0,
+            _ => 12.0f64,
+        };
+        // Squares do not become towers.
+        let high = high.min((wide * 1.2).max(8.0));
+        let letters = (high * 0.5).clamp(7.0, 13.0).min((wide * 0.42).max(8.5));
+        Squares {
+            left,
+            top,
+            wide,
+            high,
+            rows,
+            letters,
+        }
+    }
+
+    fn draw(
+        &self,
+        pen: &mut Pen,
+        heat: &Heat,
+        shades: &Shades,
+        square: Option<&Square>,
+        (row, column): (usize, usize),
+        unit: &str,
+    ) {
+        let asked = square.filter(|s| s.value.is_some() || !s.text.is_empty());
+        let Some(square) = asked else {
+            // Never asked for: an empty place.
+            return;
+        };
+        let at = (
+            self.left + self.wide * column as f64,
+            self.top + self.high * row as f64,
+        );
+        let gap = if self.wide > 8.0 && self.high > 8.0 {
+            1.5
+        } else {
+            0.0
+        };
+        let size = (self.wide - gap, self.high - gap);
+        let value = square.value.and_then(|v| on(heat.figure.scale, v));
+        let (fill, ink) = match value {
+            Some(value) => {
+                let (fill, ink) = shades.colour(value);
+                (fill, ink.to_owned())
+            }
+            None => (pen.pattern(Pattern::Void), pen.paint(Ink::Text)),
+        };
+        let text = harmless(&square.text);
+        let setting = |(title, values): &(String, Vec<String>), n: usize| {
+            let value = values.get(n).map(|v| harmless(v)).unwrap_or_default();
+            format!("{} {value}", harmless(title)).trim().to_owned()
+        };
+        let mark = Mark {
+            label: format!("{}, {}", setting(&heat.x, column), setting(&heat.y, row)),
+            value: match value {
+                Some(value) => words(value, unit),
+                None if text.is_empty() => "no figure".into(),
+                None => text.clone(),
+            },
+            number: value,
+            unit,
+            ..Mark::default()
+        };
+        pen.marked_rect(at, size, &fill, &mark);
+        let shown = match value {
+            Some(value) if text.is_empty() => words(value, ""),
+            _ => text,
+        };
+        // A figure is whole or not there; a word may be cut.
+        let room = size.0 - 3.0;
+        let size_of = [self.letters, self.letters - 1.5]
+            .into_iter()
+            .find(|s| width(&shown, *s) <= room);
+        let cut = match (size_of, value) {
+            (Some(_), _) => shown.clone(),
+            (None, Some(_)) => String::new(),
+            (None, None) => fit(&shown, self.letters - 1.5, room),
+        };
+        let letters = size_of.unwrap_or(self.letters - 1.5);
+        if self.high >= 11.0 && !cut.is_empty() {
+            let middle = (at.0 + size.0 / 2.0, at.1 + size.1 / 2.0 + letters * 0.36);
+            let around = match value {
+                Some(_) => String::new(),
+                None => {
+                    let band = pen.paint(Ink::Band);
+                    format!(
+                        r#" stroke="{band}" stroke-width="3" paint-order="stroke" stroke-linejoin="round""#
+                    )
+                }
+            };
+            pen.open(&format!(r#"pointer-events="none"{around}"#));
+            pen.text(middle, letters, Anchor::Middle, &ink, &cut, &cut);
+            pen.close();
+        }
+    }
+
+    fn name_row(&self, pen: &mut Pen, heat: &Heat, row: usize) {
+        let letters = (self.high * 0.8).clamp(7.0, 12.0);
+        // Rows lower than their words name every other one.
+        let every = (letters / self.high).ceil().max(1.0) as usize;
+        if !row.is_multiple_of(every) {
+            return;
+        }
+        let label = heat.y.1.get(row).map(|l| harmless(l)).unwrap_or_default();
+        let shown = fit(&label, letters, LABEL);
+        let ink = pen.paint(Ink::Text);
+        let middle = self.top + self.high * (row as f64 + 0.5) + letters * 0.3;
+        let at = (self.left - 9.0, middle);
+        pen.text(at, letters, Anchor::End, &ink, &shown, &label);
+    }
+
+    /// Labels of the columns; where they end. Those that are wider than a square are turned.
+    fn name_columns(&self, pen: &mut Pen, heat: &Heat, columns: usize) -> f64 {
+        const SIZE: f64 = 11.0;
+        let bottom = self.top + self.high * self.rows as f64;
+        let labels: Vec<String> = heat.x.1.iter().take(columns).map(|l| harmless(l)).collect();
+        let widest = labels.iter().map(|l| width(l, SIZE)).fold(0.0, f64::max);
+        if widest == 0.0 {
+            return bottom;
+        }
+        let turned = widest > self.wide - 3.0;
+        let every = match turned {
+            true => ((SIZE + 3.0) / self.wide).ceil().max(1.0) as usize,
+            false => 1,
+        };
+        let ink = pen.paint(Ink::Text);
+        for (column, label) in labels.iter().enumerate().step_by(every) {
+            let x = self.left + self.wide * (column as f64 + 0.5);
+            if turned {
+                let shown = fit(label, SIZE, 110.0);
+                let (x, y) = (n(x + SIZE * 0.35), n(bottom + 7.0));
+                pen.open(&format!(r#"transform="translate({x} {y}) rotate(-90)""#));
+                pen.text((0.0, 0.0), SIZE, Anchor::End, &ink, &shown, label);
+                pen.close();
+            } else {
+                pen.text((x, bottom + 15.0), SIZE, Anchor::Middle, &ink, label, label);
+            }
+        }
+        bottom
+            + if turned {
+                widest.min(110.0) + 8.0
+            } else {
+                18.0
+            }
+    }
+}
+
+fn describe(heat: &Heat, rows: usize, columns: usize, shades: &Shades, unit: &str) -> String {
+    let from = match shades.any() {
+        true => format!(
+            " from {} to {}",
+            words(shades.range.0, unit),
+            words(shades.range.1, unit)
+        ),
+        false => String::new(),
+    };
+    let void = heat.squares.iter().flatten();
+    let void = void
+        .filter(|s| s.value.is_none() && !s.text.is_empty())
+        .count();
+    let failed = match void {
+        0 => String::new(),
+        n => format!("; {n} without a figure"),
+    };
+    format!(
+        "{}{from} for {columns} values of {} and {rows} of {}{failed}.",
+        match harmless(&heat.figure.title) {
+            title if title.is_empty() => "Figures".into(),
+            title => title,
+        },
+        harmless(&heat.x.0),
+        harmless(&heat.y.0),
+    )
+}

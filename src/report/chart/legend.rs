@@ -1,0 +1,139 @@
+//! The legend above a plot: what the colours mean, in as many lines as it takes.
+
+use super::lettering::{fit, width};
+use super::palette::Ink;
+use super::pen::{Anchor, Pattern, Pen, go};
+use super::svg::{SIDE, WIDTH};
+
+/// Size of its letters.
+const SIZE: f64 = 12.0;
+
+/// Longest entry.
+const LONGEST: f64 = 300.0;
+
+/// Entries that are shown: a picture is no list.
+const MOST: usize = 40;
+
+/// What stands before the words of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sign {
+    /// A square of this series' colour.
+    Square(usize),
+    /// A line of this series with its marker; or the marker alone.
+    Curve(usize, bool),
+    /// A square with a pattern over a neutral colour.
+    Pattern(Pattern),
+}
+
+/// Draws it, and says where it ends.
+pub fn draw(pen: &mut Pen, entries: &[(Sign, String)], top: f64) -> f64 {
+    let mut at = (SIDE, top + 10.0);
+    for (n, (sign, label)) in entries.iter().enumerate() {
+        let words = match n {
+            MOST => format!("and {} more", entries.len() - MOST),
+            _ => fit(label, SIZE, LONGEST),
+        };
+        let wide = 24.0 + width(&words, SIZE);
+        if at.0 > SIDE && at.0 + wide > WIDTH - SIDE {
+            at = (SIDE, at.1 + 19.0);
+        }
+        if n == MOST {
+            pen.words(at, SIZE, Anchor::Start, Ink::Muted, &words);
+            break;
+        }
+        sign.draw(pen, (at.0, at.1 - 4.0));
+        let ink = pen.paint(Ink::Text);
+        let beside = (at.0 + 24.0, at.1);
+        pen.text(beside, SIZE, Anchor::Start, &ink, &words, label);
+        at.0 += wide + 20.0;
+    }
+    match entries {
+        [] => top,
+        _ => at.1 + 14.0,
+    }
+}
+
+impl Sign {
+    fn draw(self, pen: &mut Pen, (x, middle): (f64, f64)) {
+        let square = ((x + 3.0, middle - 6.0), (13.0, 12.0));
+        match self {
+            Sign::Square(n) => {
+                let fill = pen.paint(Ink::Series(n));
+                pen.rect(square.0, square.1, &fill);
+                if n >= super::palette::SERIES {
+                    let dots = pen.pattern(Pattern::Dots);
+                    pen.rect(square.0, square.1, &dots);
+                }
+            }
+            Sign::Curve(n, joined) => {
+                if joined {
+                    let dashes = dashes(n);
+                    let attributes = format!(r#"stroke-width="2"{dashes}"#);
+                    let ends = ((x, middle), (x + 19.0, middle));
+                    pen.line(ends.0, ends.1, Ink::Series(n), &attributes);
+                }
+                let fill = pen.paint(Ink::Series(n));
+                pen.path(
+                    &marker(n, (x + 9.5, middle), 4.0),
+                    &format!(r#"fill="{fill}""#),
+                );
+            }
+            Sign::Pattern(pattern) => {
+                let muted = pen.paint(Ink::Muted);
+                let fill = pen.pattern(pattern);
+                if pattern != Pattern::Void {
+                    pen.rect(square.0, square.1, &muted);
+                }
+                pen.rect(square.0, square.1, &fill);
+            }
+        }
+    }
+}
+
+/// How the line of a series is broken, as an attribute: whole until colours begin again.
+pub fn dashes(series: usize) -> &'static str {
+    match series / super::palette::SERIES {
+        0 => "",
+        1 => r#" stroke-dasharray="7 3""#,
+        2 => r#" stroke-dasharray="2 3""#,
+        _ => r#" stroke-dasharray="9 3 2 3""#,
+    }
+}
+
+/// The marker of a series as a path: shapes differ where colours are hard to tell.
+pub fn marker(series: usize, (x, y): (f64, f64), r: f64) -> String {
+    let shape = |points: &[(f64, f64)]| {
+        let mut d = String::new();
+        for (i, (dx, dy)) in points.iter().enumerate() {
+            let step = if i == 0 { 'M' } else { 'L' };
+            d.push_str(&go(step, (x + dx * r, y + dy * r)));
+        }
+        d.push('Z');
+        d
+    };
+    match series % 6 {
+        0 => {
+            let (left, wide) = (go('M', (x - r, y)), super::pen::n(2.0 * r));
+            let r = super::pen::n(r);
+            format!("{left}a{r} {r} 0 1 1 {wide} 0a{r} {r} 0 1 1 -{wide} 0Z")
+        }
+        1 => shape(&[(-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)]),
+        2 => shape(&[(0.0, -1.2), (1.1, 0.8), (-1.1, 0.8)]),
+        3 => shape(&[(0.0, -1.3), (1.3, 0.0), (0.0, 1.3), (-1.3, 0.0)]),
+        4 => shape(&[(0.0, 1.2), (1.1, -0.8), (-1.1, -0.8)]),
+        _ => shape(&[
+            (-0.4, -1.2),
+            (0.4, -1.2),
+            (0.4, -0.4),
+            (1.2, -0.4),
+            (1.2, 0.4),
+            (0.4, 0.4),
+            (0.4, 1.2),
+            (-0.4, 1.2),
+            (-0.4, 0.4),
+            (-1.2, 0.4),
+            (-1.2, -0.4),
+            (-0.4, -0.4),
+        ]),
+    }
+}

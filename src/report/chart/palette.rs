@@ -1,0 +1,262 @@
+//! Colours: safe for those who confuse red and green or blue and yellow, with enough contrast on a
+//! light and on a dark ground.
+
+use super::svg::Look;
+use std::borrow::Cow;
+
+/// What a colour is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ink {
+    /// A part of a bar, a curve, a lane; begins again after the last.
+    Series(usize),
+    /// Words on such a colour.
+    OnSeries(usize),
+    /// Behind everything.
+    Ground,
+    /// Words and lines that matter.
+    Text,
+    /// Words and lines beside them.
+    Muted,
+    /// Lines of the grid.
+    Grid,
+    /// Every other phase.
+    Band,
+    /// What is bad.
+    Bad,
+}
+
+/// How many colours of series there are.
+pub const SERIES: usize = 8;
+
+/// Light ground, dark ground. Found by search: colours that stay apart under each kind of colour
+/// blindness, each with a contrast of 3 or more to its ground (the test below holds both).
+const SERIES_COLOURS: [(u32, u32); SERIES] = [
+    (0x3a9ec8, 0x51cec7),
+    (0x894c06, 0xfd6324),
+    (0x8c51d9, 0x9c85fc),
+    (0xac8f38, 0xf0e05a),
+    (0x287d79, 0xa8faf4),
+    (0x6e1416, 0xbd3a2b),
+    (0x4a4c90, 0xb56e9e),
+    (0x2b2862, 0x8347cf),
+];
+
+/// Steps of the colours of a heat map, from little to much, where much is bad; the words of a
+/// square are dark or light after its own colour, so that one row serves both grounds.
+const BAD: [u32; 9] = [
+    0xfff7e0, 0xfee8b6, 0xfdd58c, 0xfdb768, 0xf9914d, 0xe96a3c, 0xcb452f, 0xa32422, 0x740f1b,
+];
+
+/// The same where much is good.
+const GOOD: [u32; 9] = [
+    0xf1f8f4, 0xd7eee2, 0xb3e0d2, 0x86cdc4, 0x58b3b6, 0x3595a6, 0x23748f, 0x1d5476, 0x173458,
+];
+
+/// The colour as an attribute's value: fixed, or a custom property with the light one to fall back
+/// on.
+pub fn paint(ink: Ink, look: Look) -> Cow<'static, str> {
+    match look {
+        Look::Standalone => hex(colour(ink, false)).into(),
+        Look::Inline => format!("var(--{},{})", property(ink), hex(colour(ink, false))).into(),
+    }
+}
+
+/// The custom properties that pictures in a page use, as declarations of CSS.
+pub fn properties(dark: bool) -> String {
+    let series = (0..SERIES).flat_map(|n| [Ink::Series(n), Ink::OnSeries(n)]);
+    let others = [
+        Ink::Ground,
+        Ink::Text,
+        Ink::Muted,
+        Ink::Grid,
+        Ink::Band,
+        Ink::Bad,
+    ];
+    series
+        .chain(others)
+        .map(|ink| format!("--{}:{};", property(ink), hex(colour(ink, dark))))
+        .collect()
+}
+
+/// Colour of a square at `share` of the way from the lowest to the highest, and of words on it.
+pub fn heat(share: f64, high_is_bad: bool) -> (String, &'static str) {
+    let steps = if high_is_bad { &BAD } else { &GOOD };
+    let at = (share.clamp(0.0, 1.0) * (steps.len() - 1) as f64).round() as usize;
+    let step = steps[at.min(steps.len() - 1)];
+    (hex(step), on(step))
+}
+
+fn property(ink: Ink) -> String {
+    match ink {
+        Ink::Series(n) => format!("series-{}", n % SERIES + 1),
+        Ink::OnSeries(n) => format!("series-{}-ink", n % SERIES + 1),
+        Ink::Ground => "chart-ground".into(),
+        Ink::Text => "chart-ink".into(),
+        Ink::Muted => "chart-muted".into(),
+        Ink::Grid => "chart-grid".into(),
+        Ink::Band => "chart-band".into(),
+        Ink::Bad => "chart-bad".into(),
+    }
+}
+
+fn colour(ink: Ink, dark: bool) -> u32 {
+    let (light, night) = match ink {
+        Ink::Series(n) => SERIES_COLOURS[n % SERIES],
+        Ink::OnSeries(n) => {
+            let (light, night) = SERIES_COLOURS[n % SERIES];
+            (black_or_white(light), black_or_white(night))
+        }
+        Ink::Ground => (0xffffff, 0x161b22),
+        Ink::Text => (0x1c2128, 0xe6edf3),
+        Ink::Muted => (0x57606a, 0x9da7b3),
+        Ink::Grid => (0xdfe3e8, 0x343b44),
+        Ink::Band => (0xf1f4f7, 0x1f2630),
+        Ink::Bad => (0xb3261e, 0xff8a80),
+    };
+    if dark { night } else { light }
+}
+
+fn hex(colour: u32) -> String {
+    format!("#{colour:06x}")
+}
+
+fn on(colour: u32) -> &'static str {
+    match black_or_white(colour) {
+        0 => "#000000",
+        _ => "#ffffff",
+    }
+}
+
+fn black_or_white(ground: u32) -> u32 {
+    if contrast(ground, 0) >= contrast(ground, 0xffffff) {
+        0
+    } else {
+        0xffffff
+    }
+}
+
+/// Contrast of two colours as WCAG 2 defines it, 1 to 21.
+fn contrast(a: u32, b: u32) -> f64 {
+    let luminance = |colour: u32| {
+        let [r, g, b] = channels(colour);
+        0.2126 * r + 0.7152 * g + 0.0722 * b
+    };
+    let (a, b) = (luminance(a), luminance(b));
+    (a.max(b) + 0.05) / (a.min(b) + 0.05)
+}
+
+/// Red, green and blue as shares of light.
+fn channels(colour: u32) -> [f64; 3] {
+    [16, 8, 0].map(|shift| {
+        let channel = f64::from((colour >> shift) & 0xff) / 255.0;
+        match channel {
+            c if c <= 0.040_45 => c / 12.92,
+            c => ((c + 0.055) / 1.055).powf(2.4),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colours_stand_out_from_their_ground_and_words_from_both() {
+        for dark in [false, true] {
+            let ground = colour(Ink::Ground, dark);
+            for n in 0..SERIES {
+                let series = colour(Ink::Series(n), dark);
+                assert!(contrast(series, ground) >= 3.0, "series {n} dark {dark}");
+                let words = colour(Ink::OnSeries(n), dark);
+                assert!(contrast(series, words) >= 4.5, "on series {n} dark {dark}");
+            }
+            for ink in [Ink::Text, Ink::Muted, Ink::Bad] {
+                for ground in [Ink::Ground, Ink::Band] {
+                    let ground = colour(ground, dark);
+                    assert!(
+                        contrast(colour(ink, dark), ground) >= 4.5,
+                        "{ink:?} dark {dark}"
+                    );
+                }
+            }
+        }
+        for steps in [BAD, GOOD] {
+            for step in steps {
+                assert!(contrast(step, black_or_white(step)) >= 4.5, "{step:06x}");
+            }
+        }
+    }
+
+    /// What people see who lack one kind of cone (Machado, Oliveira and Fernandes 2009, severity 1),
+    /// in a space where distance is what the eye tells apart (Ottosson's Oklab).
+    fn seen(colour: u32) -> [[f64; 3]; 4] {
+        const KINDS: [[[f64; 3]; 3]; 4] = [
+            [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
+            [
+                [0.152_286, 1.052_583, -0.204_868],
+                [0.114_503, 0.786_281, 0.099_216],
+                [-0.003_882, -0.048_116, 1.051_998],
+            ],
+            [
+                [0.367_322, 0.860_646, -0.227_968],
+                [0.280_085, 0.672_501, 0.047_413],
+                [-0.011_820, 0.042_940, 0.968_881],
+            ],
+            [
+                [1.255_528, -0.076_749, -0.178_779],
+                [-0.078_411, 0.930_809, 0.147_602],
+                [0.004_733, 0.691_367, 0.303_900],
+            ],
+        ];
+        let light = channels(colour);
+        let turned = |m: &[[f64; 3]; 3], v: [f64; 3]| {
+            m.map(|row| row[0] * v[0] + row[1] * v[1] + row[2] * v[2])
+        };
+        KINDS.map(|kind| {
+            let cones = turned(
+                &[
+                    [0.412_221_470_8, 0.536_332_536_3, 0.051_445_992_9],
+                    [0.211_903_498_2, 0.680_699_545_1, 0.107_396_956_6],
+                    [0.088_302_461_9, 0.281_718_837_6, 0.629_978_700_5],
+                ],
+                turned(&kind, light).map(|c| c.max(0.0)),
+            );
+            turned(
+                &[
+                    [0.210_454_255_3, 0.793_617_785, -0.004_072_046_8],
+                    [1.977_998_495_1, -2.428_592_205, 0.450_593_709_9],
+                    [0.025_904_037_1, 0.782_771_766_2, -0.808_675_766],
+                ],
+                cones.map(|c| c.max(0.0).cbrt()),
+            )
+        })
+    }
+
+    #[test]
+    fn colours_stay_apart_for_the_colour_blind() {
+        for dark in [false, true] {
+            for a in 0..SERIES {
+                for b in 0..a {
+                    let (x, y) = (colour(Ink::Series(a), dark), colour(Ink::Series(b), dark));
+                    for (x, y) in seen(x).iter().zip(seen(y)) {
+                        let distance: f64 = (0..3).map(|i| (x[i] - y[i]).powi(2)).sum();
+                        assert!(distance.sqrt() > 0.08, "series {a} and {b}, dark {dark}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_page_defines_what_its_pictures_use() {
+        let defined = properties(true);
+        for ink in [Ink::Series(9), Ink::OnSeries(0), Ink::Bad, Ink::Band] {
+            let used = paint(ink, Look::Inline);
+            let name = used.trim_start_matches("var(").split(',').next();
+            assert!(
+                name.is_some_and(|n| defined.contains(&format!("{n}:"))),
+                "{used}"
+            );
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! A chart as SVG: its heading, what it shows, and what must be said beneath.
+
+use super::lettering::{bold_width, harmless, identifier, lines};
+use super::palette::Ink;
+use super::pen::{Anchor, Pen};
+use super::{Chart, Plot, Timeline, bars, curves, heat, lanes};
+
+/// Width of every picture, in units of its view box.
+pub const WIDTH: f64 = 860.0;
+
+/// What is left free at the sides.
+pub const SIDE: f64 = 20.0;
+
+/// How a picture is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Look {
+    /// A file of its own: a light ground and fixed colours.
+    Standalone,
+    /// Within a page: colours are custom properties (`palette::properties`), and marks say in
+    /// `data-` attributes what they stand for.
+    Inline,
+}
+
+/// What a plot has drawn.
+#[derive(Debug, Default)]
+pub struct Drawn {
+    /// Where it ends.
+    pub bottom: f64,
+    /// For those who cannot see it: what kind of picture it is, and of what.
+    pub description: String,
+    /// Sentences for beneath it: what was left out.
+    pub told: Vec<String>,
+}
+
+/// A chart. The same chart gives the same bytes.
+pub fn chart(chart: &Chart, look: Look) -> String {
+    let heading = Heading {
+        id: &chart.id,
+        title: &chart.title,
+        note: chart.note.as_deref(),
+        simulated: chart.simulated,
+    };
+    match &chart.plot {
+        Plot::Bars(b) => heading.picture("chart-bars", look, |pen, top| bars::draw(pen, b, top)),
+        Plot::Curves(c) => {
+            heading.picture("chart-curves", look, |pen, top| curves::draw(pen, c, top))
+        }
+        Plot::Heat(h) => heading.picture("chart-heat", look, |pen, top| heat::draw(pen, h, top)),
+    }
+}
+
+/// Memory over time. The same timeline gives the same bytes.
+pub fn timeline(timeline: &Timeline, look: Look) -> String {
+    let heading = Heading {
+        id: &timeline.id,
+        title: &timeline.title,
+        note: timeline.note.as_deref(),
+        simulated: timeline.simulated,
+    };
+    heading.picture("chart-timeline", look, |pen, top| {
+        lanes::draw(pen, timeline, top, look)
+    })
+}
+
+/// What is said about what was left out because it has no place in a picture.
+pub fn left_out(count: usize) -> Option<String> {
+    match count {
+        0 => None,
+        1 => Some("1 value has no place on the axis and is left out.".into()),
+        n => Some(format!(
+            "{n} values have no place on the axis and are left out."
+        )),
+    }
+}
+
+/// A plot without anything in it.
+pub fn nothing(pen: &mut Pen, top: f64) -> Drawn {
+    let size = (WIDTH - 2.0 * SIDE, 90.0);
+    let band = pen.paint(Ink::Band);
+    pen.rect((SIDE, top), size, &band);
+    let middle = (WIDTH / 2.0, top + size.1 / 2.0 + 4.0);
+    pen.words(middle, 13.0, Anchor::Middle, Ink::Muted, "nothing to show");
+    Drawn {
+        bottom: top + size.1,
+        description: "Nothing to show.".into(),
+        told: Vec::new(),
+    }
+}
+
+/// What every picture has.
+struct Heading<'a> {
+    id: &'a str,
+    title: &'a str,
+    note: Option<&'a str>,
+    simulated: bool,
+}
+
+impl Heading<'_> {
+    /// The whole picture around what `plot` draws below a height.
+    fn picture(
+        &self,
+        class: &str,
+        look: Look,
+        plot: impl FnOnce(&mut Pen, f64) -> Drawn,
+    ) -> String {
+        let id = identifier(self.id);
+        let mut body = Pen::new(look, id.clone());
+        let top = self.draw(&mut body);
+        let drawn = plot(&mut body, top);
+        let mut bottom = drawn.bottom;
+        for line in drawn
+            .told
+            .iter()
+            .flat_map(|sentence| lines(sentence, 11.0, WIDTH - 2.0 * SIDE, 2))
+        {
+            bottom += 16.0;
+            body.words((SIDE, bottom), 11.0, Anchor::Start, Ink::Muted, &line);
+        }
+        let title = harmless(self.title);
+        let simulated = self
+            .simulated
+            .then_some("Simulated: an engine or a device here only pretends.");
+        let note = self.note.map(harmless);
+        let description: Vec<&str> = [Some(drawn.description.as_str()), simulated, note.as_deref()]
+            .into_iter()
+            .flatten()
+            .filter(|said| !said.is_empty())
+            .collect();
+        let mut sheet = Pen::new(look, id);
+        sheet.sheet(
+            class,
+            (WIDTH, bottom + 14.0),
+            &title,
+            &description.join(" "),
+        );
+        sheet.raw(&body.finish());
+        sheet.raw("</svg>\n");
+        sheet.finish()
+    }
+
+    /// Title, note and the word that nothing here is real; where they end.
+    fn draw(&self, pen: &mut Pen) -> f64 {
+        const TITLE: f64 = 16.0;
+        const NOTE: f64 = 12.0;
+        let mut room = WIDTH - 2.0 * SIDE;
+        if self.simulated {
+            let wide = bold_width("SIMULATED", 11.0) + 16.0;
+            let at = WIDTH - SIDE - wide;
+            let bad = pen.paint(Ink::Bad);
+            pen.raw(&format!(
+                r#"<rect x="{at:.1}" y="12.5" width="{wide:.1}" height="18" rx="3" fill="none" stroke="{bad}"/>"#
+            ));
+            pen.open(r#"font-weight="700""#);
+            let middle = (at + wide / 2.0, 25.5);
+            pen.words(middle, 11.0, Anchor::Middle, Ink::Bad, "SIMULATED");
+            pen.close();
+            room -= wide + 16.0;
+        }
+        let mut bottom = 8.0;
+        let title = harmless(self.title);
+        pen.open(r#"font-weight="700""#);
+        for line in lines(&title, TITLE * 1.08, room, 2) {
+            bottom += 20.0;
+            let ink = pen.paint(Ink::Text);
+            pen.text((SIDE, bottom), TITLE, Anchor::Start, &ink, &line, &line);
+        }
+        pen.close();
+        bottom = bottom.max(28.0);
+        let note = self.note.map(harmless).unwrap_or_default();
+        for line in lines(&note, NOTE, WIDTH - 2.0 * SIDE, 3) {
+            bottom += 17.0;
+            pen.words((SIDE, bottom), NOTE, Anchor::Start, Ink::Muted, &line);
+        }
+        bottom + 14.0
+    }
+}

@@ -1,0 +1,231 @@
+//! A report as one HTML file: no network, readable without scripts, on paper and by screen readers.
+//!
+//! The page has no styles and scripts but its own, by their hashes, and asks nobody for anything:
+//! its policy says so to the browser.
+
+mod blocks;
+mod looking;
+mod markup;
+
+use super::words::Names;
+use super::{File, Format};
+use crate::report::RenderError;
+use crate::report::chart::{Chart, Timeline};
+use crate::report::content::{Report, Source};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use markup::Markup;
+use sha2::{Digest as _, Sha256};
+
+const STYLE: &str = include_str!("html/report.css");
+const SCRIPT: &str = concat!(
+    "\"use strict\";\n",
+    include_str!("html/timeline.js"),
+    include_str!("html/report.js")
+);
+
+/// One file that works from the disk.
+pub struct Html;
+
+impl Format for Html {
+    fn name(&self) -> &'static str {
+        "html"
+    }
+
+    fn files(&self, report: &Report) -> Result<Vec<File>, RenderError> {
+        Ok(vec![File {
+            stem: "report".into(),
+            bytes: page(report).into_bytes(),
+        }])
+    }
+}
+
+fn page(report: &Report) -> String {
+    let mut html = Markup::default();
+    let mut names = Names::default();
+    // Names of the page's own elements.
+    for own in ["report-body", "report-drawer", "sources"] {
+        names.take(own);
+    }
+    let ids: Vec<String> = report.chapters.iter().map(|c| names.take(&c.id)).collect();
+    head(&mut html, &report.title);
+    html.raw("<body>\n<a class=\"skip\" href=\"#report-body\">Skip to the report</a>\n");
+    masthead(&mut html, report);
+    html.raw("<div class=\"columns\">\n");
+    contents(&mut html, report, &ids);
+    html.raw("<main id=\"report-body\" tabindex=\"-1\">\n");
+    for (chapter, id) in report.chapters.iter().zip(&ids) {
+        html.raw("<section").attribute("id", id).raw("><h2>");
+        html.text(&chapter.title).raw("</h2>\n");
+        for block in &chapter.blocks {
+            blocks::block(&mut html, block, report, &mut names);
+        }
+        html.raw("</section>\n");
+    }
+    sources(&mut html, report);
+    html.raw("</main>\n</div>\n");
+    html.raw("<footer><p>Written by plimsoll. GiB is 2<sup>30</sup> bytes. — is not known.</p></footer>\n");
+    html.raw("<dialog id=\"report-drawer\" aria-labelledby=\"report-drawer-title\"></dialog>\n");
+    html.raw("<div class=\"tip\" role=\"tooltip\" hidden></div>\n<script>");
+    html.raw(SCRIPT).raw("</script>\n</body>\n</html>\n");
+    html.finish()
+}
+
+fn head(html: &mut Markup, title: &str) {
+    let policy = format!(
+        "default-src 'none'; script-src '{}'; style-src '{}'; img-src data:; base-uri 'none'; \
+         form-action 'none'",
+        hash(SCRIPT),
+        hash(STYLE)
+    );
+    html.raw("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
+    html.raw("<meta http-equiv=\"Content-Security-Policy\"");
+    // No text of the report: hashes must come as they are.
+    html.attribute("content", &policy).raw(">\n");
+    html.raw("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n");
+    html.raw("<meta name=\"color-scheme\" content=\"light dark\">\n");
+    html.raw(
+        "<meta name=\"referrer\" content=\"no-referrer\">\n<link rel=\"icon\" href=\"data:,\">\n",
+    );
+    html.raw("<title>")
+        .text(title)
+        .raw("</title>\n<style>")
+        .raw(STYLE);
+    html.raw("</style>\n</head>\n");
+}
+
+/// A chart as a drawing that takes its colours from the page.
+fn picture(_chart: &Chart) -> String {
+    String::new()
+}
+
+/// The same of memory over time.
+fn memory(_timeline: &Timeline) -> String {
+    String::new()
+}
+
+/// The hash of an element's text, as a policy names it.
+fn hash(text: &str) -> String {
+    format!("sha256-{}", STANDARD.encode(Sha256::digest(text)))
+}
+
+fn masthead(html: &mut Markup, report: &Report) {
+    html.raw("<header><div class=\"title\"><h1>")
+        .text(&report.title);
+    html.raw("</h1><button type=\"button\" class=\"theme scripted\" hidden>Dark</button></div>\n");
+    if let Some(what) = &report.simulated {
+        html.raw("<p class=\"simulated\"><strong>Simulated</strong> ");
+        html.text(what).raw("</p>\n");
+    }
+    if !report.about.is_empty() {
+        html.raw("<dl class=\"about\">");
+        for (label, value) in &report.about {
+            html.raw("<div><dt>").text(label).raw("</dt><dd>");
+            html.text(value).raw("</dd></div>");
+        }
+        html.raw("</dl>\n");
+    }
+    html.raw("</header>\n");
+}
+
+fn contents(html: &mut Markup, report: &Report, ids: &[String]) {
+    html.raw("<nav aria-label=\"Chapters\"><ol>");
+    let chapters = report.chapters.iter().map(|c| c.title.as_str());
+    let own = (!report.sources.is_empty()).then_some(("Sources", "sources"));
+    let links = chapters.zip(ids.iter().map(String::as_str)).chain(own);
+    for (title, id) in links {
+        html.raw("<li><a")
+            .attribute("href", &format!("#{id}"))
+            .raw(">");
+        html.text(title).raw("</a></li>");
+    }
+    html.raw("</ol></nav>\n");
+}
+
+/// Where every figure comes from: what the drawer shows, and a chapter without scripts.
+fn sources(html: &mut Markup, report: &Report) {
+    if report.sources.is_empty() {
+        return;
+    }
+    html.raw("<section id=\"sources\"><h2>Sources</h2>\n<details class=\"sources\"><summary>");
+    let count = match report.sources.len() {
+        1 => "1 figure".to_owned(),
+        n => format!("{n} figures"),
+    };
+    html.text(&format!("Where {count} come from"))
+        .raw("</summary>\n");
+    for (i, source) in report.sources.iter().enumerate() {
+        one_source(html, i, source);
+    }
+    html.raw("</details></section>\n");
+}
+
+fn one_source(html: &mut Markup, i: usize, source: &Source) {
+    html.raw("<article")
+        .attribute("id", &format!("source-{i}"))
+        .raw("><h3>");
+    html.text(&source.title).raw("</h3><p class=\"value\">");
+    html.text(&source.value).raw("</p>");
+    if let Some(confidence) = &source.confidence {
+        html.raw("<p class=\"confidence\">Confidence: <span>");
+        html.text(confidence).raw("</span></p>");
+    }
+    if source.witnesses.is_empty() {
+        html.raw("<p>No witness is recorded.</p>");
+    }
+    html.raw("<ol class=\"witnesses\">");
+    for witness in &source.witnesses {
+        html.raw(if witness.used {
+            "<li class=\"used\"><p><strong>"
+        } else {
+            "<li><p><strong>"
+        });
+        html.text(&witness.kind).raw("</strong>");
+        if !witness.value.is_empty() {
+            html.raw(" <span class=\"value\">")
+                .text(&witness.value)
+                .raw("</span>");
+        }
+        html.raw(match witness.used {
+            true => " <em>used</em></p>",
+            false => " <em>not used</em></p>",
+        });
+        if !witness.quote.is_empty() {
+            html.raw("<pre tabindex=\"0\">")
+                .listing(&witness.quote)
+                .raw("</pre>");
+        }
+        if let Some(place) = &witness.place {
+            html.raw("<p class=\"place\">").text(place).raw("</p>");
+        }
+        html.raw("</li>");
+    }
+    html.raw("</ol></article>\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_policy_names_what_the_page_holds() {
+        let html = page(&Report::default());
+        let between = |start: &str, end: &str| {
+            let from = html.find(start).unwrap() + start.len();
+            html[from..][..html[from..].find(end).unwrap()].to_owned()
+        };
+        for (element, end) in [("<script>", "</script>"), ("<style>", "</style>")] {
+            let hash = hash(&between(element, end)).replace('\'', "&#39;");
+            assert!(html.contains(&hash), "{element}");
+        }
+        assert!(!html.contains("unsafe"));
+    }
+
+    #[test]
+    fn a_script_cannot_end_its_own_element() {
+        for text in [STYLE, SCRIPT] {
+            assert!(!text.contains("</") && !text.contains("<!--"));
+            assert!(!text.contains("://"), "an address");
+        }
+    }
+}

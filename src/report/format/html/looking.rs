@@ -1,0 +1,151 @@
+//! A timeline as data for the page's script, which lets a reader look into it.
+//!
+//! Every stretch is four whole numbers: the moments in ticks of 0.1 ms and the values in the lane's
+//! quantum, each as its difference from what was before it, in the variable-length form of LEB128
+//! with the sign in the lowest bit. Differences are small, so that most numbers are one or two
+//! bytes: 100,000 stretches are some 0.6 MB.
+
+use crate::report::chart::{Lane, Timeline};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+/// Ticks of a second.
+const TICKS: f64 = 10_000.0;
+
+/// The data.
+pub fn data(timeline: &Timeline, text: impl Fn(&str) -> String) -> Value {
+    let lanes: Vec<Value> = timeline.lanes.iter().map(|l| lane(l, &text)).collect();
+    let phases = timeline.phases.iter();
+    let phases: Vec<Value> = phases
+        .map(|p| json!([text(&p.label), p.from_s, p.to_s]))
+        .collect();
+    let events = timeline.events.iter();
+    let events: Vec<Value> = events
+        .map(|e| json!([text(&e.label), e.at_s, e.bad]))
+        .collect();
+    json!({
+        "range": [timeline.range_s.0, timeline.range_s.1],
+        "origin": timeline.origin.as_deref().map(&text),
+        "simulated": timeline.simulated,
+        "tick": 1.0 / TICKS,
+        "lanes": lanes,
+        "phases": phases,
+        "events": events,
+    })
+}
+
+fn lane(lane: &Lane, text: impl Fn(&str) -> String) -> Value {
+    let known = lane.stretches.iter().filter(|s| {
+        [s.from_s, s.to_s, s.low, s.high]
+            .iter()
+            .all(|v| v.is_finite())
+    });
+    let known: Vec<_> = known.collect();
+    let largest = known.iter().map(|s| s.low.abs().max(s.high.abs()));
+    let quantum = quantum(largest.fold(0.0, f64::max));
+    let mut bytes = Vec::with_capacity(known.len() * 6);
+    let (mut at, mut low) = (0, 0);
+    for stretch in &known {
+        let (from, to) = (ticks(stretch.from_s), ticks(stretch.to_s));
+        let (below, above) = (whole(stretch.low, quantum), whole(stretch.high, quantum));
+        for difference in [from - at, to - from, below - low, above - below] {
+            put(difference, &mut bytes);
+        }
+        (at, low) = (to, below);
+    }
+    json!({
+        "label": text(&lane.label),
+        "unit": text(&lane.unit),
+        "capacity": lane.capacity,
+        "quantum": quantum,
+        "count": known.len(),
+        "data": STANDARD.encode(&bytes),
+    })
+}
+
+/// A millionth, or more where a script could not count so many of them exactly (2^53).
+fn quantum(largest: f64) -> f64 {
+    let mut quantum = 1e-6;
+    while largest / quantum > 1e15 {
+        quantum *= 10.0;
+    }
+    quantum
+}
+
+fn ticks(seconds: f64) -> i64 {
+    (seconds * TICKS).round() as i64
+}
+
+fn whole(value: f64, quantum: f64) -> i64 {
+    (value / quantum).round() as i64
+}
+
+fn put(number: i64, bytes: &mut Vec<u8>) {
+    let mut rest = ((number << 1) ^ (number >> 63)) as u64;
+    while rest >= 0x80 {
+        bytes.push(rest as u8 | 0x80);
+        rest >>= 7;
+    }
+    bytes.push(rest as u8);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::chart::Stretch;
+
+    fn read(lane: &Value) -> Vec<[f64; 4]> {
+        let bytes = STANDARD.decode(lane["data"].as_str().unwrap()).unwrap();
+        let quantum = lane["quantum"].as_f64().unwrap();
+        let mut numbers = Vec::new();
+        let (mut number, mut shift) = (0u64, 0);
+        for byte in bytes {
+            number |= u64::from(byte & 0x7f) << shift;
+            shift += 7;
+            if byte < 0x80 {
+                numbers.push((number >> 1) as i64 ^ -((number & 1) as i64));
+                (number, shift) = (0, 0);
+            }
+        }
+        let (mut at, mut low) = (0, 0);
+        let stretches = numbers.chunks(4).map(|n| {
+            let (from, below) = (at + n[0], low + n[2]);
+            (at, low) = (from + n[1], below);
+            let (from, to) = (from as f64 / TICKS, at as f64 / TICKS);
+            [
+                from,
+                to,
+                low as f64 * quantum,
+                (low + n[3]) as f64 * quantum,
+            ]
+        });
+        stretches.collect()
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn stretches_come_back_as_they_were(
+            values in proptest::collection::vec(
+                (-1e4..1e4f64, 0.0..100.0f64, -1e6..1e6f64, 0.0..1e3f64), 0..50),
+        ) {
+            let stretches = values.iter().map(|&(from_s, long, low, more)| Stretch {
+                from_s,
+                to_s: from_s + long,
+                low,
+                high: low + more,
+            });
+            let stretches: Vec<Stretch> = stretches.collect();
+            let packed = lane(&Lane { stretches: stretches.clone(), ..Lane::default() }, str::to_owned);
+            let back = read(&packed);
+            proptest::prop_assert_eq!(back.len(), stretches.len());
+            for (b, s) in back.iter().zip(&stretches) {
+                for (is, was, near) in [
+                    (b[0], s.from_s, 1e-4), (b[1], s.to_s, 1e-4), (b[2], s.low, 2e-6), (b[3], s.high, 2e-6),
+                ] {
+                    proptest::prop_assert!((is - was).abs() <= near, "{} {}", is, was);
+                }
+            }
+        }
+    }
+}

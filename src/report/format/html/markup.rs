@@ -1,0 +1,99 @@
+//! HTML under construction. What is markup is a literal of this program, and what a report says can
+//! only come in as text: that is a matter of types here, which no template gives. That is why there
+//! is no template engine: a template would be shorter by little, forgets an escape in silence where
+//! it is told to be raw, and finds its mistakes only when it runs.
+
+use super::super::words;
+
+/// HTML under construction.
+#[derive(Debug, Default)]
+pub struct Markup(String);
+
+impl Markup {
+    /// Markup of this program.
+    pub fn raw(&mut self, markup: &'static str) -> &mut Markup {
+        self.0.push_str(markup);
+        self
+    }
+
+    /// A text of one line.
+    pub fn text(&mut self, text: &str) -> &mut Markup {
+        escape(&words::line(text), &mut self.0);
+        self
+    }
+
+    /// A text of many lines.
+    pub fn listing(&mut self, text: &str) -> &mut Markup {
+        escape(&words::listing(text), &mut self.0);
+        self
+    }
+
+    /// An attribute of the element whose tag is open: ` name="value"`.
+    pub fn attribute(&mut self, name: &'static str, value: &str) -> &mut Markup {
+        self.raw(" ").raw(name).raw("=\"").text(value).raw("\"")
+    }
+
+    /// A number as it is.
+    pub fn number(&mut self, number: impl Into<f64>) -> &mut Markup {
+        self.0.push_str(&number.into().to_string());
+        self
+    }
+
+    /// A drawing of `report/chart`, which has escaped its own texts.
+    pub fn drawing(&mut self, svg: &str) -> &mut Markup {
+        self.0.push_str(svg);
+        self
+    }
+
+    /// Data for the script: JSON in which nothing can end the element that it stands in.
+    pub fn data(&mut self, data: &serde_json::Value) -> &mut Markup {
+        let json = data.to_string();
+        for c in json.chars() {
+            match c {
+                '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
+                    self.0.push_str(&format!("\\u{:04x}", c as u32));
+                }
+                c => self.0.push(c),
+            }
+        }
+        self
+    }
+
+    /// All of it.
+    pub fn finish(self) -> String {
+        self.0
+    }
+}
+
+fn escape(text: &str, to: &mut String) {
+    for c in text.chars() {
+        match c {
+            '&' => to.push_str("&amp;"),
+            '<' => to.push_str("&lt;"),
+            '>' => to.push_str("&gt;"),
+            '"' => to.push_str("&quot;"),
+            '\'' => to.push_str("&#39;"),
+            c => to.push(c),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_and_data_stay_in_their_element() {
+        let mut html = Markup::default();
+        html.raw("<p")
+            .attribute("title", "\"><b>")
+            .raw(">")
+            .text("<i>&'");
+        html.raw("</p>").data(&serde_json::json!(["</script><!--"]));
+        assert_eq!(
+            html.finish(),
+            "<p title=\"&quot;&gt;&lt;b&gt;\">&lt;i&gt;&amp;&#39;</p>\
+             [\"\\u003c/script\\u003e\\u003c!--\"]"
+        );
+    }
+}

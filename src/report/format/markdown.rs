@@ -1,0 +1,309 @@
+//! A report as Markdown for pull requests and `$GITHUB_STEP_SUMMARY`. Charts are their figures: a
+//! summary shows no drawing that is not on the network.
+//!
+//! GitHub makes links of `@name`, `#12` and addresses after it has read the Markdown, so that a
+//! backslash does not stop it: an invisible space (U+200B) does.
+
+use super::plain::missing;
+use super::{File, Format, figures, words};
+use crate::engine::facts::Severity;
+use crate::report::RenderError;
+use crate::report::content::{Block, Cell, Grid, Listing, Note, Report};
+
+/// Bytes of the whole; GitHub takes 1 MiB and shows nothing of more.
+const MOST: usize = 1_000_000;
+
+/// Rows that are shown without being asked for.
+const OPEN: usize = 30;
+
+/// Rows at most.
+const ROWS: usize = 1000;
+
+/// One document.
+pub struct Markdown;
+
+impl Format for Markdown {
+    fn name(&self) -> &'static str {
+        "md"
+    }
+
+    fn files(&self, report: &Report) -> Result<Vec<File>, RenderError> {
+        Ok(vec![File {
+            stem: "report".into(),
+            bytes: text(report).into_bytes(),
+        }])
+    }
+}
+
+fn text(report: &Report) -> String {
+    let mut parts = vec![format!("# {}\n", inert(&report.title))];
+    if let Some(what) = &report.simulated {
+        parts.push(format!(
+            "\n> [!IMPORTANT]\n> **Simulated:** {}\n",
+            inert(what)
+        ));
+    }
+    if !report.about.is_empty() {
+        let about = report.about.iter();
+        let about = about.map(|(label, value)| format!("- {}: {}\n", inert(label), inert(value)));
+        parts.push(format!("\n{}", about.collect::<String>()));
+    }
+    for chapter in &report.chapters {
+        parts.push(format!("\n## {}\n", inert(&chapter.title)));
+        parts.extend(chapter.blocks.iter().map(|b| format!("\n{}", block(b))));
+    }
+    if !report.sources.is_empty() {
+        parts.push(format!("\n## Sources\n\n{}", sources(report)));
+    }
+    bounded(parts)
+}
+
+/// As many parts as there is room for, each of them whole, and a sentence for the others.
+fn bounded(parts: Vec<String>) -> String {
+    let mut text = String::new();
+    let mut left_out = 0;
+    for part in parts {
+        match text.len() + part.len() < MOST - 400 {
+            true => text.push_str(&part),
+            false => left_out += 1,
+        }
+    }
+    if left_out > 0 {
+        text.push_str(&format!(
+            "\n> [!NOTE]\n> {left_out} parts are left out: GitHub shows no more than 1 MiB. The \
+             report in other formats has all of them.\n"
+        ));
+    }
+    text
+}
+
+fn block(block: &Block) -> String {
+    match block {
+        Block::Text(text) => format!("{}\n", paragraph(text)),
+        Block::Note(of) => note(of),
+        Block::Table(of) => grid(of, OPEN),
+        Block::Chart(chart) => {
+            let marked = if chart.simulated { " (simulated)" } else { "" };
+            let mut figures = figures::of_chart(chart);
+            figures.caption = format!("Figures of the chart: {}{marked}", chart.title);
+            with_remark(grid(&figures, 0), chart.note.as_deref())
+        }
+        Block::Timeline(timeline) => {
+            let [lanes, moments] = figures::of_timeline(timeline);
+            let mut text = grid(&lanes, OPEN);
+            if timeline.simulated {
+                text.push_str("\n*Simulated.*\n");
+            }
+            if !moments.rows.is_empty() {
+                text.push_str(&format!("\n{}", grid(&moments, 0)));
+            }
+            with_remark(text, timeline.note.as_deref())
+        }
+        Block::Listing(of) => listing(of),
+    }
+}
+
+fn with_remark(mut text: String, note: Option<&str>) -> String {
+    if let Some(note) = note {
+        text.push_str(&format!("\n{}\n", paragraph(note)));
+    }
+    text
+}
+
+fn note(note: &Note) -> String {
+    let kind = match note.severity {
+        Severity::Info => "NOTE",
+        Severity::Warning => "WARNING",
+        Severity::Error => "CAUTION",
+    };
+    let named = note.code.as_ref().map(|c| format!(" ({})", code(c)));
+    let mut text = format!(
+        "> [!{kind}]\n> {}{}\n",
+        paragraph(&note.message),
+        named.unwrap_or_default()
+    );
+    if let Some(quote) = note.quote.as_ref().filter(|q| !q.trim().is_empty()) {
+        text.push_str(&format!(">\n> {}\n", code(quote)));
+    }
+    text
+}
+
+fn listing(listing: &Listing) -> String {
+    let text = words::listing(&listing.text);
+    let fence = "`".repeat(longest_run(&text, '`').max(2) + 1);
+    let block = format!("{fence}text\n{text}\n{fence}\n");
+    match listing.folded {
+        true => folded(&listing.title, &block),
+        false => format!("{}:\n\n{block}", paragraph(&listing.title)),
+    }
+}
+
+fn folded(summary: &str, inside: &str) -> String {
+    format!(
+        "<details><summary>{}</summary>\n\n{inside}\n</details>\n",
+        inert(summary)
+    )
+}
+
+/// A table; one of more rows than `open` has to be opened.
+fn grid(grid: &Grid, open: usize) -> String {
+    let row = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
+    let mut text = row(grid.columns.iter().map(|c| inert(&c.title)).collect());
+    let rules = grid
+        .columns
+        .iter()
+        .map(|c| if c.numeric { "---:" } else { "---" });
+    text.push_str(&row(rules.map(str::to_owned).collect()));
+    for cells in grid.rows.iter().take(ROWS) {
+        text.push_str(&row(cells.iter().map(cell).collect()));
+    }
+    if let Some(more) = grid.rows.len().checked_sub(ROWS).filter(|n| *n > 0) {
+        text.push_str(&format!("\nand {more} more rows\n"));
+    }
+    for (why, columns) in missing(grid) {
+        text.push_str(&format!("\n— {}: {}\n", inert(&columns), inert(&why)));
+    }
+    match grid.rows.len() > open {
+        true => folded(
+            &format!("{} ({} rows)", grid.caption, grid.rows.len()),
+            &text,
+        ),
+        false if grid.caption.is_empty() => text,
+        false => format!("**{}**\n\n{text}", inert(&grid.caption)),
+    }
+}
+
+fn cell(cell: &Cell) -> String {
+    match &cell.missing {
+        Some(_) if cell.text.is_empty() => "—".into(),
+        _ => inert(&cell.text),
+    }
+}
+
+fn sources(report: &Report) -> String {
+    let mut text = String::new();
+    for source in &report.sources {
+        let confidence = source.confidence.as_ref();
+        let sure = confidence.map(|c| format!(", {}", code(c)));
+        text.push_str(&format!(
+            "- {}: {}{}\n",
+            inert(&source.title),
+            inert(&source.value),
+            sure.unwrap_or_default()
+        ));
+        for witness in &source.witnesses {
+            let used = if witness.used { "" } else { " (not used)" };
+            let place = witness.place.as_ref();
+            text.push_str(&format!(
+                "  - {}{used}: {}{}{}\n",
+                inert(&witness.kind),
+                inert(&witness.value),
+                place.map(|p| format!(", {}", inert(p))).unwrap_or_default(),
+                match witness.quote.trim() {
+                    "" => String::new(),
+                    quote => format!(": {}", code(quote)),
+                }
+            ));
+        }
+    }
+    folded(
+        &format!("Where {} figures come from", report.sources.len()),
+        &text,
+    )
+}
+
+/// A line as code: nothing in it is read as anything else.
+fn code(text: &str) -> String {
+    let text = words::line(text);
+    let fence = "`".repeat(longest_run(&text, '`') + 1);
+    format!("{fence} {text} {fence}")
+}
+
+fn longest_run(text: &str, of: char) -> usize {
+    let runs = text.split(|c| c != of).map(str::len);
+    runs.max().unwrap_or(0)
+}
+
+/// A text that begins a line.
+fn paragraph(text: &str) -> String {
+    let text = inert(text);
+    let digits = text.chars().take_while(char::is_ascii_digit).count();
+    let begins_list = digits > 0 && text[digits..].starts_with(['.', ')']);
+    match text.starts_with(['-', '+', '=']) {
+        true => format!("\\{text}"),
+        false if begins_list => format!("{}\\{}", &text[..digits], &text[digits..]),
+        false => text,
+    }
+}
+
+/// A text in which nothing is markup, a link, a mention or a formula.
+fn inert(text: &str) -> String {
+    let text = words::line(text.trim());
+    let mut out = String::with_capacity(text.len() + 8);
+    let mut before = ' ';
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        let next = chars.peek().copied().unwrap_or(' ');
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '$' => out.push_str("&#36;"),
+            // Within a word it is none.
+            '_' if before.is_alphanumeric() && next.is_alphanumeric() => out.push('_'),
+            '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '~' | '!' => out.extend(['\\', c]),
+            '@' => out.push_str("@\u{200b}"),
+            '#' => out.push_str("\\#\u{200b}"),
+            // GH-12 is a link as #12 is.
+            '-' if next.is_ascii_digit() && out.to_ascii_lowercase().ends_with("gh") => {
+                out.push_str("-\u{200b}");
+            }
+            ':' if next == '/' => out.push_str(":\u{200b}"),
+            '.' if out.to_ascii_lowercase().ends_with("www") => out.push_str(".\u{200b}"),
+            c => out.push(c),
+        }
+        before = c;
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_in_a_text_is_markup_or_a_link() {
+        assert_eq!(
+            inert("a|b `c` <img src=x> **d**"),
+            "a\\|b \\`c\\` &lt;img src=x&gt; \\*\\*d\\*\\*"
+        );
+        assert_eq!(
+            inert("@me see org/x#12, GH-7"),
+            "@\u{200b}me see org/x\\#\u{200b}12, GH-\u{200b}7"
+        );
+        assert_eq!(
+            inert("https://a.b www.c.d"),
+            "https:\u{200b}//a.b www.\u{200b}c.d"
+        );
+        assert_eq!(
+            inert("gpu_memory_used _x_ $y$"),
+            "gpu_memory_used \\_x\\_ &#36;y&#36;"
+        );
+        assert_eq!(paragraph("# a"), "\\#\u{200b} a");
+        assert_eq!(paragraph("1. a"), "1\\. a");
+        assert_eq!(paragraph("- a\n- b"), "\\- a - b");
+        assert_eq!(code("a ``b"), "``` a ``b ```");
+    }
+
+    #[test]
+    fn what_is_too_long_is_left_out_with_a_sentence() {
+        let parts = vec!["a".repeat(900_000), "b".repeat(900_000), "c".into()];
+        let text = bounded(parts);
+        assert!(text.len() < MOST);
+        assert!(
+            text.contains("ac\n> [!NOTE]\n> 1 parts are left out"),
+            "{}",
+            &text[899_990..]
+        );
+    }
+}

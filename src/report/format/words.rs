@@ -1,0 +1,104 @@
+//! Texts of a report made harmless, and its names made fit for links and files: for every format.
+
+use crate::report::layout::clean;
+use std::collections::HashSet;
+
+/// Bytes of a line that are shown: more is a dump, not a line.
+pub const LINE: usize = 4 * 1024;
+
+/// Bytes of a listing that are shown.
+pub const LISTING: usize = 256 * 1024;
+
+/// One line: no control characters, nothing that turns the reading order, no dump.
+pub fn line(text: &str) -> String {
+    cut(text, LINE, |part| clean(part, true))
+}
+
+/// Lines as they are, each one harmless and their whole bounded.
+pub fn listing(text: &str) -> String {
+    let text = text.trim_end_matches(['\n', '\r']);
+    cut(text, LISTING, |part| {
+        let lines: Vec<String> = part
+            .lines()
+            .map(|l| line(&l.replace('\t', "    ")))
+            .collect();
+        lines.join("\n")
+    })
+}
+
+/// The first `most` bytes, made harmless, and how many more there were.
+fn cut(text: &str, most: usize, harmless: impl Fn(&str) -> String) -> String {
+    if text.len() <= most {
+        return harmless(text);
+    }
+    let kept = text.floor_char_boundary(most);
+    format!(
+        "{}… ({} more bytes)",
+        harmless(&text[..kept]),
+        text.len() - kept
+    )
+}
+
+/// A name fit for a link and a file: letters, digits, `-` and `_`.
+pub fn name(id: &str) -> String {
+    let fit = |c: char| match c {
+        'a'..='z' | 'A'..='Z' | '0'..='9' | '-' | '_' => c,
+        _ => '-',
+    };
+    let name: String = id.chars().take(80).map(fit).collect();
+    match name.starts_with(|c: char| c.is_ascii_alphabetic()) {
+        true => name,
+        false => format!("x{name}"),
+    }
+}
+
+/// Names that are given out once: the second `a` is `a-2`.
+#[derive(Debug, Default)]
+pub struct Names(HashSet<String>);
+
+impl Names {
+    /// The name for `id`.
+    pub fn take(&mut self, id: &str) -> String {
+        let name = name(id);
+        let numbered = (2..).map(|n| format!("{name}-{n}"));
+        let free = std::iter::once(name.clone())
+            .chain(numbered)
+            .find(|n| !self.0.contains(n))
+            .unwrap_or(name);
+        self.0.insert(free.clone());
+        free
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_one_line_and_no_dump() {
+        assert_eq!(line("a\u{202e}b\u{61c}c\nd\u{2028}e\x1b[2J"), "abc d e[2J");
+        let long = line(&"é".repeat(500_000));
+        assert!(
+            long.ends_with("é… (995904 more bytes)"),
+            "{}",
+            &long[4000..]
+        );
+    }
+
+    #[test]
+    fn a_listing_keeps_its_lines() {
+        assert_eq!(listing("a\tb\r\n\x07c\n\n"), "a    b\nc");
+        let long = listing(&format!("{}\nnext\n", "x".repeat(5000)));
+        assert!(long.ends_with("x… (904 more bytes)\nnext"));
+        assert!(listing(&"line\n".repeat(1_000_000)).len() < LISTING + 64);
+    }
+
+    #[test]
+    fn names_are_fit_for_files_and_met_once() {
+        let mut names = Names::default();
+        assert_eq!(names.take("../../etc/passwd"), "x------etc-passwd");
+        assert_eq!(names.take("a b"), "a-b");
+        assert_eq!(names.take("a/b"), "a-b-2");
+        assert_eq!(names.take(""), "x");
+    }
+}

@@ -1,0 +1,463 @@
+//! A report with a block of every kind, as the tests of the formats want it.
+#![allow(dead_code, missing_docs)]
+
+use plimsoll::engine::facts::Severity;
+use plimsoll::report::chart::{
+    Axis, Bar, Bars, Chart, Curve, Curves, Dot, Event, Heat, Lane, Phase, Plot, Scale, Segment,
+    Square, Stretch, Timeline,
+};
+use plimsoll::report::content::{
+    Block, Cell, Chapter, Column, Grid, Listing, Note, Report, Source, SourceId, Witness,
+};
+use plimsoll::report::format::by_name;
+
+/// A text for a place that was planned with another one.
+pub type Words<'a> = &'a dyn Fn(&str) -> String;
+
+/// The only file of a format that writes one.
+pub fn written(format: &str, report: &Report) -> String {
+    let mut files = by_name(format).unwrap().files(report).unwrap();
+    assert_eq!(files.len(), 1);
+    String::from_utf8(files.remove(0).bytes).unwrap()
+}
+
+pub fn plain() -> Report {
+    report(&str::to_owned, 2_000)
+}
+
+/// The report; every text of it goes through `words`.
+pub fn report(words: Words, stretches: usize) -> Report {
+    let s = |text: &str| words(text);
+    let gib = |title: &str| axis(words, title, "GiB", Scale::FromZero);
+    Report {
+        title: s("vLLM 0.11.0, org/model-7b on 2 GPUs"),
+        about: [
+            ("Container", "vllm-serving-7b"),
+            ("Measured", "2026-11-20T10:00:00Z"),
+            ("Host", "node-17, 2 × NVIDIA H100 80GB"),
+            ("Load", "200 requests, 64 in flight"),
+        ]
+        .map(|(a, b)| (s(a), s(b)))
+        .to_vec(),
+        simulated: Some(s("an engine or a GPU here only pretends")),
+        chapters: vec![
+            chapter(words, "summary", "Summary", summary(words)),
+            chapter(
+                words,
+                "breakdown",
+                "Where the memory goes",
+                breakdown(words),
+            ),
+            chapter(
+                words,
+                "timeline",
+                "Memory over time",
+                vec![
+                    Block::Text(s(
+                        "Sampled every 100 ms on every device; a stretch is the lowest and the highest of its samples.",
+                    )),
+                    Block::Timeline(timeline(words, stretches)),
+                ],
+            ),
+            chapter(
+                words,
+                "sweep",
+                "Sweep",
+                vec![
+                    Block::Chart(heat(words)),
+                    Block::Chart(curves(words, gib("peak memory"))),
+                    Block::Table(sweep(words)),
+                ],
+            ),
+            chapter(
+                words,
+                "environment",
+                "Configuration and environment",
+                vec![
+                    Block::Listing(Listing {
+                        title: s("Command line of the engine"),
+                        text: s(
+                            "vllm serve org/model-7b\n  --gpu-memory-utilization 0.9\n  --max-num-seqs 256",
+                        ),
+                        folded: false,
+                    }),
+                    Block::Listing(Listing {
+                        title: s("Environment"),
+                        text: s("CUDA_VISIBLE_DEVICES=0,1\nHF_TOKEN=(redacted)"),
+                        folded: true,
+                    }),
+                ],
+            ),
+        ],
+        sources: sources(words),
+    }
+}
+
+fn chapter(words: Words, id: &str, title: &str, blocks: Vec<Block>) -> Chapter {
+    Chapter {
+        id: id.into(),
+        title: words(title),
+        blocks,
+    }
+}
+
+fn summary(words: Words) -> Vec<Block> {
+    let s = |text: &str| words(text);
+    let note = |severity, code: &str, message: &str, quote: Option<&str>| {
+        Block::Note(Note {
+            severity,
+            code: Some(s(code)),
+            message: s(message),
+            quote: quote.map(s),
+        })
+    };
+    vec![
+        Block::Text(s(
+            "The container used 71.2 GiB of 80.0 GiB on each GPU; weights and the KV cache are nine tenths of that.",
+        )),
+        note(
+            Severity::Warning,
+            "preemption_seen",
+            "Requests were preempted 12 times: the KV cache was full",
+            Some(
+                "WARNING 11-20 10:03:12 [scheduler.py:1057] Sequence group 12 is preempted by PreemptionMode.RECOMPUTE",
+            ),
+        ),
+        note(
+            Severity::Info,
+            "clock_skew",
+            "The engine's log is 0.2 s behind this host",
+            None,
+        ),
+        note(
+            Severity::Error,
+            "oom",
+            "One repeat of three ran out of memory",
+            None,
+        ),
+    ]
+}
+
+const PARTS: [&str; 6] = [
+    "model weights",
+    "KV cache",
+    "activations",
+    "CUDA graphs",
+    "non-torch",
+    "not explained",
+];
+
+fn breakdown(words: Words) -> Vec<Block> {
+    let s = |text: &str| words(text);
+    let values = [
+        [13.49, 52.18, 2.03, 0.61, 1.9, 0.99],
+        [13.49, 51.9, 2.03, 0.61, 2.1, 1.07],
+    ];
+    let bars = values.iter().enumerate().map(|(gpu, values)| Bar {
+        label: s(&format!("GPU {gpu}")),
+        segments: values
+            .iter()
+            .enumerate()
+            .map(|(part, &value)| Segment {
+                part,
+                value,
+                confidence: Some(s(if part < 3 {
+                    "high_from_vllm_logs"
+                } else {
+                    "inferred"
+                })),
+                unsure: part >= 3,
+                source: (part < 2).then_some(SourceId(part)),
+            })
+            .collect(),
+        limit: Some((79.65, s("device has 79.65 GiB"))),
+    });
+    let rows = PARTS.iter().enumerate().map(|(i, part)| {
+        let figure = |gpu: usize| {
+            let v: f64 = values[gpu][i];
+            let cell = Cell::number(v, s(&format!("{v:.2}")));
+            if i < 2 { cell.from(SourceId(i)) } else { cell }
+        };
+        vec![
+            Cell::text(s(part)),
+            figure(0),
+            figure(1),
+            match i {
+                0..=3 => Cell::text(s(if i < 3 {
+                    "high_from_vllm_logs"
+                } else {
+                    "inferred"
+                })),
+                _ => Cell::missing(s("no witness speaks of it")),
+            },
+        ]
+    });
+    vec![
+        Block::Chart(Chart {
+            id: "fig_breakdown".into(),
+            title: s("Memory at the peak, by part"),
+            note: Some(s("Hatched parts are inferred, not measured.")),
+            simulated: true,
+            plot: Plot::Bars(Bars {
+                axis: axis(words, "memory at the peak", "GiB", Scale::FromZero),
+                parts: PARTS.map(s).to_vec(),
+                bars: bars.collect(),
+            }),
+        }),
+        Block::Table(Grid {
+            id: "breakdown_parts".into(),
+            caption: s("Memory at the peak, GiB"),
+            columns: columns(
+                words,
+                &[
+                    ("part", "part", false),
+                    ("GPU 0", "gpu0_gib", true),
+                    ("GPU 1", "gpu1_gib", true),
+                    ("confidence", "confidence", false),
+                ],
+            ),
+            rows: rows.collect(),
+        }),
+    ]
+}
+
+pub fn timeline(words: Words, stretches: usize) -> Timeline {
+    let s = |text: &str| words(text);
+    let end = 300.0;
+    let lane = |label: &str, unit: &str, capacity: Option<f64>, value: &dyn Fn(f64) -> f64| Lane {
+        label: s(label),
+        unit: s(unit),
+        capacity,
+        samples: stretches as u64 * 3,
+        stretches: (0..stretches)
+            .map(|i| {
+                let from_s = end * i as f64 / stretches as f64;
+                let low = value(from_s);
+                // One peak that a thinned drawing could lose.
+                let peak = if i == stretches * 7 / 10 { 6.0 } else { 0.0 };
+                Stretch {
+                    from_s,
+                    to_s: from_s + end / stretches as f64 * 0.6,
+                    low,
+                    high: low + 0.05 + 0.1 * (from_s * 13.0).sin().abs() + peak,
+                }
+            })
+            .collect(),
+    };
+    let memory = |t: f64| match t {
+        t if t < 40.0 => t / 40.0 * 14.0,
+        t if t < 70.0 => 14.0 + (t - 40.0) / 30.0 * 50.0,
+        t => 66.0 + 2.0 * (t / 11.0).sin(),
+    };
+    let busy = |t: f64| {
+        if t < 90.0 {
+            4.0
+        } else {
+            88.0 + 9.0 * (t * 1.7).sin()
+        }
+    };
+    Timeline {
+        id: "fig_timeline".into(),
+        title: s("Memory over time"),
+        note: Some(s(
+            "3 samples a stretch. The power of GPU 1 was not read: the driver has no sensor for it.",
+        )),
+        simulated: true,
+        origin: Some("2026-11-20T10:00:00Z".into()),
+        range_s: (0.0, end),
+        lanes: vec![
+            lane("GPU 0 memory", "GiB", Some(79.65), &memory),
+            lane("GPU 1 memory", "GiB", Some(79.65), &|t| memory(t) - 1.5),
+            lane("GPU 0 busy", "%", None, &busy),
+        ],
+        phases: [
+            ("load", 0.0, 70.0),
+            ("idle", 70.0, 90.0),
+            ("warm-up", 90.0, 110.0),
+            ("bench", 110.0, 280.0),
+            ("settle", 280.0, 300.0),
+        ]
+        .map(|(label, from_s, to_s)| Phase {
+            label: s(label),
+            from_s,
+            to_s,
+        })
+        .to_vec(),
+        events: [
+            (40.0, "weights loaded", false),
+            (70.0, "ready", false),
+            (210.0, "out of memory in repeat 2", true),
+        ]
+        .map(|(at_s, label, bad)| Event {
+            at_s,
+            label: s(label),
+            bad,
+        })
+        .to_vec(),
+    }
+}
+
+fn heat(words: Words) -> Chart {
+    let s = |text: &str| words(text);
+    let square = |x: usize, y: usize| {
+        let value = 12.0 + 5.5 * x as f64 + 7.0 * y as f64;
+        match x + y {
+            7.. => Square {
+                value: None,
+                text: s("oom"),
+            },
+            6 if x == 5 => Square::default(),
+            _ => Square {
+                value: Some(value),
+                text: s(&format!("{value:.1}")),
+            },
+        }
+    };
+    Chart {
+        id: "fig_heat".into(),
+        title: s("Peak memory by requests in flight and length"),
+        note: None,
+        simulated: false,
+        plot: Plot::Heat(Heat {
+            x: (
+                s("requests in flight"),
+                ["1", "4", "16", "64", "128", "256"].map(s).to_vec(),
+            ),
+            y: (
+                s("input tokens"),
+                ["256", "1024", "4096", "8192"].map(s).to_vec(),
+            ),
+            figure: axis(words, "peak memory", "GiB", Scale::Linear),
+            squares: (0..4)
+                .map(|y| (0..6).map(|x| square(x, y)).collect())
+                .collect(),
+            high_is_bad: true,
+        }),
+    }
+}
+
+fn curves(words: Words, y: Axis) -> Chart {
+    let s = |text: &str| words(text);
+    let curve = |label: &str, base: f64| Curve {
+        label: s(label),
+        joined: true,
+        points: [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0]
+            .map(|x: f64| Dot {
+                x,
+                y: base + x.log2() * 4.0,
+                range: Some((base + x.log2() * 3.8, base + x.log2() * 4.3)),
+                label: Some(s(&format!("run {x}"))),
+            })
+            .to_vec(),
+    };
+    Chart {
+        id: "fig1_mem_vs_concurrency".into(),
+        title: s("Peak memory over requests in flight"),
+        note: Some(s("2 cells ran out of memory and are left out.")),
+        simulated: false,
+        plot: Plot::Curves(Curves {
+            x: axis(words, "requests in flight", "", Scale::Log2),
+            y,
+            curves: vec![curve("256 tokens", 20.0), curve("4096 tokens", 31.0)],
+            levels: vec![(79.65, s("device has"))],
+        }),
+    }
+}
+
+fn sweep(words: Words) -> Grid {
+    let s = |text: &str| words(text);
+    let row = |i: usize| {
+        let peak = 20.0 + i as f64 * 1.37;
+        vec![
+            Cell::text(s(&format!("cell-{i:03}"))),
+            Cell::number((1 << (i % 7)) as f64, s(&(1 << (i % 7)).to_string())),
+            match i % 5 {
+                4 => Cell::missing(s("ran out of memory")),
+                _ => Cell::number(peak, s(&format!("{peak:.2}"))),
+            },
+            Cell::number(
+                1234.5 * (1 + i % 7) as f64,
+                s(&format!("{:.0}", 1234.5 * (1 + i % 7) as f64)),
+            ),
+            Cell::text(s(if i % 5 == 4 { "oom" } else { "measured" })),
+        ]
+    };
+    Grid {
+        id: "sweep_cells".into(),
+        caption: s("Cells of the sweep"),
+        columns: columns(
+            words,
+            &[
+                ("cell", "cell", false),
+                ("in flight", "concurrency", true),
+                ("peak, GiB", "peak_gib", true),
+                ("tokens/s", "output_tokens_per_s", true),
+                ("state", "state", false),
+            ],
+        ),
+        rows: (0..40).map(row).collect(),
+    }
+}
+
+fn sources(words: Words) -> Vec<Source> {
+    let s = |text: &str| words(text);
+    let witness = |kind: &str, value: &str, quote: &str, place: &str, used| Witness {
+        kind: s(kind),
+        value: s(value),
+        quote: s(quote),
+        place: Some(s(place)),
+        used,
+    };
+    vec![
+        Source {
+            title: s("Model weights, GPU 0"),
+            value: s("13.490 GiB (14484777861 bytes)"),
+            confidence: Some(s("high_from_vllm_logs")),
+            witnesses: vec![
+                witness(
+                    "engine log",
+                    "13.49 GiB",
+                    "INFO 11-20 10:00:41 [gpu_model_runner.py:2653] Model loading took 13.4900 GiB and 38.112 seconds",
+                    "engine.log, line 212",
+                    true,
+                ),
+                witness(
+                    "samples",
+                    "13.6 GiB",
+                    "memory at the end of the load, less memory before it",
+                    "second 40.12",
+                    false,
+                ),
+            ],
+        },
+        Source {
+            title: s("KV cache, GPU 0"),
+            value: s("52.180 GiB (56027848376 bytes)"),
+            confidence: Some(s("high_from_vllm_logs")),
+            witnesses: vec![witness(
+                "engine log",
+                "52.18 GiB",
+                "Available KV cache memory: 52.18 GiB",
+                "engine.log, line 240",
+                true,
+            )],
+        },
+    ]
+}
+
+fn axis(words: Words, title: &str, unit: &str, scale: Scale) -> Axis {
+    Axis {
+        title: words(title),
+        unit: words(unit),
+        scale,
+    }
+}
+
+fn columns(words: Words, heads: &[(&str, &str, bool)]) -> Vec<Column> {
+    let column = |&(title, key, numeric): &(&str, &str, bool)| Column {
+        title: words(title),
+        key: key.into(),
+        numeric,
+    };
+    heads.iter().map(column).collect()
+}
