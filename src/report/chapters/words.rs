@@ -116,7 +116,7 @@ pub(super) fn load(profile: &Profile) -> String {
 }
 
 /// How plimsoll met the engine.
-pub(super) fn mode(profile: &Profile) -> &'static str {
+pub(in crate::report) fn mode(profile: &Profile) -> &'static str {
     match profile.metadata.mode {
         Mode::Started if profile.metadata.shared_start.is_some() => {
             "started by plimsoll for several runs: its start-up was observed before this one"
