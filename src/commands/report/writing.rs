@@ -23,7 +23,12 @@ pub(super) enum Place {
     /// This file: one.
     File(PathBuf),
     /// A folder; the report itself is called `stem`.
-    Folder { folder: PathBuf, stem: String },
+    Folder {
+        folder: PathBuf,
+        stem: String,
+        /// Whether the user named it: then tables and pictures have their plain names in it.
+        named: bool,
+    },
 }
 
 impl Place {
