@@ -13,6 +13,14 @@ use std::collections::BTreeMap;
 /// Events that are shown at most; the first and the bad ones matter.
 const MOST_EVENTS: usize = 100;
 
+/// Of a timeline whose samples were put together.
+const THINNED: &str =
+    "Samples that lie close together are drawn as one stretch from their lowest to their highest.";
+/// Of a timeline without a capture.
+const NO_CAPTURE: &str = "The capture is not beside the profile: these are its own points, thinned to 2000, and phases are not known.";
+/// A device of which less is in use would be drawn as a flat line at the bottom.
+const WORTH_A_LINE: f64 = 0.2;
+
 /// What lies beside the samples: read from the log of the same capture.
 #[derive(Debug, Default)]
 pub struct Told {
@@ -76,16 +84,15 @@ pub fn of_capture(
     let lanes = found
         .into_iter()
         .map(|((kind, device), envelope)| kind.lane(facts(devices, device), envelope));
-    let lanes: Vec<Lane> = lanes.collect();
+    let mut lanes: Vec<Lane> = lanes.collect();
+    let empty = without_far_capacities(&mut lanes);
     let thinned = lanes.iter().any(|l| l.samples > l.stretches.len() as u64);
     let first = (lanes.iter().filter_map(|l| l.stretches.first()))
         .map(|s| s.from_s)
         .fold(f64::INFINITY, f64::min);
     Timeline {
         title: "Memory over time".into(),
-        note: thinned.then(|| {
-            "Samples that lie close together are drawn as one stretch from their lowest to their highest.".into()
-        }),
+        note: sentences([thinned.then(|| THINNED.to_owned()), empty]),
         simulated: profile.metadata.simulated,
         origin: origin(capture.wall_start_ns),
         range_s: (first.min(0.0), seconds(range.1)),
@@ -153,15 +160,14 @@ pub fn of_profile(profile: &Profile) -> Timeline {
         }),
     ];
     lanes.retain(|l| !l.stretches.is_empty());
+    let empty = without_far_capacities(&mut lanes);
     let edge = |pick: fn(&Stretch) -> f64, of: fn(f64, f64) -> f64| {
         let all = lanes.iter().flat_map(|l| &l.stretches).map(pick);
         all.reduce(of).unwrap_or(0.0)
     };
     Timeline {
         title: "Memory over time".into(),
-        note: Some(
-            "The capture is not beside the profile: these are its own points, thinned to 2000, and phases are not known.".into(),
-        ),
+        note: sentences([Some(NO_CAPTURE.to_owned()), empty]),
         simulated: profile.metadata.simulated,
         origin: began.is_ok().then(|| profile.metadata.timestamp.clone()),
         range_s: (edge(|s| s.from_s, f64::min), edge(|s| s.to_s, f64::max)),
@@ -169,6 +175,26 @@ pub fn of_profile(profile: &Profile) -> Timeline {
         lanes,
         ..Timeline::default()
     }
+}
+
+/// Takes away the line of a capacity that is far above all that was in use, and says so.
+fn without_far_capacities(lanes: &mut [Lane]) -> Option<String> {
+    let mut told = None;
+    for lane in lanes {
+        let highest = lane.stretches.iter().map(|s| s.high).fold(0.0, f64::max);
+        if let Some(capacity) = lane.capacity.filter(|c| highest < c * WORTH_A_LINE) {
+            lane.capacity = None;
+            told = Some(format!(
+                "The device has {capacity:.3} GiB: far above, and not drawn."
+            ));
+        }
+    }
+    told
+}
+
+fn sentences(all: [Option<String>; 2]) -> Option<String> {
+    let all: Vec<String> = all.into_iter().flatten().collect();
+    (!all.is_empty()).then(|| all.join(" "))
 }
 
 /// What a lane shows. The order is that of the lanes.

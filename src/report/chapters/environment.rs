@@ -19,7 +19,7 @@ pub(super) fn write(material: &Material, _: &mut Sources) -> Vec<Chapter> {
     };
     let all: Vec<Vec<Fact>> = shown.iter().map(|r| facts(&r.profile)).collect();
     let many = shown.len() > 1;
-    let mut columns = vec![column("", "fact")];
+    let mut columns = vec![column("fact", "fact")];
     match many {
         true => columns.extend(
             shown
@@ -27,7 +27,7 @@ pub(super) fn write(material: &Material, _: &mut Sources) -> Vec<Chapter> {
                 .enumerate()
                 .map(|(i, r)| column(&r.name, &format!("run_{}", i + 1))),
         ),
-        false => columns.push(column("", "value")),
+        false => columns.push(column("value", "value")),
     }
     let rows = facts(&first.profile)
         .into_iter()

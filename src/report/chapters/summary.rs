@@ -98,7 +98,7 @@ fn one(blocks: &mut Vec<Block>, run: &Run, sources: &mut Sources) {
     blocks.push(Block::Table(Grid {
         id: "run".into(),
         caption: "The run".into(),
-        columns: vec![column("", "fact"), column("", "value")],
+        columns: vec![column("fact", "fact"), column("value", "value")],
         rows: facts
             .into_iter()
             .map(|(label, value)| vec![Cell::text(label), Cell::text(value)])
