@@ -430,7 +430,7 @@ fn correlations_need_runs_enough() {
         .rows
         .iter()
         .find(|r| r[1].text.starts_with("peak") && r[2].text == "batch");
-    assert_eq!(row.unwrap()[4].number, Some(1.0));
+    assert_eq!(row.unwrap()[4].text, "1.00");
 }
 
 #[test]

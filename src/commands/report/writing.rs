@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// Where GitHub's Actions take Markdown from.
 const STEP_SUMMARY: &str = "GITHUB_STEP_SUMMARY";
 /// So much of the beginning and the end of a file is looked at for who wrote it, bytes.
-const LOOKED_AT: u64 = 4096;
+const LOOKED_AT: u64 = 64 * 1024;
 
 /// Where the files go.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -275,10 +275,10 @@ mod tests {
         };
         assert!(at("report.html", "whatever") && at("x-report.md", "whatever"));
         assert!(at("mine.html", "<meta content=\"plimsoll 0.1.0\">"));
-        assert!(at("end.svg", &format!("{}Plimsoll", "-".repeat(9000))));
+        assert!(at("end.svg", &format!("{}Plimsoll", "-".repeat(200_000))));
         assert!(at("empty.html", ""));
         assert!(!at("mine.html", "dear diary"));
-        assert!(!at("mine.html", &"-".repeat(9000)));
+        assert!(!at("mine.html", &"-".repeat(200_000)));
         assert!(at("report-parts.csv", "x") && at("a-report-parts.csv", "x"));
         assert!(!at("reporting.csv", "x") && !at("myreport.csv", "x"));
         assert!(at("parts.csv", "a,b\n1,2") && !at("parts.csv", "a,c\n1,2"));
