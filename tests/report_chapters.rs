@@ -5,12 +5,16 @@ mod captures;
 
 use captures::*;
 use plimsoll::breakdown::Component;
+use plimsoll::capture::RunEnd;
+use plimsoll::compare::calculated::Calculated;
+use plimsoll::compare::validate::RunValidation;
+use plimsoll::engine::facts::{Finding, Severity};
 use plimsoll::profile::Profile;
 use plimsoll::report::chapters::{self, title};
 use plimsoll::report::chart::{Chart, Plot, Timeline};
 use plimsoll::report::content::{Block, Cell, Chapter, Grid, Report};
 use plimsoll::report::lanes::{self, Told};
-use plimsoll::report::material::{Material, Run};
+use plimsoll::report::material::{Material, Run, Stored};
 use plimsoll::units::GIB;
 use std::collections::{BTreeMap, HashSet};
 
@@ -275,4 +279,240 @@ fn a_timeline_of_a_capture_has_every_sample_in_its_envelope() {
         assert!(timeline.phases.is_sorted_by(|a, b| a.to_s <= b.from_s));
         assert!(timeline.events.iter().any(|e| e.label.starts_with("peak")));
     }
+}
+
+#[test]
+fn every_chapter_of_runs_is_sound() {
+    let mut material = Material {
+        runs: vec![run("x/a", example())],
+        gpu_hour_price: Some(2.5),
+        currency: "USD".into(),
+        ..Material::default()
+    };
+    is_sound(&made(&material));
+    material.runs.push(run("y/a", two()));
+    material.runs.push(run("b", serving_host().derive()));
+    for run in &mut material.runs {
+        let nothing = Calculated::nothing("the model is not known");
+        run.calculated = Some(RunValidation::of(&run.profile, &run.name, &nothing));
+    }
+    let report = made(&material);
+    is_sound(&report);
+    let ids: Vec<&str> = report.chapters.iter().map(|c| c.id.as_str()).collect();
+    assert_eq!(
+        ids,
+        [
+            "summary",
+            "breakdown",
+            "timeline",
+            "performance",
+            "calculated",
+            "cost",
+            "findings",
+            "correlations",
+            "configuration",
+            "environment",
+            "logs"
+        ]
+    );
+    assert_eq!(
+        made(&material),
+        report,
+        "the same material, the same report"
+    );
+}
+
+#[test]
+fn a_cost_shows_its_factors_and_needs_each_of_them() {
+    let mut profile = two();
+    let stats = profile.latency_stats.as_mut().unwrap();
+    stats.tokens_per_second = Some(1000.0);
+    stats.requests_per_second = Some(4.0);
+    let mut material = Material {
+        runs: vec![run("gpu", profile), run("host", example())],
+        gpu_hour_price: Some(3.6),
+        currency: "EUR".into(),
+        ..Material::default()
+    };
+    let report = made(&material);
+    let cost = grid(&report, "cost");
+    // 2 × 3.60 an hour, 3.6 million tokens an hour.
+    let million = cell(cost, "gpu", "cost_per_million_tokens");
+    assert_eq!((million.number, million.text.as_str()), (Some(2.0), "2.00"));
+    assert_eq!(
+        cell(cost, "gpu", "cost_per_1000_requests").number,
+        Some(0.5)
+    );
+    assert_eq!(cell(cost, "gpu", "gpus").number, Some(2.0));
+    let source = &report.sources[million.source.unwrap().0];
+    assert!(
+        source.witnesses[0].quote.starts_with("3.6 × 2 ÷"),
+        "{source:?}"
+    );
+    let missing = cell(cost, "host", "cost_per_million_tokens")
+        .missing
+        .clone();
+    assert!(missing.unwrap().contains("no GPU was measured"));
+    assert!(
+        cost.columns
+            .iter()
+            .any(|c| c.title == "per million tokens, EUR")
+    );
+    material.gpu_hour_price = None;
+    assert!(made(&material).chapters.iter().all(|c| c.id != "cost"));
+}
+
+#[test]
+fn findings_stand_worst_first_and_each_once() {
+    let finding = |code: &str, severity| Finding {
+        code: code.into(),
+        severity,
+        message: format!("about {code}"),
+        quote: None,
+    };
+    let with = |name: &str, findings: Vec<Finding>| {
+        let mut profile = example();
+        profile.findings = findings;
+        run(name, profile)
+    };
+    let report = of(vec![
+        with(
+            "a",
+            vec![
+                finding("small", Severity::Info),
+                finding("both", Severity::Warning),
+            ],
+        ),
+        with(
+            "b",
+            vec![
+                finding("both", Severity::Warning),
+                finding("bad", Severity::Error),
+            ],
+        ),
+    ]);
+    let notes: Vec<String> = (chapter(&report, "findings").blocks.iter())
+        .map(|b| match b {
+            Block::Note(note) => note.message.clone(),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(
+        notes,
+        ["b: about bad", "all 2 runs: about both", "a: about small"]
+    );
+    let none = of(vec![with("a", Vec::new())]);
+    assert_eq!(
+        chapter(&none, "findings").blocks.len(),
+        1,
+        "silence is said"
+    );
+}
+
+#[test]
+fn correlations_need_runs_enough() {
+    let report = of(vec![run("a", two()), run("b", two())]);
+    let said = format!("{:?}", chapter(&report, "correlations"));
+    assert!(
+        said.contains("takes 3 of them at least; here is 2 runs"),
+        "{said}"
+    );
+    let mut runs = Vec::new();
+    for batch in 1..=4u32 {
+        let mut profile = two();
+        profile.memory_breakdown.total_measured_gb = Some(f64::from(batch) * 2.0);
+        profile.parameters.workload.batch_size = Some(batch);
+        runs.push(run(&format!("r{batch}"), profile));
+    }
+    let report = of(runs);
+    let table = grid(&report, "correlations");
+    let row = table
+        .rows
+        .iter()
+        .find(|r| r[1].text.starts_with("peak") && r[2].text == "batch");
+    assert_eq!(row.unwrap()[4].text, "1.00");
+}
+
+#[test]
+fn settings_say_what_was_asked_for_and_what_is_in_force() {
+    let mut profile = two();
+    profile.configuration.requested = [("a".to_owned(), "1".to_owned())].into();
+    profile.configuration.effective = [
+        ("a".to_owned(), "2".to_owned()),
+        ("b".to_owned(), "3".to_owned()),
+    ]
+    .into();
+    profile.configuration.differences = vec![plimsoll::profile::Difference {
+        setting: "a".into(),
+        requested: "1".into(),
+        effective: "2".into(),
+    }];
+    let report = of(vec![run("one", profile.clone())]);
+    let settings = grid(&report, "settings");
+    assert_eq!(cell(settings, "a", "requested").text, "1");
+    assert_eq!(cell(settings, "a", "effective").text, "2");
+    assert_eq!(cell(settings, "a", "differs").text, "differs");
+    assert!(cell(settings, "b", "requested").missing.is_some());
+    // Of many runs what differs stands first, with how many have it.
+    let runs = (0..9).map(|i| {
+        let mut profile = profile.clone();
+        profile.parameters.workload.max_concurrency = Some(if i < 6 { 8 } else { 16 });
+        run(&format!("r{i}"), profile)
+    });
+    let report = of(runs.collect());
+    let settings = grid(&report, "settings");
+    assert_eq!(settings.rows[0][0].text, "max_concurrency");
+    assert_eq!(settings.rows[0][2].text, "8 (6), 16 (3)");
+}
+
+#[test]
+fn a_run_that_failed_says_so_before_any_figure() {
+    let mut profile = example();
+    profile.metadata.outcome = RunEnd::BenchFailed("out of memory".into());
+    let report = of(vec![run("one", profile)]);
+    let Block::Note(note) = &chapter(&report, "summary").blocks[0] else {
+        panic!("no note")
+    };
+    assert_eq!(note.severity, Severity::Error);
+    assert_eq!(note.quote.as_deref(), Some("out of memory"));
+}
+
+#[test]
+fn latency_stands_in_the_columns_that_the_bench_gives() {
+    let report = of(vec![run("one", example())]);
+    let table = grid(&report, "latency");
+    let keys: Vec<&str> = table.columns.iter().map(|c| c.key.as_str()).collect();
+    assert_eq!(
+        keys,
+        [
+            "kind",
+            "mean_ms",
+            "median_ms",
+            "p10_ms",
+            "p25_ms",
+            "p75_ms",
+            "p90_ms",
+            "p99_ms"
+        ]
+    );
+    assert_eq!(cell(table, "Latency", "mean_ms").number, Some(180.403942));
+    // Columns that no repeat fills are left out.
+    let repeats = grid(&report, "repeats");
+    assert!(repeats.columns.iter().all(|c| c.key != "failed"));
+    assert_eq!(cell(repeats, "1", "peak_gib").text, "0.878");
+}
+
+#[test]
+fn older_documents_have_their_line() {
+    let material = Material {
+        older: vec![Stored {
+            name: "old.json".into(),
+            document: serde_json::json!({"memory_breakdown": {"total_gb": 15.5}}),
+        }],
+        ..Material::default()
+    };
+    let report = made(&material);
+    let older = grid(&report, "older");
+    assert_eq!(cell(older, "old.json", "total_gib").text, "15.500");
+    assert!(cell(older, "old.json", "kv_cache_gib").missing.is_some());
 }

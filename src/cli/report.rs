@@ -30,7 +30,7 @@ pub struct ReportArgs {
     /// Word for the money of that price, as USD
     #[arg(long, value_name = "WORD", requires = "gpu_hour_price", value_parser = super::some_text)]
     pub currency: Option<String>,
-    /// Hold the second of two profiles against the first
+    /// Hold the second of two profiles, or of two sweeps, against the first
     #[arg(long)]
     pub compare: bool,
 }

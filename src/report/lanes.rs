@@ -1,5 +1,6 @@
 //! From the samples of a capture, or the points of a profile, to a timeline: lanes, phases, events.
 
+use super::chart::envelope::Envelope;
 use super::chart::{Event, Lane, Phase, Stretch, Timeline};
 use crate::capture::{
     AtNs, Capture, DeviceFacts, DeviceKind, ExecRole, MemorySample, Mode, Phase as Part, RunEnd,
@@ -11,6 +12,14 @@ use std::collections::BTreeMap;
 
 /// Events that are shown at most; the first and the bad ones matter.
 const MOST_EVENTS: usize = 100;
+
+/// Of a timeline whose samples were put together.
+const THINNED: &str =
+    "Samples that lie close together are drawn as one stretch from their lowest to their highest.";
+/// Of a timeline without a capture.
+const NO_CAPTURE: &str = "The capture is not beside the profile: these are its own points, thinned to 2000, and phases are not known.";
+/// A device of which less is in use would be drawn as a flat line at the bottom.
+const WORTH_A_LINE: f64 = 0.2;
 
 /// What lies beside the samples: read from the log of the same capture.
 #[derive(Debug, Default)]
@@ -31,14 +40,16 @@ pub fn of_capture(
 ) -> Timeline {
     let from = capture.shared_start.as_ref().map_or(0, |s| s.began_at_ns);
     let range = (from.min(0), capture.ended_at_ns.max(from.min(0)));
+    // What was read at the very edges belongs to it.
+    let range_s = (seconds(range.0) - 1.0, seconds(range.1) + 1.0);
     let devices = &capture.devices;
     // Memory, power and temperature of each device, three gauges.
     let each = (most / (devices.len() * 3 + 3)).max(2);
     let mut found: BTreeMap<(Kind, u32), Envelope> = BTreeMap::new();
     let mut put = |kind, device, at: AtNs, low: f64, high: f64| {
         let lane = found.entry((kind, device));
-        lane.or_insert_with(|| Envelope::new(range, each))
-            .add(at, low, high);
+        lane.or_insert_with(|| Envelope::new(range_s, each))
+            .add(seconds(at), low, high);
     };
     for sample in samples {
         if !devices.iter().any(|d| d.index == sample.device) {
@@ -70,19 +81,18 @@ pub fn of_capture(
             }
         }
     }
-    let thinned = found.values().any(|e| e.samples > e.stretches.len() as u64);
     let lanes = found
         .into_iter()
         .map(|((kind, device), envelope)| kind.lane(facts(devices, device), envelope));
-    let lanes: Vec<Lane> = lanes.collect();
+    let mut lanes: Vec<Lane> = lanes.collect();
+    let empty = without_far_capacities(&mut lanes);
+    let thinned = lanes.iter().any(|l| l.samples > l.stretches.len() as u64);
     let first = (lanes.iter().filter_map(|l| l.stretches.first()))
         .map(|s| s.from_s)
         .fold(f64::INFINITY, f64::min);
     Timeline {
         title: "Memory over time".into(),
-        note: thinned.then(|| {
-            "Samples that lie close together are drawn as one stretch from their lowest to their highest.".into()
-        }),
+        note: sentences([thinned.then(|| THINNED.to_owned()), empty]),
         simulated: profile.metadata.simulated,
         origin: origin(capture.wall_start_ns),
         range_s: (first.min(0.0), seconds(range.1)),
@@ -150,15 +160,14 @@ pub fn of_profile(profile: &Profile) -> Timeline {
         }),
     ];
     lanes.retain(|l| !l.stretches.is_empty());
+    let empty = without_far_capacities(&mut lanes);
     let edge = |pick: fn(&Stretch) -> f64, of: fn(f64, f64) -> f64| {
         let all = lanes.iter().flat_map(|l| &l.stretches).map(pick);
         all.reduce(of).unwrap_or(0.0)
     };
     Timeline {
         title: "Memory over time".into(),
-        note: Some(
-            "The capture is not beside the profile: these are its own points, thinned to 2000, and phases are not known.".into(),
-        ),
+        note: sentences([Some(NO_CAPTURE.to_owned()), empty]),
         simulated: profile.metadata.simulated,
         origin: began.is_ok().then(|| profile.metadata.timestamp.clone()),
         range_s: (edge(|s| s.from_s, f64::min), edge(|s| s.to_s, f64::max)),
@@ -166,6 +175,26 @@ pub fn of_profile(profile: &Profile) -> Timeline {
         lanes,
         ..Timeline::default()
     }
+}
+
+/// Takes away the line of a capacity that is far above all that was in use, and says so.
+fn without_far_capacities(lanes: &mut [Lane]) -> Option<String> {
+    let mut told = None;
+    for lane in lanes {
+        let highest = lane.stretches.iter().map(|s| s.high).fold(0.0, f64::max);
+        if let Some(capacity) = lane.capacity.filter(|c| highest < c * WORTH_A_LINE) {
+            lane.capacity = None;
+            told = Some(format!(
+                "The device has {capacity:.3} GiB: far above, and not drawn."
+            ));
+        }
+    }
+    told
+}
+
+fn sentences(all: [Option<String>; 2]) -> Option<String> {
+    let all: Vec<String> = all.into_iter().flatten().collect();
+    (!all.is_empty()).then(|| all.join(" "))
 }
 
 /// What a lane shows. The order is that of the lanes.
@@ -209,8 +238,8 @@ impl Kind {
             label,
             unit: self.unit().into(),
             capacity: self.capacity(facts),
-            samples: envelope.samples,
-            stretches: envelope.stretches,
+            samples: envelope.samples(),
+            stretches: envelope.finish(),
         }
     }
 }
@@ -224,50 +253,6 @@ pub(super) fn device(facts: &DeviceFacts) -> String {
     match facts.kind {
         DeviceKind::Gpu => format!("GPU {}", facts.index),
         DeviceKind::HostCgroup => "Container".into(),
-    }
-}
-
-/// Samples as they come, in as many stretches as there may be.
-struct Envelope {
-    from: AtNs,
-    width: AtNs,
-    most: usize,
-    at: AtNs,
-    stretches: Vec<Stretch>,
-    samples: u64,
-}
-
-impl Envelope {
-    fn new((from, to): (AtNs, AtNs), most: usize) -> Envelope {
-        let width = to.saturating_sub(from) / most.max(1) as AtNs + 1;
-        Envelope {
-            from,
-            width,
-            most,
-            at: AtNs::MIN,
-            stretches: Vec::new(),
-            samples: 0,
-        }
-    }
-
-    fn add(&mut self, at: AtNs, low: f64, high: f64) {
-        self.samples += 1;
-        let bucket = at.saturating_sub(self.from).div_euclid(self.width);
-        let full = self.stretches.len() >= self.most;
-        match self.stretches.last_mut() {
-            Some(last) if bucket == self.at || full => {
-                last.to_s = last.to_s.max(seconds(at));
-                last.low = last.low.min(low);
-                last.high = last.high.max(high);
-            }
-            _ => self.stretches.push(Stretch {
-                from_s: seconds(at),
-                to_s: seconds(at),
-                low,
-                high,
-            }),
-        }
-        self.at = bucket;
     }
 }
 

@@ -49,7 +49,8 @@ pub(super) fn read(args: &ReportArgs) -> Result<Material, Failure> {
     let mut seen = HashSet::new();
     found.retain(|(_, profile)| seen.insert(profile.metadata.run_id.clone()));
     // Two sweeps are held against each other by their own documents.
-    if args.compare && material.sweeps.len() != 2 {
+    let sweeps = args.paths.len() == 2 && material.sweeps.len() == 2;
+    if args.compare && !sweeps {
         order_of_paths(args, &mut found)?;
     } else {
         found.sort_by(|a, b| {
@@ -139,7 +140,7 @@ fn order_of_paths(args: &ReportArgs, found: &mut [Found]) -> Result<(), Failure>
     let both = places.iter().flatten().collect::<HashSet<_>>().len() == 2;
     if args.paths.len() != 2 || found.len() != 2 || !both {
         return Err(Failure::usage(format!(
-            "--compare takes two profiles, and {} were found in {} paths",
+            "--compare takes two profiles or two sweeps, and {} profiles were found in {} paths",
             found.len(),
             args.paths.len()
         ))

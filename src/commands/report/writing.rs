@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// Where GitHub's Actions take Markdown from.
 const STEP_SUMMARY: &str = "GITHUB_STEP_SUMMARY";
 /// So much of the beginning and the end of a file is looked at for who wrote it, bytes.
-const LOOKED_AT: u64 = 4096;
+const LOOKED_AT: u64 = 64 * 1024;
 
 /// Where the files go.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +23,12 @@ pub(super) enum Place {
     /// This file: one.
     File(PathBuf),
     /// A folder; the report itself is called `stem`.
-    Folder { folder: PathBuf, stem: String },
+    Folder {
+        folder: PathBuf,
+        stem: String,
+        /// Whether the user named it: then tables and pictures have their plain names in it.
+        named: bool,
+    },
 }
 
 impl Place {
@@ -48,6 +53,7 @@ impl Place {
             true => Ok(Place::Folder {
                 folder: output.clone(),
                 stem: "report".into(),
+                named: true,
             }),
             false => one(Place::File(output.clone())),
         }
@@ -62,6 +68,7 @@ fn beside(paths: &[PathBuf]) -> Place {
         return Place::Folder {
             folder: first.to_owned(),
             stem: "report".into(),
+            named: false,
         };
     }
     let parent = first.parent().filter(|p| !p.as_os_str().is_empty());
@@ -72,6 +79,17 @@ fn beside(paths: &[PathBuf]) -> Place {
             Some(name) => format!("{name}-report"),
             None => "report".into(),
         },
+        named: false,
+    }
+}
+
+/// The name of a file without its ending: the report itself is called `stem`, and beside the input,
+/// where other things lie, so are its tables and pictures.
+fn name_of(word: &str, stem: &str, named: bool) -> String {
+    match (word, named) {
+        ("report", _) => stem.to_owned(),
+        (word, true) => crate::store::file_word(word),
+        (word, false) => format!("{stem}-{}", crate::store::file_word(word)),
     }
 }
 
@@ -84,6 +102,7 @@ pub(super) fn write(
     force: bool,
 ) -> anyhow::Result<()> {
     let mut all: Vec<(PathBuf, Vec<u8>)> = Vec::new();
+    let mut markdown: Vec<File> = Vec::new();
     for format in formats {
         let files = format
             .files(report)
@@ -92,7 +111,7 @@ pub(super) fn write(
             console.warning(&format!("nothing here can be shown as {}", format.name()));
         }
         if format.name() == "md" {
-            step_summary(console, &files)?;
+            markdown.extend(files.iter().cloned());
         }
         match place {
             Place::Stdout => {
@@ -107,11 +126,12 @@ pub(super) fn write(
                 };
                 all.push((path.clone(), file.bytes.clone()));
             }
-            Place::Folder { folder, stem } => all.extend(files.into_iter().map(|file| {
-                let name = match file.stem.as_str() {
-                    "report" => stem.clone(),
-                    other => file_word(other),
-                };
+            Place::Folder {
+                folder,
+                stem,
+                named,
+            } => all.extend(files.into_iter().map(|file| {
+                let name = name_of(&file.stem, stem, *named);
                 (folder.join(format!("{name}.{}", format.name())), file.bytes)
             })),
         }
@@ -127,8 +147,8 @@ pub(super) fn write(
     }
     // All are looked at before the first is written.
     if !force {
-        for (path, _) in &all {
-            check(path)?;
+        for (path, bytes) in &all {
+            check(path, bytes)?;
         }
     }
     for (path, bytes) in &all {
@@ -139,6 +159,7 @@ pub(super) fn write(
         .map(|(path, _)| format!("{}\n", path.display()))
         .collect();
     console.data(paths.as_bytes())?;
+    step_summary(console, &markdown)?;
     Ok(())
 }
 
@@ -147,16 +168,11 @@ fn several(format: &str, files: usize) -> Failure {
         .hint("name a folder with --output")
 }
 
-/// A name of a file, whatever stands in it.
-fn file_word(name: &str) -> String {
-    crate::store::file_word(name)
-}
-
 /// A file of that name which no report is stays.
-fn check(path: &Path) -> Result<(), Failure> {
+fn check(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let stem = path.file_stem().map(|s| s.to_string_lossy().into_owned());
-    let ours = stem.is_some_and(|s| s == "report" || s.ends_with("-report"));
-    if ours || !path.exists() || is_report(path) {
+    let ours = |stem: String| stem.split('-').any(|word| word == "report");
+    if stem.is_some_and(ours) || !path.exists() || is_report(path, bytes) {
         return Ok(());
     }
     Err(Failure::usage(format!(
@@ -166,8 +182,11 @@ fn check(path: &Path) -> Result<(), Failure> {
     .hint("name another place with --output, or write over it with --force"))
 }
 
-/// Whether its beginning or its end names who wrote it.
-fn is_report(path: &Path) -> bool {
+/// Whether its beginning or its end names who wrote it, or it is the same table: CSV has no place
+/// for a name.
+fn is_report(path: &Path, new: &[u8]) -> bool {
+    let table = path.extension().is_some_and(|e| e == "csv");
+    let head = |bytes: &[u8]| bytes.split(|b| *b == b'\n').next().map(<[u8]>::to_vec);
     let look = || -> std::io::Result<bool> {
         let mut file = std::fs::File::open(path)?;
         let length = file.metadata()?.len();
@@ -181,14 +200,15 @@ fn is_report(path: &Path) -> bool {
         let named = bytes
             .windows(8)
             .any(|w| w.eq_ignore_ascii_case(b"plimsoll"));
-        Ok(length == 0 || named)
+        Ok(length == 0 || named || table && head(&bytes) == head(new))
     };
     look().unwrap_or(false)
 }
 
 /// Markdown is appended to the summary of the step, where there is one.
 fn step_summary(console: &Console, files: &[File]) -> Result<(), Failure> {
-    let Some(path) = std::env::var_os(STEP_SUMMARY).filter(|p| !p.is_empty()) else {
+    let named = std::env::var_os(STEP_SUMMARY).filter(|p| !p.is_empty());
+    let Some(path) = named.filter(|_| !files.is_empty()) else {
         return Ok(());
     };
     let path = PathBuf::from(path);
@@ -227,6 +247,7 @@ mod tests {
         let folder = |folder: &Path, stem: &str| Place::Folder {
             folder: folder.to_owned(),
             stem: stem.into(),
+            named: false,
         };
         let file = dir.path().join("a.json");
         std::fs::write(&file, "{}").unwrap();
@@ -250,14 +271,17 @@ mod tests {
         let at = |name: &str, text: &str| {
             let path = dir.path().join(name);
             std::fs::write(&path, text).unwrap();
-            check(&path).is_ok()
+            check(&path, b"a,b\n3,4").is_ok()
         };
         assert!(at("report.html", "whatever") && at("x-report.md", "whatever"));
         assert!(at("mine.html", "<meta content=\"plimsoll 0.1.0\">"));
-        assert!(at("end.svg", &format!("{}Plimsoll", "-".repeat(9000))));
+        assert!(at("end.svg", &format!("{}Plimsoll", "-".repeat(200_000))));
         assert!(at("empty.html", ""));
         assert!(!at("mine.html", "dear diary"));
-        assert!(!at("mine.html", &"-".repeat(9000)));
-        assert!(check(&dir.path().join("new.html")).is_ok());
+        assert!(!at("mine.html", &"-".repeat(200_000)));
+        assert!(at("report-parts.csv", "x") && at("a-report-parts.csv", "x"));
+        assert!(!at("reporting.csv", "x") && !at("myreport.csv", "x"));
+        assert!(at("parts.csv", "a,b\n1,2") && !at("parts.csv", "a,c\n1,2"));
+        assert!(check(&dir.path().join("new.html"), b"").is_ok());
     }
 }

@@ -2,10 +2,10 @@
 
 use super::Sources;
 use super::figures::{
-    Figures, gib_cell, gib_text, level, numbers, part, percent_cell, unsure, why, why_part,
-    words as column,
+    Figures, gib_cell, gib_text, numbers, part, percent_cell, why, why_part, words as column,
 };
 use super::words;
+use super::words::{level, unsure};
 use crate::breakdown::{Component, Part};
 use crate::compare::subject::source_word;
 use crate::report::chart::{Axis, Bar, Bars, Chart, Plot, Segment};

@@ -1,12 +1,11 @@
 //! Figures as cells, each with its source or the reason why there is none.
 
 use super::Sources;
+use super::places::{moment, of_device, place};
 use crate::breakdown::{Component, EvidenceSource, Part};
 use crate::compare::subject::source_word;
-use crate::engine::LoadKind;
 use crate::profile::Profile;
 use crate::report::content::{Cell, Column, Source, SourceId, Witness};
-use crate::report::lanes::device;
 use crate::report::layout::{count, figure, unsigned_zero};
 use crate::report::material::Run;
 use crate::units::{GIB, gib_signed};
@@ -86,22 +85,6 @@ pub(super) fn why_part(profile: &Profile, component: Component) -> String {
 pub(super) fn part(profile: &Profile, component: Component) -> Option<&Part> {
     let parts = &profile.memory_breakdown.components;
     parts.iter().find(|p| p.component == component)
-}
-
-/// How sure, in a word: `high`, `medium`, `low`, `the rest`, `unknown`.
-pub(super) fn level(confidence: &str) -> &'static str {
-    match confidence {
-        c if c.starts_with("high") => "high",
-        c if c.starts_with("medium") => "medium",
-        c if c.starts_with("low") => "low",
-        "calculated_residual" => "the rest",
-        _ => "unknown",
-    }
-}
-
-/// Whether a part is drawn as less than sure.
-pub(super) fn unsure(confidence: &str) -> bool {
-    !matches!(level(confidence), "high" | "medium")
 }
 
 /// The figures of one run, as they become cells: each notes its source.
@@ -286,78 +269,5 @@ impl Figures<'_> {
             (format!("{title}: {value}"), path),
         );
         Cell::number(value, text).from(id)
-    }
-}
-
-fn of_device(profile: &Profile, gpu: u32) -> String {
-    let devices = &profile.gpu_info.devices;
-    match devices.iter().find(|d| d.index == gpu) {
-        Some(facts) => device(facts),
-        None => format!("device {gpu}"),
-    }
-}
-
-/// Where the words of a witness stand.
-fn place(run: &Run, component: Component, source: EvidenceSource, quote: &str) -> Option<String> {
-    let measured = matches!(
-        source,
-        EvidenceSource::MeasuredDelta | EvidenceSource::MeasuredShared | EvidenceSource::Residual
-    );
-    if measured {
-        return stretch(run, component).or_else(|| moment(&run.profile, component));
-    }
-    // Two lines may stand behind one figure.
-    let places: Vec<&str> = quote
-        .split(" | ")
-        .filter_map(|part| run.places.get(part))
-        .map(String::as_str)
-        .collect();
-    (!places.is_empty()).then(|| places.join(" and "))
-}
-
-/// The phase over which a part grew, where the timeline has it.
-fn stretch(run: &Run, component: Component) -> Option<String> {
-    let label = match component {
-        Component::ModelWeights => "weights",
-        Component::KvCache => "KV pool",
-        Component::CudaGraphs => "CUDA graphs",
-        _ => return None,
-    };
-    let phase = run.timeline.phases.iter().find(|p| p.label == label)?;
-    Some(format!(
-        "samples, seconds {:.3} to {:.3}",
-        phase.from_s, phase.to_s
-    ))
-}
-
-/// The second of the sample that a measured part rests on.
-fn moment(profile: &Profile, component: Component) -> Option<String> {
-    let points = &profile.memory_measurements;
-    let point = match component {
-        Component::Baseline | Component::Runtime => points.baseline.as_ref(),
-        Component::WarmupGrowth => points.post_warmup.as_ref(),
-        _ => points.peak.as_ref(),
-    }?;
-    Some(format!("samples, second {:.3}", point.at_ns as f64 / 1e9))
-}
-
-/// What `tokens_per_second` counts.
-pub(super) fn tokens_unit(profile: &Profile) -> &'static str {
-    let Some(l) = &profile.latency_stats else {
-        return "tokens/s";
-    };
-    let generated = (l.repeats.iter()).any(|r| r.result.output_tokens_per_second.is_some());
-    match (l.bench, generated) {
-        (LoadKind::Throughput, false) => "tokens/s, prompt and generated",
-        _ => "generated tokens/s",
-    }
-}
-
-/// What a latency is of.
-pub(super) fn latency_unit(profile: &Profile) -> &'static str {
-    match profile.latency_stats.as_ref().map(|l| l.bench) {
-        Some(LoadKind::Latency | LoadKind::Probe) => "ms per batch",
-        Some(_) => "ms per request",
-        None => "ms",
     }
 }

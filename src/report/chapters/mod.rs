@@ -2,13 +2,24 @@
 //! the material has nothing for it.
 
 mod breakdown;
+mod calculated;
 mod compare;
+mod configuration;
+mod correlations;
+mod cost;
 mod document;
 #[cfg(test)]
 mod documents_tests;
+mod environment;
 mod experiment;
 mod figures;
+mod findings;
 mod load_line;
+mod logs;
+mod older;
+mod performance;
+mod places;
+mod runs;
 #[cfg(test)]
 mod samples;
 mod summary;
@@ -23,7 +34,7 @@ use super::material::{Material, Run};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-pub(super) use words::outcome;
+pub(super) use words::{mode, outcome};
 
 /// Makes a chapter of what was read, and notes the sources of its figures.
 pub type Write = fn(&Material, &mut Sources) -> Vec<Chapter>;
@@ -34,10 +45,18 @@ pub static ALL: &[Write] = &[
     compare::write,
     breakdown::write,
     timeline::write,
+    performance::write,
     sweep::write,
     experiment::write,
     load_line::write,
     trend::write,
+    calculated::write,
+    cost::write,
+    findings::write,
+    correlations::write,
+    configuration::write,
+    environment::write,
+    logs::write,
 ];
 
 /// The sources of a report's figures while it is made.

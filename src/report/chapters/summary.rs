@@ -1,33 +1,36 @@
 //! The first chapter: what ran, on what, when, and the figures that matter.
 
 use super::Sources;
-use super::figures::{Figures, gib_cell, level, numbers, part, percent_cell, words as column};
+use super::figures::{Figures, numbers, part, percent_cell, words as column};
 use super::words;
+use super::words::level;
 use crate::breakdown::Component;
 use crate::capture::RunEnd;
-use crate::compare::subject::Subject;
 use crate::engine::facts::Severity;
-use crate::report::content::{Block, Cell, Chapter, Column, Grid, Note};
+use crate::report::content::{Block, Cell, Chapter, Grid, Note};
 use crate::report::layout::duration;
-use crate::report::material::{Material, Run, Stored};
-use crate::units::GIB;
+use crate::report::material::{Material, Run};
 
 /// Path, title and unit of what engine and bench told.
 pub(super) const KV_TOKENS: &str = "vllm_internal_metrics.total_gpu_kv_cache_tokens";
 const POOL: &str = "vllm_internal_metrics.total_gpu_kv_cache_gb";
 const KV_USED: &str = "vllm_internal_metrics.kv_cache_used_gb";
-const LATENCY: &str = "latency_stats.mean_latency_ms";
-const TOKENS: &str = "latency_stats.tokens_per_second";
+pub(super) const LATENCY: &str = "latency_stats.mean_latency_ms";
+pub(super) const TOKENS: &str = "latency_stats.tokens_per_second";
 
 pub(super) fn write(material: &Material, sources: &mut Sources) -> Vec<Chapter> {
     let mut blocks = Vec::new();
     match material.runs.as_slice() {
         [] => {}
         [run] => one(&mut blocks, run, sources),
-        runs => many(&mut blocks, runs, sources),
+        runs => {
+            // Of very many, the findings chapter tells the rest.
+            blocks.extend(runs.iter().filter_map(ended).take(20));
+            super::runs::blocks(&mut blocks, runs, sources);
+        }
     }
     if !material.older.is_empty() {
-        blocks.push(older(&material.older));
+        blocks.push(super::older::table(&material.older));
     }
     blocks.extend(material.unread.iter().map(|sentence| {
         Block::Note(Note {
@@ -95,7 +98,7 @@ fn one(blocks: &mut Vec<Block>, run: &Run, sources: &mut Sources) {
     blocks.push(Block::Table(Grid {
         id: "run".into(),
         caption: "The run".into(),
-        columns: vec![column("", "fact"), column("", "value")],
+        columns: vec![column("fact", "fact"), column("value", "value")],
         rows: facts
             .into_iter()
             .map(|(label, value)| vec![Cell::text(label), Cell::text(value)])
@@ -208,25 +211,13 @@ fn figures(run: &Run, sources: &mut Sources) -> Grid {
             bench,
             (l.and_then(|l| l.tokens_per_second), TOKENS),
         );
-        row(
-            "Throughput",
-            tokens,
-            super::figures::tokens_unit(p),
-            None,
-            "",
-        );
+        row("Throughput", tokens, words::tokens_unit(p), None, "");
         let latency = f.told(
             "mean latency, ms",
             bench,
             (l.and_then(|l| l.mean_latency_ms), LATENCY),
         );
-        row(
-            "Mean latency",
-            latency,
-            super::figures::latency_unit(p),
-            None,
-            "",
-        );
+        row("Mean latency", latency, words::latency_unit(p), None, "");
     }
     Grid {
         id: "figures".into(),
@@ -240,117 +231,4 @@ fn figures(run: &Run, sources: &mut Sources) -> Grid {
         ],
         rows,
     }
-}
-
-fn many(blocks: &mut Vec<Block>, runs: &[Run], sources: &mut Sources) {
-    // Of very many, the findings chapter tells the rest.
-    blocks.extend(runs.iter().filter_map(ended).take(20));
-    let columns: Vec<Column> = vec![
-        column("run", "run"),
-        column("model", "model"),
-        column("engine", "engine"),
-        column("memory", "memory"),
-        column("load", "load"),
-        numbers("peak, GiB", "peak_gib"),
-        numbers("weights, GiB", "weights_gib"),
-        numbers("KV pool, GiB", "kv_cache_gib"),
-        numbers("KV pool, tokens", "kv_cache_tokens"),
-        numbers("activations, GiB", "activations_gib"),
-        numbers("overhead, GiB", "overhead_gib"),
-        numbers("unexplained, GiB", "unexplained_gib"),
-        numbers("tokens/s", "tokens_per_second"),
-        numbers("mean latency, ms", "mean_latency_ms"),
-        column("ended", "outcome"),
-    ];
-    let rows = runs.iter().map(|run| {
-        let p = &run.profile;
-        let l = p.latency_stats.as_ref();
-        let tokens = p.vllm_internal_metrics.total_gpu_kv_cache_tokens;
-        let mut f = Figures {
-            sources,
-            run,
-            many: true,
-        };
-        let (engine, bench) = ("the engine's own word", "the bench's result");
-        let name = match words::pretended(p) {
-            Some(_) => format!("{} (simulated)", run.name),
-            None => run.name.clone(),
-        };
-        vec![
-            Cell::text(name),
-            Cell::text(words::model(p)),
-            Cell::text(words::engine(p)),
-            Cell::text(words::devices(p)),
-            Cell::text(words::load(p)),
-            f.peak(),
-            f.part(Component::ModelWeights),
-            f.part(Component::KvCache),
-            f.told(
-                "KV pool, tokens",
-                engine,
-                (tokens.map(|n| n as f64), KV_TOKENS),
-            ),
-            f.part(Component::Activations),
-            f.overhead(),
-            f.part(Component::Unexplained),
-            f.told(
-                "tokens/s",
-                bench,
-                (l.and_then(|l| l.tokens_per_second), TOKENS),
-            ),
-            f.told(
-                "mean latency, ms",
-                bench,
-                (l.and_then(|l| l.mean_latency_ms), LATENCY),
-            ),
-            Cell::text(words::outcome(&p.metadata.outcome)),
-        ]
-    });
-    blocks.push(Block::Table(Grid {
-        id: "runs".into(),
-        caption: format!("{} runs, in order of time", runs.len()),
-        columns,
-        rows: rows.collect(),
-    }));
-    let brief = runs.iter().filter(|r| !r.in_full).count();
-    if brief > 0 {
-        blocks.push(Block::Text(format!(
-            "Timelines, repeats and logs are shown of the first {}; the other {brief} runs have theirs in a report of their own: name the profile.",
-            super::counted(runs.len() - brief, "run")
-        )));
-    }
-}
-
-/// Documents of earlier schemas: the figures that all of them have.
-fn older(documents: &[Stored]) -> Block {
-    let keys = [
-        ("total", "peak, GiB"),
-        ("model_weights", "weights, GiB"),
-        ("kv_cache", "KV cache, GiB"),
-        ("activations", "activations, GiB"),
-        ("framework_overhead", "overhead, GiB"),
-    ];
-    let mut columns = vec![column("document", "document"), column("model", "model")];
-    columns.extend(keys.map(|(key, title)| numbers(title, &format!("{key}_gib"))));
-    let rows = documents.iter().map(|stored| {
-        let subject = Subject::of_older(&stored.document, &stored.name);
-        let mut row = vec![Cell::text(&stored.name)];
-        row.push(match &subject.who.model {
-            Some(model) => Cell::text(model),
-            None => Cell::missing("the document does not have it"),
-        });
-        row.extend(keys.map(|(key, _)| match subject.bytes(key) {
-            Ok(bytes) if bytes.abs() < 1e6 * GIB => gib_cell(bytes as i64),
-            Ok(_) => Cell::missing("no device has so much"),
-            Err(why) => Cell::missing(why),
-        }));
-        row
-    });
-    Block::Table(Grid {
-        id: "older".into(),
-        caption: "Documents of earlier schemas: their figures as they say them, without witnesses"
-            .into(),
-        columns,
-        rows: rows.collect(),
-    })
 }

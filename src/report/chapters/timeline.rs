@@ -105,7 +105,12 @@ fn sampling(run: &Run) -> String {
     let facts = &run.profile.metadata.sampling;
     let mut text = count(t.num_samples);
     if t.sample_interval_s > 0.0 {
-        text.push_str(&format!(" every {} ms", figure(t.sample_interval_s * 1e3)));
+        let ms = t.sample_interval_s * 1e3;
+        let ms = match ms >= 1.0 && (ms - ms.round()).abs() < 1e-6 {
+            true => count(ms.round() as u64),
+            false => figure(ms),
+        };
+        text.push_str(&format!(" every {ms} ms"));
     }
     if facts.missed_ticks > 0 {
         text.push_str(&format!(", {} missed", count(facts.missed_ticks)));

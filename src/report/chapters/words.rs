@@ -1,6 +1,7 @@
 //! What chapters say in the same words: devices, loads, how a run ended, what pretends.
 
 use crate::capture::{DeviceKind, Mode, RunEnd};
+use crate::engine::LoadKind;
 use crate::profile::{Profile, recording};
 use crate::report::layout::{count, figure};
 use crate::report::material::Material;
@@ -115,7 +116,7 @@ pub(super) fn load(profile: &Profile) -> String {
 }
 
 /// How plimsoll met the engine.
-pub(super) fn mode(profile: &Profile) -> &'static str {
+pub(in crate::report) fn mode(profile: &Profile) -> &'static str {
     match profile.metadata.mode {
         Mode::Started if profile.metadata.shared_start.is_some() => {
             "started by plimsoll for several runs: its start-up was observed before this one"
@@ -203,4 +204,41 @@ pub(super) fn title(material: &Material) -> String {
             }
         }
     }
+}
+
+/// What `tokens_per_second` counts.
+pub(super) fn tokens_unit(profile: &Profile) -> &'static str {
+    let Some(l) = &profile.latency_stats else {
+        return "tokens/s";
+    };
+    let generated = (l.repeats.iter()).any(|r| r.result.output_tokens_per_second.is_some());
+    match (l.bench, generated) {
+        (LoadKind::Throughput, false) => "tokens/s, prompt and generated",
+        _ => "generated tokens/s",
+    }
+}
+
+/// What a latency is of.
+pub(super) fn latency_unit(profile: &Profile) -> &'static str {
+    match profile.latency_stats.as_ref().map(|l| l.bench) {
+        Some(LoadKind::Latency | LoadKind::Probe) => "ms per batch",
+        Some(_) => "ms per request",
+        None => "ms",
+    }
+}
+
+/// How sure, in a word: `high`, `medium`, `low`, `the rest`, `unknown`.
+pub(super) fn level(confidence: &str) -> &'static str {
+    match confidence {
+        c if c.starts_with("high") => "high",
+        c if c.starts_with("medium") => "medium",
+        c if c.starts_with("low") => "low",
+        "calculated_residual" => "the rest",
+        _ => "unknown",
+    }
+}
+
+/// Whether a part is drawn as less than sure.
+pub(super) fn unsure(confidence: &str) -> bool {
+    !matches!(level(confidence), "high" | "medium")
 }

@@ -1,8 +1,9 @@
 //! The top of the page: whose memory this is, under which load, read by what.
 
 use super::page::Page;
-use crate::capture::{DeviceKind, Mode, RunEnd};
-use crate::profile::{Metadata, Profile, recording};
+use crate::capture::{DeviceKind, RunEnd};
+use crate::profile::{Profile, recording};
+use crate::report::chapters::{mode, outcome};
 use crate::report::layout::{count, duration};
 use crate::units::Bytes;
 
@@ -54,7 +55,7 @@ pub(super) fn headline(page: &mut Page, profile: &Profile) {
     page.line(&what.join(page.glyphs.dot));
     page.line("");
     page.pair("load", &load(profile, page));
-    page.pair("mode", mode(&profile.metadata));
+    page.pair("mode", mode(profile));
     page.pair("memory", &memory(profile, page));
     let run = format!(
         "{}, {}, {}",
@@ -85,28 +86,6 @@ fn tags(profile: &Profile, page: &Page) -> Vec<(&'static str, anstyle::Style)> {
         RunEnd::Failed(_) => tags.push(("FAILED", page.theme.error)),
     }
     tags
-}
-
-fn outcome(end: &RunEnd) -> &'static str {
-    match end {
-        RunEnd::Completed => "completed",
-        RunEnd::Interrupted => "interrupted",
-        RunEnd::Deadline => "stopped at its deadline",
-        RunEnd::ContainerLost(_) => "the container was lost",
-        RunEnd::BenchFailed(_) => "the bench failed",
-        RunEnd::Failed(_) => "failed",
-    }
-}
-
-fn mode(meta: &Metadata) -> &'static str {
-    match meta.mode {
-        Mode::Started if meta.shared_start.is_some() => {
-            "started by plimsoll for several runs: its start-up was observed before this one"
-        }
-        Mode::Serving => "attached to an engine that was already serving",
-        Mode::Idle => "idle container: the bench loaded the engine",
-        Mode::Started => "started by plimsoll: the engine's start-up was observed",
-    }
 }
 
 fn load(profile: &Profile, page: &Page) -> String {

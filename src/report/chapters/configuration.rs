@@ -1,0 +1,170 @@
+//! How the engine was set up: asked for, in force, and where the two differ.
+
+use super::Sources;
+use super::figures::words as column;
+use crate::compare::settings;
+use crate::engine::facts::Severity;
+use crate::report::content::{Block, Cell, Chapter, Grid, Listing, Note};
+use crate::report::material::{Material, Run};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Runs that get a column of their own.
+const MOST_COLUMNS: usize = 5;
+/// Different values of a setting that are named.
+const NAMED: usize = 6;
+
+pub(super) fn write(material: &Material, _: &mut Sources) -> Vec<Chapter> {
+    let mut blocks = Vec::new();
+    match material.runs.as_slice() {
+        [] => return Vec::new(),
+        [run] => one(&mut blocks, run),
+        runs => blocks.push(Block::Table(side_by_side(runs))),
+    }
+    vec![Chapter {
+        id: "configuration".into(),
+        title: "Configuration".into(),
+        blocks,
+    }]
+}
+
+fn one(blocks: &mut Vec<Block>, run: &Run) {
+    let c = &run.profile.configuration;
+    if !c.differences.is_empty() {
+        let n = super::counted(c.differences.len(), "setting");
+        blocks.push(Block::Note(Note {
+            severity: Severity::Warning,
+            code: Some("settings_differ".into()),
+            message: format!("{n} not in force as asked for"),
+            quote: None,
+        }));
+    }
+    let names: BTreeSet<&String> = c.requested.keys().chain(c.effective.keys()).collect();
+    let cell = |of: &BTreeMap<String, String>, name: &str, why: &str| match of.get(name) {
+        Some(value) => Cell::text(value),
+        None => Cell::missing(why),
+    };
+    let rows: Vec<Vec<Cell>> = (names.into_iter())
+        .map(|name| {
+            let differs = c.differences.iter().any(|d| d.setting == *name);
+            vec![
+                Cell::text(name),
+                cell(&c.requested, name, "not asked for: left to the engine"),
+                cell(
+                    &c.effective,
+                    name,
+                    "neither the engine's log nor its endpoints tell it",
+                ),
+                Cell::text(if differs { "differs" } else { "" }),
+            ]
+        })
+        .collect();
+    match rows.is_empty() {
+        true => blocks.push(Block::Text(
+            "No setting was asked for, and the engine told none.".into(),
+        )),
+        false => blocks.push(Block::Table(Grid {
+            id: "settings".into(),
+            caption: "Settings of the engine".into(),
+            columns: vec![
+                column("setting", "setting"),
+                column("asked for", "requested"),
+                column("in force", "effective"),
+                column("", "differs"),
+            ],
+            rows,
+        })),
+    }
+    let container = &run.profile.metadata.container;
+    let extra = &run.profile.parameters.extra_engine_args;
+    let mut text = container.argv.join("\n");
+    if !extra.is_empty() {
+        text.push_str("\n\nFurther arguments of the engine:\n");
+        text.push_str(&extra.join("\n"));
+    }
+    if !text.trim().is_empty() {
+        blocks.push(Block::Listing(Listing {
+            title: "Command of the container".into(),
+            text,
+            folded: true,
+        }));
+    }
+    let env: Vec<String> = (container.env.iter())
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    if !env.is_empty() {
+        blocks.push(Block::Listing(Listing {
+            title: "Environment of the container".into(),
+            text: env.join("\n"),
+            folded: true,
+        }));
+    }
+}
+
+/// Settings of several runs: what differs first, then what all have.
+fn side_by_side(runs: &[Run]) -> Grid {
+    let all: Vec<settings::Settings> = runs.iter().map(|r| settings::of(&r.profile)).collect();
+    let mut names: Vec<&String> = (all.iter().flat_map(|s| s.keys()))
+        .collect::<BTreeSet<_>>()
+        .into_iter()
+        .collect();
+    let first = |name: &str| settings::FIRST.iter().position(|f| *f == name);
+    let differs = |name: &str| {
+        let mut values = all.iter().map(|s| s.get(name));
+        let one = values.next();
+        values.any(|v| Some(v) != one)
+    };
+    names.sort_by_key(|name| (!differs(name), first(name).unwrap_or(usize::MAX)));
+    let columns = runs.len() <= MOST_COLUMNS;
+    let rows = names.into_iter().map(|name| {
+        let mut row = vec![
+            Cell::text(name),
+            Cell::text(if differs(name) { "differs" } else { "" }),
+        ];
+        let cell = |value: Option<&String>| match value {
+            Some(value) => Cell::text(value),
+            None => Cell::missing("this run does not tell it"),
+        };
+        if columns {
+            row.extend(all.iter().map(|s| cell(s.get(name))));
+        } else {
+            row.push(Cell::text(values(&all, name)));
+        }
+        row
+    });
+    let mut heads = vec![column("setting", "setting"), column("", "differs")];
+    match columns {
+        true => heads.extend(
+            runs.iter()
+                .enumerate()
+                .map(|(i, r)| column(&r.name, &format!("run_{}", i + 1))),
+        ),
+        false => heads.push(column("values, and in how many runs", "values")),
+    }
+    Grid {
+        id: "settings".into(),
+        caption: "Settings in force, else asked for".into(),
+        columns: heads,
+        rows: rows.collect(),
+    }
+}
+
+/// The values of a setting over many runs, the commonest first.
+fn values(all: &[settings::Settings], name: &str) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for settings in all {
+        let value = settings.get(name).map_or("not told", String::as_str);
+        *counts.entry(value).or_default() += 1;
+    }
+    if let [(value, _)] = counts.iter().collect::<Vec<_>>().as_slice() {
+        return (**value).to_owned();
+    }
+    let mut sorted: Vec<(&str, usize)> = counts.into_iter().collect();
+    sorted.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
+    let mut shown: Vec<String> = (sorted.iter().take(NAMED))
+        .map(|(value, n)| format!("{value} ({n})"))
+        .collect();
+    if sorted.len() > NAMED {
+        shown.push(format!("{} other values", sorted.len() - NAMED));
+    }
+    shown.join(", ")
+}

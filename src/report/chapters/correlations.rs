@@ -1,0 +1,87 @@
+//! What moves with what, over the runs and within them; only where there are runs enough.
+
+use super::Sources;
+use super::figures::{numbers, words as column};
+use crate::compare::correlate::{Correlation, Correlations, FEWEST_POINTS};
+use crate::profile::Profile;
+use crate::report::content::{Block, Cell, Chapter, Grid, Source, Witness};
+use crate::report::layout::unsigned_zero;
+use crate::report::material::Material;
+
+pub(super) fn write(material: &Material, sources: &mut Sources) -> Vec<Chapter> {
+    if material.runs.is_empty() {
+        return Vec::new();
+    }
+    let profiles: Vec<&Profile> = material.runs.iter().map(|r| &*r.profile).collect();
+    let found = Correlations::of(&profiles);
+    let all = || found.across_runs.iter().chain(&found.within_runs);
+    let known = all().filter(|c| c.pearson.is_some()).count();
+    let enough = profiles.len() as u64 >= FEWEST_POINTS;
+    let mut blocks = Vec::new();
+    if known > 0 || enough {
+        let rows = |of: &str, list: &[Correlation], sources: &mut Sources| -> Vec<Vec<Cell>> {
+            list.iter().map(|c| row(of, c, sources)).collect()
+        };
+        let mut all = match enough {
+            true => rows("over the runs", &found.across_runs, sources),
+            false => Vec::new(),
+        };
+        all.extend(rows("within a run", &found.within_runs, sources));
+        blocks.push(Block::Table(Grid {
+            id: "correlations".into(),
+            caption: "Coefficients from -1 to 1; within runs the median over them".into(),
+            columns: vec![
+                column("", "points"),
+                column("", "x"),
+                column("with", "y"),
+                numbers("points", "n"),
+                numbers("along a line (Pearson)", "pearson"),
+                numbers("in order (Spearman)", "spearman"),
+            ],
+            rows: all,
+        }));
+        let text = "That two figures move together does not say that one makes the other.";
+        blocks.push(Block::Text(text.into()));
+    }
+    if !enough {
+        let n = super::counted(profiles.len(), "run");
+        blocks.push(Block::Text(format!(
+            "What moves with what over runs takes {FEWEST_POINTS} of them at least; here is {n}."
+        )));
+    }
+    vec![Chapter {
+        id: "correlations".into(),
+        title: "What moves with what".into(),
+        blocks,
+    }]
+}
+
+fn row(of: &str, c: &Correlation, sources: &mut Sources) -> Vec<Cell> {
+    let id = sources.note(Source {
+        title: format!("{} with {}, {of}", c.x, c.y),
+        value: format!("{} points of {}", c.n, super::counted(c.runs as usize, "run")),
+        confidence: None,
+        witnesses: vec![Witness {
+            kind: "statistics".into(),
+            value: format!("{} points", c.n),
+            quote: match of {
+                "over the runs" => "one point for each run that knows both figures".into(),
+                _ => "one point for each moment of the profile's timeline; the median of the runs' coefficients".into(),
+            },
+            place: None,
+            used: true,
+        }],
+    });
+    let cell = |value: Option<f64>| match value {
+        Some(value) => Cell::number(value, unsigned_zero(format!("{value:.2}"))).from(id),
+        None => Cell::missing(c.unknown.clone().unwrap_or_else(|| "no data".into())),
+    };
+    vec![
+        Cell::text(of),
+        Cell::text(&c.x),
+        Cell::text(&c.y),
+        Cell::number(c.n as f64, c.n.to_string()).from(id),
+        cell(c.pearson),
+        cell(c.spearman),
+    ]
+}

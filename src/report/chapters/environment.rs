@@ -1,0 +1,183 @@
+//! Where it ran and how it was read: host, container, engine, backend, sampling.
+
+use super::Sources;
+use super::figures::words as column;
+use super::words;
+use crate::profile::Profile;
+use crate::report::content::{Block, Cell, Chapter, Grid};
+use crate::report::layout::{count, duration, figure};
+use crate::report::material::{Material, Run};
+use crate::units::Bytes;
+
+/// A fact of a run, or why it is not known.
+type Fact = (&'static str, Result<String, &'static str>);
+
+pub(super) fn write(material: &Material, _: &mut Sources) -> Vec<Chapter> {
+    let shown: Vec<&Run> = material.runs.iter().filter(|r| r.in_full).collect();
+    let Some(first) = shown.first() else {
+        return Vec::new();
+    };
+    let all: Vec<Vec<Fact>> = shown.iter().map(|r| facts(&r.profile)).collect();
+    let many = shown.len() > 1;
+    let mut columns = vec![column("fact", "fact")];
+    match many {
+        true => columns.extend(
+            shown
+                .iter()
+                .enumerate()
+                .map(|(i, r)| column(&r.name, &format!("run_{}", i + 1))),
+        ),
+        false => columns.push(column("value", "value")),
+    }
+    let rows = facts(&first.profile)
+        .into_iter()
+        .enumerate()
+        .map(|(i, (label, _))| {
+            let mut row = vec![Cell::text(label)];
+            row.extend(all.iter().map(|facts| match facts.get(i) {
+                Some((_, Ok(text))) => Cell::text(text),
+                Some((_, Err(why))) => Cell::missing(*why),
+                None => Cell::missing("not known"),
+            }));
+            row
+        });
+    vec![Chapter {
+        id: "environment".into(),
+        title: "Environment".into(),
+        blocks: vec![Block::Table(Grid {
+            id: "environment".into(),
+            caption: "Where it ran and how it was read".into(),
+            columns,
+            rows: rows.collect(),
+        })],
+    }]
+}
+
+/// Every fact in the same order for every run.
+fn facts(p: &Profile) -> Vec<Fact> {
+    let m = &p.metadata;
+    let (host, container, backend) = (&m.host, &m.container, &m.memory_backend);
+    let known = |text: &str, why: &'static str| match text {
+        "" => Err(why),
+        text => Ok(text.to_owned()),
+    };
+    let or = |text: Option<String>, why: &'static str| text.ok_or(why);
+    let devices = p
+        .gpu_info
+        .devices
+        .iter()
+        .map(|d| format!("{} ({})", d.name, d.id));
+    vec![
+        ("run", known(&m.run_id, "the profile does not tell it")),
+        (
+            "plimsoll",
+            Ok(format!(
+                "{}, schema {}",
+                p.profiler_version, p.schema_version
+            )),
+        ),
+        ("host", known(&host.hostname, "not told")),
+        (
+            "kernel",
+            known(&format!("{} {}", host.kernel, host.arch), "not told"),
+        ),
+        ("processors", Ok(host.cpus.to_string())),
+        (
+            "host memory",
+            or(
+                host.memory_bytes.map(|b| Bytes(b).to_string()),
+                "the kernel did not tell it",
+            ),
+        ),
+        (
+            "Docker",
+            or(host.docker_version.clone(), "the daemon did not tell it"),
+        ),
+        ("container", known(&container.name, "it has no name")),
+        (
+            "image",
+            known(&container.image, "the daemon did not tell it"),
+        ),
+        (
+            "image id",
+            known(&container.image_id, "the daemon did not tell it"),
+        ),
+        (
+            "memory limit",
+            or(
+                container.memory_limit_bytes.map(|b| Bytes(b).to_string()),
+                "the container has no limit",
+            ),
+        ),
+        (
+            "/dev/shm",
+            or(
+                container.shm_size_bytes.map(|b| Bytes(b).to_string()),
+                "the daemon did not tell it",
+            ),
+        ),
+        ("engine", Ok(words::engine(p))),
+        (
+            "recognised by",
+            known(&p.engine_metadata.evidence, "not told"),
+        ),
+        ("mode", Ok(words::mode(p).to_owned())),
+        (
+            "devices",
+            known(
+                &devices.collect::<Vec<_>>().join(", "),
+                "no device was measured",
+            ),
+        ),
+        (
+            "memory backend",
+            Ok(match &backend.version {
+                Some(version) => format!("{}, {version}", backend.name),
+                None => backend.name.clone(),
+            }),
+        ),
+        ("chosen because", known(&backend.reason, "not told")),
+        ("sampling", Ok(sampling(p))),
+        ("log", Ok(log(p))),
+        ("started", known(&m.timestamp, "not told")),
+        ("took", Ok(duration(m.duration_s))),
+        (
+            "ended",
+            Ok(match words::cause(&m.outcome) {
+                Some(why) => format!("{}: {why}", words::outcome(&m.outcome)),
+                None => words::outcome(&m.outcome).to_owned(),
+            }),
+        ),
+    ]
+}
+
+fn sampling(p: &Profile) -> String {
+    let s = &p.metadata.sampling;
+    let ms = |ns: u64| figure(ns as f64 / 1e6);
+    let mut text = format!(
+        "every {} ms, {} ticks, {} missed, longest gap {} ms",
+        ms(s.interval_ns),
+        count(s.ticks),
+        count(s.missed_ticks),
+        ms(s.longest_gap_ns)
+    );
+    if let Some(late) = s.jitter_p99_ns {
+        text.push_str(&format!(", 99 of 100 no more than {} ms late", ms(late)));
+    }
+    if s.failed_readings > 0 {
+        text.push_str(&format!(", {} readings failed", count(s.failed_readings)));
+    }
+    text
+}
+
+fn log(p: &Profile) -> String {
+    let l = &p.metadata.log;
+    let mut text = format!("{} lines, {}", count(l.lines), Bytes(l.bytes));
+    if l.dropped_lines > 0 {
+        text.push_str(&format!(", {} lines dropped", count(l.dropped_lines)));
+    }
+    if let Some(error) = &l.error {
+        text.push_str(&format!("; {error}"));
+    }
+    text
+}

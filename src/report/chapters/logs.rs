@@ -1,0 +1,67 @@
+//! The words of the engine and of the bench, folded: what the figures were read from.
+
+use super::Sources;
+use crate::report::content::{Block, Chapter, Listing};
+use crate::report::material::{Material, Run};
+
+/// Characters of a log in a report of one run; of several each has its share.
+const MOST: usize = 128 * 1024;
+
+pub(super) fn write(material: &Material, _: &mut Sources) -> Vec<Chapter> {
+    let shown: Vec<&Run> = material.runs.iter().filter(|r| r.in_full).collect();
+    let many = material.runs.len() > 1;
+    let most = MOST / shown.len().max(1);
+    let mut blocks = Vec::new();
+    for run in shown {
+        let logs = &run.profile.raw_logs;
+        for (title, text) in [
+            ("The engine's log", &logs.engine),
+            ("The bench's output", &logs.bench),
+        ] {
+            if text.trim().is_empty() {
+                continue;
+            }
+            blocks.push(Block::Listing(Listing {
+                title: super::of_run(title, run, many),
+                text: cut(text, most),
+                folded: true,
+            }));
+        }
+        if logs.omitted_bytes > 0 {
+            blocks.push(Block::Text(format!(
+                "{} bytes between beginning and end are left out of the profile; the capture has them in log.txt.",
+                logs.omitted_bytes
+            )));
+        }
+    }
+    if blocks.is_empty() {
+        return Vec::new();
+    }
+    vec![Chapter {
+        id: "logs".into(),
+        title: "Logs".into(),
+        blocks,
+    }]
+}
+
+/// Beginning and end: engines tell their memory first, and why they died last.
+fn cut(text: &str, most: usize) -> String {
+    if text.len() <= most {
+        return text.to_owned();
+    }
+    let half = most / 2;
+    let mut head = half;
+    while !text.is_char_boundary(head) {
+        head -= 1;
+    }
+    let mut tail = text.len() - half;
+    while !text.is_char_boundary(tail) {
+        tail += 1;
+    }
+    format!(
+        "{}\n… {} bytes …\n{}",
+        &text[..head],
+        tail - head,
+        &text[tail..]
+    )
+}
