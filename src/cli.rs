@@ -11,6 +11,7 @@ mod clean;
 mod compare;
 mod config;
 mod estimate;
+mod loadline;
 mod models;
 mod sweep;
 mod words;
@@ -20,6 +21,7 @@ pub use clean::CleanArgs;
 pub use compare::{BasisChoice, CalibrateArgs, CompareArgs, FailOn, Limits, ValidateArgs};
 pub use config::{ConfigArgs, ConfigCommand};
 pub use estimate::{EstimateArgs, SolveWord};
+pub use loadline::LoadlineArgs;
 pub use models::ModelsArgs;
 pub use sweep::{MergeArgs, Scheduler, SweepArgs, SweepBench, SweepCommand, SweepRunArgs};
 
@@ -96,6 +98,8 @@ pub enum Command {
     Ablate(Box<AblateArgs>),
     /// Measure what CUDA graphs cost (TensorRT-LLM: by draft length; vLLM: eager against graphs)
     CudaGraphs(Box<CudaGraphsArgs>),
+    /// Find how much load a running engine holds without preemption, queueing or errors
+    Loadline(Box<LoadlineArgs>),
     /// Tell what a deployment will need and whether it fits, before it is started
     Estimate(Box<EstimateArgs>),
     /// Compare two profiles part by part, or profiles with figures that were calculated elsewhere

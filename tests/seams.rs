@@ -100,7 +100,7 @@ const LAYERS: &[&[&str]] = &[
     &["collect", "live", "clean"],
     &["container", "telemetry", "load", "store", "models"],
     &["report"],
-    &["matrix"],
+    &["matrix", "loadline"],
     &["compare"],
     &["profile"],
     &["breakdown"],

@@ -12,6 +12,7 @@ pub mod given;
 pub mod graphs;
 pub mod json;
 pub mod layout;
+pub mod loadline;
 mod page;
 pub mod spreadsheet;
 pub mod sweep;
