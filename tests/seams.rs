@@ -195,7 +195,7 @@ fn deriving_and_rendering_are_pure() {
     let pure = |s: &Source| {
         matches!(
             s.module(),
-            "compare" | "matrix" | "profile" | "breakdown" | "estimate" | "report"
+            "compare" | "loadline" | "matrix" | "profile" | "breakdown" | "estimate" | "report"
         )
     };
     nowhere(

@@ -13,8 +13,8 @@ use crate::error::{ExitCode, Failure};
 use crate::estimate::Model;
 use crate::estimate::model::from_config;
 use crate::loadline::{
-    Ahead, Lengths, Loadline, Objectives, Prediction, Resource, Round, Search, Stride, judge,
-    predict,
+    Ahead, Fault, Lengths, Loadline, Objectives, Prediction, Resource, Round, Search, Stride,
+    judge, predict,
 };
 use crate::profile::Profile;
 use crate::progress::{Progress, Stage};
@@ -53,7 +53,9 @@ async fn loadline(
         return Err(Failure::usage(format!(
             "no engine serves in container `{name}`: there is nothing to send requests to"
         ))
-        .hint("start the server in it; `plimsoll estimate --solve` tells without one what would fit")
+        .hint(
+            "start the server in it; `plimsoll estimate --solve` tells without one what would fit",
+        )
         .into());
     }
     let _lock = lock(&found.facts)?;
@@ -80,7 +82,6 @@ async fn loadline(
     line.max_concurrency = args.max_concurrency;
     line.objectives = objectives;
     line.prediction = predict(&look, model.as_ref(), lengths);
-    told(console, &line.prediction);
     if let Some(limit) = line.prediction.of(Resource::Length) {
         return Err(Failure::usage(format!(
             "no request of these lengths fits: {}",
@@ -89,6 +90,7 @@ async fn loadline(
         .hint("shorter requests: --input-len, --output-len; or a longer --max-model-len of the engine")
         .into());
     }
+    told(console, &line.prediction);
 
     let mut search = search(&args, &line);
     let mut failure = None;
@@ -204,13 +206,18 @@ impl Rounds<'_, '_> {
             let requests = ahead.concurrency.saturating_mul(self.args.waves);
             self.announce(number, ahead, requests);
             let made = self.lane.round(number, ahead.concurrency, requests).await?;
-            let faults = judge(ahead.concurrency.into(), &made.seen, &line.objectives);
+            let mut faults = judge(ahead.concurrency.into(), &made.seen, &line.objectives);
+            if let (Some(Fault::Errors { first, .. }), Some(failure)) =
+                (faults.first_mut(), &made.failure)
+            {
+                first.get_or_insert_with(|| failure.message.clone());
+            }
             if stop.reason().is_some() {
                 // What was interrupted was not measured; its capture stays.
                 return Ok(());
             }
             let held = faults.is_empty() && made.failure.is_none();
-            let words: Vec<String> = faults.iter().map(crate::loadline::Fault::words).collect();
+            let words: Vec<String> = faults.iter().map(Fault::words).collect();
             self.console.note(&format!(
                 "round {number}: {} in flight {}",
                 ahead.concurrency,
@@ -221,6 +228,7 @@ impl Rounds<'_, '_> {
             ));
             search.record(ahead.concurrency, held);
             let counted = made.seen.input_tokens;
+            let silent = made.seen.completed == 0;
             line.round(Round {
                 number,
                 concurrency: ahead.concurrency,
@@ -232,7 +240,8 @@ impl Rounds<'_, '_> {
                 seen: made.seen,
                 profile: made.profile,
             });
-            if let Some(failure) = made.failure.filter(|_| made.over) {
+            // Where nothing at all was answered, a smaller load would not be either.
+            if let Some(failure) = made.failure.filter(|_| made.over || silent) {
                 return Err(failure);
             }
             if number == 1 {

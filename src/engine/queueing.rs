@@ -115,7 +115,10 @@ mod tests {
         assert_eq!(between.count, 6);
         assert_eq!(between.mean_s(), Some(5.0));
         // Of six, three waited at most 0.5 s, four at most 1 s, five at most 10 s.
-        assert_eq!([0.2, 0.5, 0.7, 5.0, 60.0].map(|s| between.at_least(s)), [3, 3, 2, 1, 0]);
+        assert_eq!(
+            [0.2, 0.5, 0.7, 5.0, 60.0].map(|s| between.at_least(s)),
+            [3, 3, 2, 1, 0]
+        );
         assert_eq!(before.since(&after), None, "it was started again");
     }
 }

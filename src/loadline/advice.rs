@@ -6,10 +6,9 @@ use super::predict::Resource;
 /// nothing is known of the engine.
 pub fn advice(engine: &str, resource: Resource, on_cpu: bool) -> Vec<String> {
     let words: &[&str] = match (engine, resource) {
-        ("vllm", Resource::KvPool) if on_cpu => &[
-            "VLLM_CPU_KVCACHE_SPACE or --kv-cache-memory-bytes: a larger pool",
-            "--max-model-len does not move this line: only requests of that length would",
-        ],
+        ("vllm", Resource::KvPool) if on_cpu => {
+            &["VLLM_CPU_KVCACHE_SPACE or --kv-cache-memory-bytes: a larger pool"]
+        }
         ("vllm", Resource::KvPool) => &[
             "--gpu-memory-utilization or --kv-cache-memory-bytes: a larger pool",
             "--kv-cache-dtype fp8: twice the tokens in the same bytes, where the model bears it",
@@ -50,7 +49,9 @@ pub fn advice(engine: &str, resource: Resource, on_cpu: bool) -> Vec<String> {
         ("llama.cpp", Resource::Length | Resource::KvPool) => {
             &["--ctx-size: each slot has its part of it"]
         }
-        ("llama.cpp", Resource::Prefill) => &["--batch-size and --ubatch-size: more of the prompts in one step"],
+        ("llama.cpp", Resource::Prefill) => {
+            &["--batch-size and --ubatch-size: more of the prompts in one step"]
+        }
         ("ollama", Resource::Sequences) => {
             &["OLLAMA_NUM_PARALLEL: more slots; each takes a context of its own"]
         }
@@ -62,7 +63,9 @@ pub fn advice(engine: &str, resource: Resource, on_cpu: bool) -> Vec<String> {
             &["--max_num_tokens: more of the prompts in one step"]
         }
         ("reference", Resource::KvPool) => &["--kv-pool: a larger pool (simulated)"],
-        (_, Resource::Errors) => &["see what the engine says of the failed requests: the capture of that round has its log"],
+        (_, Resource::Errors) => &[
+            "see what the engine says of the failed requests: the capture of that round has its log",
+        ],
         _ => &[],
     };
     words.iter().map(|w| (*w).to_owned()).collect()
@@ -74,7 +77,12 @@ mod tests {
 
     #[test]
     fn the_flag_is_the_engines_own() {
-        let first = |engine, resource, cpu| advice(engine, resource, cpu).first().cloned().unwrap_or_default();
+        let first = |engine, resource, cpu| {
+            advice(engine, resource, cpu)
+                .first()
+                .cloned()
+                .unwrap_or_default()
+        };
         assert!(first("vllm", Resource::KvPool, true).contains("VLLM_CPU_KVCACHE_SPACE"));
         assert!(first("vllm", Resource::KvPool, false).contains("--gpu-memory-utilization"));
         assert!(first("vllm", Resource::Sequences, true).contains("--max-num-seqs"));

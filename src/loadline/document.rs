@@ -148,7 +148,10 @@ impl Loadline {
     /// Draws the conclusions. `look`: the profile that the prediction is of.
     pub fn conclude(&mut self, look: &Profile, outcome: Outcome) {
         if !self.rounds.is_empty() {
-            let failed = self.rounds.iter().filter(|r| Some(r.concurrency) == outcome.fails);
+            let failed = self
+                .rounds
+                .iter()
+                .filter(|r| Some(r.concurrency) == outcome.fails);
             self.measured = Some(Measured {
                 concurrency: outcome.holds,
                 fails_at: outcome.fails,
@@ -184,6 +187,14 @@ impl Loadline {
             && first.queued_long.is_none()
             && first.readings_waiting.is_none();
         let mut notes = Vec::new();
+        let others = |r: &Round| {
+            r.seen
+                .running_most
+                .is_some_and(|n| n > u64::from(r.concurrency))
+        };
+        if self.rounds.iter().any(others) {
+            notes.push("more requests ran than were sent: others use this engine, and the line is what it holds beside their load".into());
+        }
         if let Some(n) = counted {
             notes.push(format!(
                 "the server counts {n:.0} tokens in a prompt that was to have {}: the prediction is for what it counts",
@@ -255,9 +266,16 @@ mod tests {
         let line = line(&[(32, false), (30, true), (31, false)], outcome);
         assert_eq!(line.difference_percent, Some(-6.25));
         assert_eq!(line.limiting, Some(Resource::KvPool));
-        assert_eq!(line.measured.as_ref().unwrap().limiting, Some(Resource::KvPool));
+        assert_eq!(
+            line.measured.as_ref().unwrap().limiting,
+            Some(Resource::KvPool)
+        );
         assert!(line.advice[0].contains("VLLM_CPU_KVCACHE_SPACE"));
-        assert!(line.notes.iter().any(|n| n.contains("neither preemptions nor queues")));
+        assert!(
+            line.notes
+                .iter()
+                .any(|n| n.contains("neither preemptions nor queues"))
+        );
         let text = serde_json::to_string(&line).unwrap();
         assert_eq!(serde_json::from_str::<Loadline>(&text).unwrap(), line);
     }

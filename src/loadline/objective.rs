@@ -61,7 +61,12 @@ impl fmt::Display for Objective {
         let Objective {
             metric, statistic, ..
         } = self;
-        write!(f, "{} {statistic} at most {} ms", metric.as_str(), self.limit_ms)
+        write!(
+            f,
+            "{} {statistic} at most {} ms",
+            metric.as_str(),
+            self.limit_ms
+        )
     }
 }
 
@@ -94,7 +99,9 @@ impl Objectives {
                 return Err("a limit is empty".into());
             }
             let objective = one(part, percentile)?;
-            let twin = |o: &Objective| (o.metric, &o.statistic) == (objective.metric, &objective.statistic);
+            let twin = |o: &Objective| {
+                (o.metric, &o.statistic) == (objective.metric, &objective.statistic)
+            };
             if all.iter().any(twin) {
                 let name = objective.metric.as_str();
                 return Err(format!("{name} {} is limited twice", objective.statistic));
@@ -143,7 +150,11 @@ fn milliseconds(text: &str) -> Result<f64, String> {
         "us" => 1e-3,
         "ms" => 1.0,
         "s" => 1e3,
-        "" => return Err(format!("`{text}` has no unit: write it as {text}ms or {text}s")),
+        "" => {
+            return Err(format!(
+                "`{text}` has no unit: write it as {text}ms or {text}s"
+            ));
+        }
         other => return Err(format!("`{other}` is no unit of time here: us, ms or s")),
     };
     match number.parse::<f64>() {
@@ -166,7 +177,11 @@ mod tests {
         let told: Vec<String> = read.iter().map(Objective::to_string).collect();
         assert_eq!(
             told,
-            ["ttft p95 at most 500 ms", "itl p99 at most 50 ms", "e2e mean at most 2000 ms"]
+            [
+                "ttft p95 at most 500 ms",
+                "itl p99 at most 50 ms",
+                "e2e mean at most 2000 ms"
+            ]
         );
         assert_eq!(Objectives::parse(&[], 95), Ok(Objectives::default()));
     }
@@ -200,7 +215,12 @@ mod tests {
         };
         let figure = |text: &str| parse(text).unwrap().0[0].figure(&result);
         assert_eq!(
-            [figure("itl.p50=1s"), figure("itl=1s"), figure("itl.mean=1s"), figure("itl.p99=1s")],
+            [
+                figure("itl.p50=1s"),
+                figure("itl=1s"),
+                figure("itl.mean=1s"),
+                figure("itl.p99=1s")
+            ],
             [Some(1.0), Some(2.0), Some(3.0), None]
         );
         assert_eq!(figure("ttft=1s"), None);

@@ -15,8 +15,8 @@ pub struct Observed {
     pub failed: u64,
     /// The first failure, a sentence.
     pub first_error: Option<String>,
-    /// Most requests that were being answered at the same moment, from the first token of each to
-    /// its end; null where answers of one token leave nothing to see.
+    /// Most requests that were being answered at the same moment, each counted in the middle half of
+    /// its answer; null where answers of one token leave nothing to see.
     pub together: Option<u64>,
     /// Median time over which an answer was generated, first token to last, seconds.
     pub generation_s: Option<f64>,
@@ -100,15 +100,17 @@ fn load(capture: &Capture) -> Option<(AtNs, AtNs)> {
     Some((from, to))
 }
 
-/// Most answers in the making at one moment.
+/// Most answers in the making at one moment. Of each only the middle half counts: where the client
+/// is starved, the last words of one arrive after the first of the next, which waited for its end.
 fn together(whole: &[&RequestRow]) -> Option<u64> {
     let mut edges: Vec<(AtNs, i64)> = Vec::new();
     for row in whole {
         let (Some(first), Some(last)) = (row.first_at_ns, row.last_at_ns) else {
             continue;
         };
-        if last > first {
-            edges.extend([(first, 1), (last, -1)]);
+        let quarter = (last - first) / 4;
+        if quarter > 0 {
+            edges.extend([(first + quarter, 1), (last - quarter, -1)]);
         }
     }
     // At one moment ends come before beginnings.
@@ -184,8 +186,8 @@ mod tests {
         let count = |rows: &[RequestRow]| together(&rows.iter().collect::<Vec<_>>());
         let wave = [row(1, 10), row(2, 11), row(3, 12)];
         assert_eq!(count(&wave), Some(3));
-        // The third begins when the first has ended: it had to wait.
-        let queued = [row(1, 10), row(2, 11), row(10, 19)];
+        // The third begins when the first has ended: it had to wait, though a little overlaps.
+        let queued = [row(1, 10), row(2, 11), row(9, 19)];
         assert_eq!(count(&queued), Some(2));
         assert_eq!(count(&[row(5, 5), row(5, 5)]), None);
     }
@@ -200,20 +202,30 @@ mod tests {
         };
         let capture = Capture {
             engine: "vllm".into(),
-            probes: vec![reply("/metrics", &text(4, 2)), reply("/metrics", &text(7, 6))],
+            probes: vec![
+                reply("/metrics", &text(4, 2)),
+                reply("/metrics", &text(7, 6)),
+            ],
             ..Capture::default()
         };
         let profile = crate::profile::derive(&capture, [], []);
         let rows = [row(0, 2_000_000_000), row(0, 2_000_000_000)];
         let seen = Observed::of(&capture, &rows, &profile);
         assert_eq!(seen.preemptions, Some(3));
-        assert_eq!(seen.queued_long, Some(4), "beyond the bucket of half of two seconds");
+        assert_eq!(
+            seen.queued_long,
+            Some(4),
+            "beyond the bucket of half of two seconds"
+        );
         assert_eq!((seen.input_tokens, seen.completed), (Some(9.0), 2));
         let silent = Capture {
             engine: "vllm".into(),
             ..Capture::default()
         };
         let seen = Observed::of(&silent, &rows, &profile);
-        assert_eq!((seen.preemptions, seen.queued_long, seen.readings_waiting), (None, None, None));
+        assert_eq!(
+            (seen.preemptions, seen.queued_long, seen.readings_waiting),
+            (None, None, None)
+        );
     }
 }

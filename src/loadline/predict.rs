@@ -110,11 +110,16 @@ pub fn predict(profile: &Profile, model: Option<&Model>, lengths: Lengths) -> Pr
     };
     let mut prediction = Prediction::default();
     about.pool(&mut prediction);
-    prediction.limits.extend(about.sequences(&mut prediction.notes));
+    prediction
+        .limits
+        .extend(about.sequences(&mut prediction.notes));
     prediction.limits.extend(about.batch_tokens());
     prediction.limits.extend(about.connections());
     prediction.limits.extend(about.length());
-    prediction.limits.sort_by_key(|l| l.concurrency);
+    // Where nothing fits, the length is the reason.
+    prediction
+        .limits
+        .sort_by_key(|l| (l.concurrency, l.resource != Resource::Length));
     if let Some(least) = prediction.limits.first() {
         prediction.concurrency = Some(least.concurrency);
         prediction.resource = Some(least.resource);
@@ -165,13 +170,13 @@ impl About<'_> {
                 let (usable, each) = (blocks.saturating_sub(null), kept.div_ceil(block));
                 let less = match null {
                     0 => String::new(),
-                    n => format!(" less {n} that vLLM keeps empty"),
+                    n => format!("; {usable} = {blocks} less {n} that vLLM keeps empty"),
                 };
                 to.limits.push(Limit {
                     resource: Resource::KvPool,
                     concurrency: usable / each,
                     formula: format!(
-                        "floor({usable} blocks / {each} a request); {each} = ceil({kept} tokens / {block} of a block), {usable} = {blocks}{less}"
+                        "floor({usable} blocks / {each} a request); {each} = ceil({kept} tokens / {block} of a block){less}"
                     ),
                     source: "num_gpu_blocks and block_size, as the engine tells them".into(),
                 });
@@ -248,7 +253,9 @@ impl About<'_> {
         }
         if self.engine != "vllm" {
             if self.engine != "tgi" {
-                notes.push(format!("{named} is not told: it may be less than what is predicted"));
+                notes.push(format!(
+                    "{named} is not told: it may be less than what is predicted"
+                ));
             }
             return None;
         }
@@ -261,7 +268,8 @@ impl About<'_> {
             // `EngineArgs.get_batch_defaults`: so many for each process of a server on CPUs.
             let n = 128 * deployment.tp.max(1) * deployment.pp.max(1);
             if version.is_some_and(|v| v < Version::new(0, 11, 0)) {
-                notes.push("max_num_seqs is not told, nor what this version does without it".into());
+                notes
+                    .push("max_num_seqs is not told, nor what this version does without it".into());
                 return None;
             }
             return Some(limit(n, format!("the default of vLLM {told} on CPUs")));
@@ -323,7 +331,11 @@ mod tests {
         let mut profile = derive(&capture, [], []);
         profile.engine_metadata.engine_type = engine.into();
         let metrics = &mut profile.vllm_internal_metrics;
-        [metrics.num_gpu_blocks, metrics.block_size, metrics.total_gpu_kv_cache_tokens] = told;
+        [
+            metrics.num_gpu_blocks,
+            metrics.block_size,
+            metrics.total_gpu_kv_cache_tokens,
+        ] = told;
         let owned = |(k, v): &(&str, &str)| ((*k).to_owned(), (*v).to_owned());
         profile.configuration.effective = settings.iter().map(owned).collect();
         profile
@@ -336,25 +348,56 @@ mod tests {
 
     #[test]
     fn the_pool_of_vllm_in_whole_blocks() {
-        let p = profile("vllm", [Some(97), Some(128), Some(97 * 128)], &[("max_num_seqs", "64")]);
+        let p = profile(
+            "vllm",
+            [Some(97), Some(128), Some(97 * 128)],
+            &[("max_num_seqs", "64")],
+        );
         let said = predict(&p, None, LENGTHS);
         // 383 tokens take 3 blocks of 128, and one block of the 97 is never given away.
-        assert_eq!((said.concurrency, said.resource), (Some(32), Some(Resource::KvPool)));
-        assert_eq!(said.of(Resource::Sequences).map(|l| l.concurrency), Some(64));
+        assert_eq!(
+            (said.concurrency, said.resource),
+            (Some(32), Some(Resource::KvPool))
+        );
+        assert_eq!(
+            said.of(Resource::Sequences).map(|l| l.concurrency),
+            Some(64)
+        );
         assert_eq!(said.out_of_step, Some(48));
-        let longer = Lengths { input: 130, ..LENGTHS };
-        assert_eq!(predict(&p, None, longer).concurrency, Some(24), "385 tokens take 4 blocks");
+        let longer = Lengths {
+            input: 130,
+            ..LENGTHS
+        };
+        assert_eq!(
+            predict(&p, None, longer).concurrency,
+            Some(24),
+            "385 tokens take 4 blocks"
+        );
     }
 
     #[test]
     fn the_least_limit_is_the_prediction() {
         let told = [Some(1000), Some(16), None];
-        let p = profile("vllm", told, &[("max_num_seqs", "8"), ("data_parallel_size", "2")]);
+        let p = profile(
+            "vllm",
+            told,
+            &[("max_num_seqs", "8"), ("data_parallel_size", "2")],
+        );
         let said = predict(&p, None, LENGTHS);
-        assert_eq!((said.concurrency, said.resource), (Some(16), Some(Resource::Sequences)));
-        let p = profile("vllm", told, &[("max_num_seqs", "8"), ("max_model_len", "300")]);
+        assert_eq!(
+            (said.concurrency, said.resource),
+            (Some(16), Some(Resource::Sequences))
+        );
+        let p = profile(
+            "vllm",
+            told,
+            &[("max_num_seqs", "8"), ("max_model_len", "300")],
+        );
         let said = predict(&p, None, LENGTHS);
-        assert_eq!((said.concurrency, said.resource), (Some(0), Some(Resource::Length)));
+        assert_eq!(
+            (said.concurrency, said.resource),
+            (Some(0), Some(Resource::Length))
+        );
     }
 
     #[test]
@@ -362,16 +405,32 @@ mod tests {
         let tgi = profile(
             "tgi",
             [None; 3],
-            &[("max_batch_total_tokens", "7680"), ("max_concurrent_requests", "128")],
+            &[
+                ("max_batch_total_tokens", "7680"),
+                ("max_concurrent_requests", "128"),
+            ],
         );
         let said = predict(&tgi, None, LENGTHS);
-        assert_eq!((said.concurrency, said.resource), (Some(20), Some(Resource::BatchTokens)));
-        let sglang = profile("sglang", [None, Some(1), Some(3830)], &[("max_running_requests", "64")]);
+        assert_eq!(
+            (said.concurrency, said.resource),
+            (Some(20), Some(Resource::BatchTokens))
+        );
+        let sglang = profile(
+            "sglang",
+            [None, Some(1), Some(3830)],
+            &[("max_running_requests", "64")],
+        );
         let said = predict(&sglang, None, LENGTHS);
-        assert_eq!((said.concurrency, said.resource), (Some(10), Some(Resource::KvPool)));
+        assert_eq!(
+            (said.concurrency, said.resource),
+            (Some(10), Some(Resource::KvPool))
+        );
         let llama = profile("llama.cpp", [None; 3], &[("parallel", "4")]);
         let said = predict(&llama, None, LENGTHS);
-        assert_eq!((said.concurrency, said.resource), (Some(4), Some(Resource::Sequences)));
+        assert_eq!(
+            (said.concurrency, said.resource),
+            (Some(4), Some(Resource::Sequences))
+        );
         assert!(said.notes.iter().any(|n| n.contains("slot")), "{said:?}");
     }
 

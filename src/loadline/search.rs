@@ -242,7 +242,9 @@ mod tests {
     fn a_hiccup_does_not_decide() {
         let mut first = true;
         let mut search = Search::new(32, 4096, Stride::Near, 0.05, 9);
-        let rounds = run(&mut search, |c| c <= 40 && (c != 33 || !std::mem::take(&mut first)));
+        let rounds = run(&mut search, |c| {
+            c <= 40 && (c != 33 || !std::mem::take(&mut first))
+        });
         assert_eq!(rounds[..3], [(32, true), (33, false), (33, true)]);
         assert!(search.outcome().holds >= 39, "{rounds:?}");
     }

@@ -1,6 +1,6 @@
 //! Whether a round held: without errors, preemptions and queueing, and within the limits on latency.
 
-use super::objective::Objectives;
+use super::objective::{Objective, Objectives};
 use super::observe::Observed;
 use super::predict::{Prediction, Resource};
 use serde::{Deserialize, Serialize};
@@ -39,7 +39,8 @@ pub enum Fault {
     /// A limit on latency was passed.
     Latency {
         /// The limit.
-        objective: String,
+        #[serde(flatten)]
+        objective: Objective,
         /// The figure, milliseconds; null where none was measured.
         measured_ms: Option<f64>,
     },
@@ -50,25 +51,39 @@ impl Fault {
     pub fn words(&self) -> String {
         match self {
             Fault::Errors { failed, first } => {
-                let first = first.as_ref().map(|f| format!(" ({f})")).unwrap_or_default();
+                let first = first
+                    .as_ref()
+                    .map(|f| format!(" ({f})"))
+                    .unwrap_or_default();
                 format!("{failed} failed{first}")
             }
             Fault::Preemption { count: 1 } => "1 preemption".into(),
             Fault::Preemption { count } => format!("{count} preemptions"),
             Fault::Queueing {
-                together: Some(n), of, ..
+                together: Some(n),
+                of,
+                ..
             } if n < of => format!("queueing: {n} of {of} at once"),
             Fault::Queueing {
-                queued_long: Some(n), ..
+                queued_long: Some(n),
+                ..
             } if *n > 0 => format!("queueing: {n} waited long"),
             Fault::Queueing { .. } => "queueing".into(),
             Fault::Latency {
                 objective,
                 measured_ms,
-            } => match measured_ms {
-                Some(ms) => format!("{objective}: {ms:.1} ms"),
-                None => format!("{objective}: not measured"),
-            },
+            } => {
+                let Objective {
+                    metric,
+                    statistic,
+                    limit_ms,
+                } = objective;
+                let name = metric.as_str();
+                match measured_ms {
+                    Some(ms) => format!("{name} {statistic} {ms:.1} > {limit_ms} ms"),
+                    None => format!("{name} {statistic} not measured"),
+                }
+            }
         }
     }
 }
@@ -86,15 +101,14 @@ pub fn judge(concurrency: u64, seen: &Observed, objectives: &Objectives) -> Vec<
         faults.push(Fault::Preemption { count });
     }
     // The requests of the first wave are sent together: where the engine runs all of them at once,
-    // each has its first token before any has its last.
+    // all are half-way at some moment.
     let apart = seen.together.is_some_and(|n| n < concurrency);
     let long = seen.queued_long.is_some_and(|n| n > 0);
     // Only where nothing finer was told: a reading finds a queue by chance.
     let mostly = seen.together.is_none()
         && seen.queued_long.is_none()
         && seen.readings > 1
-        && (seen.readings_waiting)
-            .is_some_and(|n| n as f64 > MOSTLY * seen.readings as f64);
+        && (seen.readings_waiting).is_some_and(|n| n as f64 > MOSTLY * seen.readings as f64);
     if apart || long || mostly {
         faults.push(Fault::Queueing {
             together: seen.together,
@@ -106,7 +120,7 @@ pub fn judge(concurrency: u64, seen: &Observed, objectives: &Objectives) -> Vec<
         let measured_ms = objective.figure(&seen.result);
         if measured_ms.is_none_or(|ms| ms > objective.limit_ms) {
             faults.push(Fault::Latency {
-                objective: objective.to_string(),
+                objective: objective.clone(),
                 measured_ms,
             });
         }
@@ -139,7 +153,10 @@ pub fn ran_out(
     }
     if has(|f| matches!(f, Fault::Queueing { .. })) {
         // The least limit that this load is beyond; the limits are in that order.
-        let passed = prediction.limits.iter().find(|l| l.concurrency < concurrency);
+        let passed = prediction
+            .limits
+            .iter()
+            .find(|l| l.concurrency < concurrency);
         return Some(match passed {
             Some(limit) => limit.resource,
             None if seen.kv_usage_most.is_some_and(|u| u >= FULL) => Resource::KvPool,
@@ -189,7 +206,11 @@ mod tests {
         };
         assert_eq!(
             words(&seen),
-            ["3 failed (refused: 429)", "1 preemption", "queueing: 28 of 32 at once"]
+            [
+                "3 failed (refused: 429)",
+                "1 preemption",
+                "queueing: 28 of 32 at once"
+            ]
         );
         let long = Observed {
             queued_long: Some(7),
@@ -230,7 +251,7 @@ mod tests {
         seen.result.ttft_ms = [("p95".to_owned(), 499.0)].into();
         let faults = judge(32, &seen, &objectives);
         let told: Vec<String> = faults.iter().map(Fault::words).collect();
-        assert_eq!(told, ["itl p95 at most 50 ms: not measured"]);
+        assert_eq!(told, ["itl p95 not measured"]);
         assert_eq!(
             ran_out(32, &seen, &faults, &Prediction::default()),
             Some(Resource::Latency)
@@ -258,12 +279,18 @@ mod tests {
             ..good()
         };
         assert_eq!(out(32, &queued, &prediction), Some(Resource::Sequences));
-        assert_eq!(out(32, &queued, &Prediction::default()), Some(Resource::Prefill));
+        assert_eq!(
+            out(32, &queued, &Prediction::default()),
+            Some(Resource::Prefill)
+        );
         let full = Observed {
             kv_usage_most: Some(0.97),
             ..queued.clone()
         };
-        assert_eq!(out(32, &full, &Prediction::default()), Some(Resource::KvPool));
+        assert_eq!(
+            out(32, &full, &Prediction::default()),
+            Some(Resource::KvPool)
+        );
         let preempted = Observed {
             preemptions: Some(4),
             ..queued

@@ -49,7 +49,11 @@ fn head(page: &mut Page, line: &Loadline) {
 
 fn answer(page: &mut Page, line: &Loadline) {
     page.line("");
-    let mut table = Table::new(&[("", Align::Left), ("in flight", Align::Right), ("", Align::Left)]);
+    let mut table = Table::new(&[
+        ("", Align::Left),
+        ("in flight", Align::Right),
+        ("", Align::Left),
+    ]);
     let predicted = match line.prediction.concurrency {
         Some(n) => count(n),
         None => "—".into(),
@@ -57,7 +61,11 @@ fn answer(page: &mut Page, line: &Loadline) {
     let by = |resource: Option<crate::loadline::Resource>| {
         resource.map_or_else(String::new, |r| format!("limited by: {}", r.label()))
     };
-    table.row(vec!["predicted".into(), predicted, by(line.prediction.resource)]);
+    table.row(vec![
+        "predicted".into(),
+        predicted,
+        by(line.prediction.resource),
+    ]);
     if let Some(m) = &line.measured {
         table.row(vec!["measured".into(), holds(m), by(m.limiting)]);
         table.row(vec!["".into(), "".into(), bracket(m, line)]);
@@ -121,7 +129,10 @@ fn rounds(page: &mut Page, line: &Loadline) {
     if line.rounds.is_empty() {
         return;
     }
-    page.title(&format!("Rounds ({} requests for each in flight)", line.waves));
+    page.title(&format!(
+        "Rounds ({} requests for each in flight)",
+        line.waves
+    ));
     let mut table = Table::new(&[
         ("", Align::Right),
         ("in flight", Align::Right),
@@ -144,7 +155,8 @@ fn rounds(page: &mut Page, line: &Loadline) {
 fn cells(round: &Round) -> Vec<String> {
     let seen = &round.seen;
     let dash = || "—".to_owned();
-    let p95 = |figures: &BTreeMap<String, f64>| figures.get("p95").map_or_else(dash, |v| figure(*v));
+    let p95 =
+        |figures: &BTreeMap<String, f64>| figures.get("p95").map_or_else(dash, |v| figure(*v));
     let faults: Vec<String> = (round.faults.iter())
         .map(crate::loadline::Fault::words)
         .collect();

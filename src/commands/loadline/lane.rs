@@ -146,9 +146,12 @@ impl<'a> Lane<'a> {
             choice(self.args.memory_backend),
             &Target::of(&plan.found.facts),
         )?;
-        let log_cap: Bytes = (self.args.max_log)
-            .parse()
-            .map_err(|e: crate::units::ParseBytesError| Failure::usage(format!("--max-log: {e}")))?;
+        let log_cap: Bytes =
+            (self.args.max_log)
+                .parse()
+                .map_err(|e: crate::units::ParseBytesError| {
+                    Failure::usage(format!("--max-log: {e}"))
+                })?;
         let paths = store::claim_numbered(&self.folder, stem, 1)?;
         let writer = CaptureWriter::create(&paths.capture, log_cap.0)?;
         let news = self.console.sink();
