@@ -28,7 +28,7 @@ pub struct Observed {
     pub queue_mean_s: Option<f64>,
     /// Requests that waited there for at least half of `generation_s`.
     pub queued_long: Option<u64>,
-    /// Readings of the gauges during the load, one a second.
+    /// Readings of the gauges during the load.
     pub readings: u64,
     /// Readings that found requests waiting.
     pub readings_waiting: Option<u64>,

@@ -8,6 +8,10 @@ use serde::{Deserialize, Serialize};
 /// So much of the pool in use is a pool that is full: the last blocks are not to be had.
 const FULL: f64 = 0.9;
 
+/// So many readings, of answers that take so long at least, see how many run at once.
+const FEWEST_READINGS: u64 = 5;
+const SHORTEST_S: f64 = 0.5;
+
 /// Of readings after which requests wait, this part is more than the moments between two steps.
 const MOSTLY: f64 = 0.5;
 
@@ -29,7 +33,8 @@ pub enum Fault {
     },
     /// Requests waited for others to end.
     Queueing {
-        /// Most that were being answered at once; null where only the engine told.
+        /// Most that ran at once, by the engine, or were being answered at once, by the client; null
+        /// where neither tells.
         together: Option<u64>,
         /// Of so many in flight.
         of: u64,
@@ -88,6 +93,15 @@ impl Fault {
     }
 }
 
+/// Most requests that the engine ran at once by its own word, where its gauges were read often
+/// enough to see that. It goes before what the client saw: on a busy host a server hands on late
+/// what the engine has long done, and answers seem to overlap.
+fn running(seen: &Observed) -> Option<u64> {
+    let often = seen.readings >= FEWEST_READINGS;
+    let long = seen.generation_s.is_some_and(|s| s >= SHORTEST_S);
+    seen.running_most.filter(|_| often && long)
+}
+
 /// Everything that was wrong with a round; nothing is a round that held.
 pub fn judge(concurrency: u64, seen: &Observed, objectives: &Objectives) -> Vec<Fault> {
     let mut faults = Vec::new();
@@ -102,16 +116,17 @@ pub fn judge(concurrency: u64, seen: &Observed, objectives: &Objectives) -> Vec<
     }
     // The requests of the first wave are sent together: where the engine runs all of them at once,
     // all are half-way at some moment.
-    let apart = seen.together.is_some_and(|n| n < concurrency);
+    let together = running(seen).or(seen.together);
+    let apart = together.is_some_and(|n| n < concurrency);
     let long = seen.queued_long.is_some_and(|n| n > 0);
     // Only where nothing finer was told: a reading finds a queue by chance.
-    let mostly = seen.together.is_none()
+    let mostly = together.is_none()
         && seen.queued_long.is_none()
         && seen.readings > 1
         && (seen.readings_waiting).is_some_and(|n| n as f64 > MOSTLY * seen.readings as f64);
     if apart || long || mostly {
         faults.push(Fault::Queueing {
-            together: seen.together,
+            together,
             of: concurrency,
             queued_long: seen.queued_long,
         });
@@ -180,6 +195,7 @@ mod tests {
             queued_long: Some(0),
             readings: 10,
             readings_waiting: Some(2),
+            running_most: Some(32),
             kv_usage_most: Some(0.8),
             ..Observed::default()
         }
@@ -201,7 +217,7 @@ mod tests {
             failed: 3,
             first_error: Some("refused: 429".into()),
             preemptions: Some(1),
-            together: Some(28),
+            running_most: Some(28),
             ..good()
         };
         assert_eq!(
@@ -225,12 +241,31 @@ mod tests {
     }
 
     #[test]
+    fn the_engines_word_goes_before_the_clients_where_it_was_asked_often_enough() {
+        let late = Observed {
+            running_most: Some(24),
+            ..good()
+        };
+        assert_eq!(words(&late), ["queueing: 24 of 32 at once"]);
+        let seldom = Observed {
+            readings: 2,
+            ..late.clone()
+        };
+        let short = Observed {
+            generation_s: Some(0.1),
+            ..late
+        };
+        assert_eq!((words(&seldom).len(), words(&short).len()), (0, 0));
+    }
+
+    #[test]
     fn an_engine_that_tells_nothing_is_judged_by_its_answers_alone() {
         let dark = Observed {
             preemptions: None,
             queued_long: None,
             readings: 0,
             readings_waiting: None,
+            running_most: None,
             kv_usage_most: None,
             ..good()
         };
@@ -275,7 +310,7 @@ mod tests {
             ran_out(concurrency, seen, &faults, prediction)
         };
         let queued = Observed {
-            together: Some(28),
+            running_most: Some(28),
             ..good()
         };
         assert_eq!(out(32, &queued, &prediction), Some(Resource::Sequences));

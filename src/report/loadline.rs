@@ -149,7 +149,7 @@ fn rounds(page: &mut Page, line: &Loadline) {
         table.row(cells(round));
     }
     page.table(&table);
-    page.aside("queue: mean waiting in the engine; KV used: highest of readings a second apart; latency in ms, by the client");
+    page.aside("queue: mean waiting in the engine; KV used: highest of all readings; latency in ms, by the client");
 }
 
 fn cells(round: &Round) -> Vec<String> {

@@ -24,6 +24,9 @@ use std::time::Duration;
 /// How long a look takes: the log's history is read, and the engine says what it is.
 const LOOK: Duration = Duration::from_millis(500);
 
+/// Between two readings of the gauges: how many run at once is to be seen in short rounds too.
+const GAUGES: Duration = Duration::from_millis(200);
+
 /// An engine that serves, and its container.
 pub struct Met {
     pub runtime: Runtime,
@@ -155,7 +158,8 @@ impl<'a> Lane<'a> {
         let paths = store::claim_numbered(&self.folder, stem, 1)?;
         let writer = CaptureWriter::create(&paths.capture, log_cap.0)?;
         let news = self.console.sink();
-        let tools = Instruments::start(clock, memory, &plan, writer, stop, news)?;
+        let tools =
+            Instruments::start(clock, memory, &plan, writer, stop, news)?.reading_gauges(GAUGES);
         let collected = collect::collect(&self.met.runtime, &plan, Some(setup), tools).await;
         let ended = derive_and_store(&self.console.sink(), &paths, collected)?;
         Ok((paths, ended))
