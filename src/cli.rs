@@ -12,6 +12,7 @@ mod compare;
 mod config;
 mod estimate;
 mod experiment;
+mod loadline;
 mod models;
 mod replay;
 mod report;
@@ -27,6 +28,7 @@ pub use estimate::{EstimateArgs, SolveWord};
 pub use experiment::{
     ConcurrencyArgs, ExperimentArgs, ExperimentCommand, ExperimentFlags, MixedArgs, SeqlenArgs,
 };
+pub use loadline::LoadlineArgs;
 pub use models::ModelsArgs;
 pub use replay::ReplayArgs;
 pub use report::ReportArgs;
@@ -109,6 +111,8 @@ pub enum Command {
     Ablate(Box<AblateArgs>),
     /// Measure what CUDA graphs cost (TensorRT-LLM: by draft length; vLLM: eager against graphs)
     CudaGraphs(Box<CudaGraphsArgs>),
+    /// Find how much load a running engine holds without preemption, queueing or errors
+    Loadline(Box<LoadlineArgs>),
     /// Tell what a deployment will need and whether it fits, before it is started
     Estimate(Box<EstimateArgs>),
     /// Compare two profiles part by part, or profiles with figures that were calculated elsewhere

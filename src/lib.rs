@@ -13,7 +13,7 @@
 //! collect, live, clean
 //! container | telemetry | load | store | models      (these do not see each other)
 //! report
-//! matrix
+//! matrix, loadline
 //! compare, experiment -> profile -> breakdown -> estimate -> engine
 //! capture, catalog, clock, host, preset, progress, redact, error, units
 //! ```
@@ -36,6 +36,7 @@ pub mod experiment;
 pub mod host;
 pub mod live;
 pub mod load;
+pub mod loadline;
 pub mod matrix;
 pub mod models;
 pub mod preset;

@@ -16,6 +16,7 @@ fn help_stands_under_every_subcommand() {
     for command in [
         "profile",
         "run",
+        "loadline",
         "ablate",
         "cuda-graphs",
         "compare",

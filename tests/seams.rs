@@ -100,7 +100,7 @@ const LAYERS: &[&[&str]] = &[
     &["collect", "live", "clean"],
     &["container", "telemetry", "load", "store", "models"],
     &["report"],
-    &["matrix"],
+    &["matrix", "loadline"],
     &["compare", "experiment"],
     &["profile"],
     &["breakdown"],
@@ -195,7 +195,14 @@ fn deriving_and_rendering_are_pure() {
     let pure = |s: &Source| {
         matches!(
             s.module(),
-            "compare" | "experiment" | "matrix" | "profile" | "breakdown" | "estimate" | "report"
+            "compare"
+                | "experiment"
+                | "loadline"
+                | "matrix"
+                | "profile"
+                | "breakdown"
+                | "estimate"
+                | "report"
         )
     };
     nowhere(

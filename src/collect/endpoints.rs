@@ -12,8 +12,8 @@ use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-/// Between two readings of the gauges.
-const GAUGE_INTERVAL: Duration = Duration::from_secs(1);
+/// Between two readings of the gauges, where nobody says.
+pub const GAUGE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Where an engine listens, and the key to it.
 #[derive(Clone)]
@@ -64,11 +64,12 @@ async fn ask_one(
     }
 }
 
-/// Reads the gauges until cancelled. An engine without metrics gives none.
+/// Reads the gauges every so often until cancelled. An engine without metrics gives none.
 pub async fn watch_gauges(
     runtime: Runtime,
     engine: &'static dyn Engine,
     door: Door,
+    every: Duration,
     recorder: Arc<Recorder>,
     cancel: CancellationToken,
 ) -> Vec<EngineGauges> {
@@ -76,7 +77,7 @@ pub async fn watch_gauges(
     let Some(path) = engine.gauges_endpoint() else {
         return gauges;
     };
-    let mut ticks = interval(GAUGE_INTERVAL);
+    let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {

@@ -194,9 +194,16 @@ pub struct Instruments {
     sampler: Sampler,
     drain: std::thread::JoinHandle<()>,
     devices: Vec<DeviceFacts>,
+    gauges_every: Duration,
 }
 
 impl Instruments {
+    /// Reads the engine's gauges so often, instead of once a second.
+    pub fn reading_gauges(mut self, every: Duration) -> Instruments {
+        self.gauges_every = every;
+        self
+    }
+
     /// Starts sampling.
     pub fn start(
         clock: &Clock,
@@ -231,6 +238,7 @@ impl Instruments {
             sampler,
             drain,
             devices,
+            gauges_every: endpoints::GAUGE_INTERVAL,
         })
     }
 }
@@ -260,6 +268,7 @@ pub async fn load(
         sampler,
         drain,
         devices,
+        gauges_every,
     } = tools;
 
     // Each ends with `background`, which outlives `stop`: the last lines and the last events
@@ -285,6 +294,7 @@ pub async fn load(
         stop: &stop,
         sampler: sampler.handle(),
         background: background.clone(),
+        gauges_every,
     };
     if let Some(kept) = &plan.kept {
         // It is there before the load, and is not the engine.
@@ -343,6 +353,7 @@ struct Run<'a> {
     stop: &'a Stop,
     sampler: SamplerHandle,
     background: CancellationToken,
+    gauges_every: Duration,
 }
 
 impl Run<'_> {
@@ -387,6 +398,7 @@ impl Run<'_> {
                 self.runtime.clone(),
                 plan.engine,
                 setup.door.clone(),
+                self.gauges_every,
                 Arc::clone(recorder),
                 self.background.clone(),
             );

@@ -12,6 +12,7 @@ mod estimate;
 mod experiment;
 mod gpus;
 mod load;
+mod loadline;
 mod models;
 mod parse;
 mod profile;
@@ -51,6 +52,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Experiment(args) => experiment::run(&console, *args),
         Command::Ablate(args) => ablate::run(&console, *args),
         Command::CudaGraphs(args) => cuda_graphs::run(&console, *args),
+        Command::Loadline(args) => loadline::run(&console, *args),
         Command::Estimate(args) => estimate::run(&console, *args),
         Command::Compare(args) => compare::run(&console, &args),
         Command::Validate(args) => validate::run(&console, &args),

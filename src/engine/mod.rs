@@ -16,6 +16,7 @@ pub mod log;
 pub mod ollama;
 pub mod process;
 pub mod prometheus;
+pub mod queueing;
 pub mod reference;
 pub mod settings;
 pub mod sglang;
@@ -122,6 +123,12 @@ pub trait Engine: Sync {
     /// none, or whose reading takes something away from others.
     fn gauges_endpoint(&self) -> Option<&'static str> {
         self.endpoints().iter().copied().find(|p| *p == "/metrics")
+    }
+
+    /// The histogram of the time that requests wait in its queue, seconds, by its name in the
+    /// metrics; `None` for an engine without one.
+    fn queue_histogram(&self) -> Option<&'static str> {
+        None
     }
 
     /// What the endpoints' replies say.

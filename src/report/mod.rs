@@ -18,6 +18,7 @@ pub mod graphs;
 pub mod json;
 pub mod lanes;
 pub mod layout;
+pub mod loadline;
 pub mod material;
 mod page;
 pub mod spreadsheet;

@@ -156,6 +156,10 @@ fn gauges(metrics: &str, facts: &mut ProbeFacts) {
             "num_queue_reqs" => {
                 facts.requests_waiting = Some(facts.requests_waiting.unwrap_or(0) + count);
             }
+            // Retraction is its word: a request gives its tokens back and is computed again.
+            "num_retracted_requests_total" => {
+                facts.preemptions = Some(facts.preemptions.unwrap_or(0).saturating_add(count));
+            }
             "page_size" => facts.block_size = facts.block_size.or(Some(count)),
             "context_len" => facts.max_model_len = facts.max_model_len.or(Some(count)),
             "weight_memory_usage_gb" => {
@@ -213,12 +217,13 @@ mod tests {
         }
         let f = read(&[probe(
             "/metrics",
-            "sglang:token_usage{tp_rank=\"0\"} 0.25\nsglang:token_usage{tp_rank=\"1\"} 0.9\nsglang:num_running_reqs 3\nsglang:max_total_num_tokens 100\n",
+            "sglang:token_usage{tp_rank=\"0\"} 0.25\nsglang:token_usage{tp_rank=\"1\"} 0.9\nsglang:num_running_reqs 3\nsglang:max_total_num_tokens 100\nsglang:num_retracted_requests_total 2\n",
         )]);
         assert_eq!(
             (f.kv_cache_usage, f.requests_running, f.kv_cache_tokens),
             (Some(0.25), Some(3), Some(100))
         );
+        assert_eq!(f.preemptions, Some(2));
         for body in ["", "null", "[]", "{\"internal_states\":[{}]}", "<html>"] {
             let all: Vec<Probe> = PATHS.iter().map(|p| probe(p, body)).collect();
             assert_eq!(read(&all), ProbeFacts::default(), "{body}");

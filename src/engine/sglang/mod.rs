@@ -71,6 +71,10 @@ impl Engine for Sglang {
         endpoints::PATHS
     }
 
+    fn queue_histogram(&self) -> Option<&'static str> {
+        Some("sglang:queue_time_seconds")
+    }
+
     fn read_probes(&self, probes: &[Probe]) -> ProbeFacts {
         endpoints::read(probes)
     }

@@ -53,6 +53,10 @@ impl Engine for Tgi {
         &["/info", "/metrics"]
     }
 
+    fn queue_histogram(&self) -> Option<&'static str> {
+        Some("tgi_request_queue_duration")
+    }
+
     fn read_probes(&self, probes: &[Probe]) -> ProbeFacts {
         endpoints::read(probes)
     }

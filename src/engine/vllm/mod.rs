@@ -59,6 +59,10 @@ impl Engine for Vllm {
         &["/health", "/version", "/v1/models", "/metrics"]
     }
 
+    fn queue_histogram(&self) -> Option<&'static str> {
+        Some("vllm:request_queue_time_seconds")
+    }
+
     fn read_probes(&self, probes: &[Probe]) -> ProbeFacts {
         endpoints::read(probes, &endpoints::VLLM)
     }

@@ -1,0 +1,130 @@
+//! Flags of `loadline`.
+
+use super::{BackendWord, LONGEST_INPUT, sample_interval, size, some_text};
+use crate::units::{duration, some_time};
+use clap::Args;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// `plimsoll loadline`
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Each round is a load of plimsoll's own client from this host, with exactly so many requests in flight and no prompt twice. \
+                  Latency limits: ttft, itl, tpot, e2e, each with a unit (us, ms, s) and if wanted a statistic: --slo ttft=500ms,itl.p99=50ms"
+)]
+pub struct LoadlineArgs {
+    /// Container whose engine serves: its name, its id or 4 or more characters of it, label=KEY or label=KEY=VALUE
+    pub container: String,
+    /// Model, as the engine knows it, where it does not say
+    #[arg(long, short, env = "PLIMSOLL_MODEL", value_parser = some_text)]
+    pub model: Option<String>,
+    /// Engine, where it is not recognised (a wrong name lists the known ones)
+    #[arg(long, value_name = "NAME")]
+    pub engine: Option<String>,
+
+    /// Prompt tokens per request
+    #[arg(long, value_name = "TOKENS", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=LONGEST_INPUT), help_heading = "Load")]
+    pub input_len: u32,
+    /// Generated tokens per request
+    #[arg(long, visible_alias = "max-tokens", value_name = "TOKENS", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Load")]
+    pub output_len: u32,
+    /// Requests of a round for each in flight: the first of them start together
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100), help_heading = "Load")]
+    pub waves: u32,
+    /// Limits on latency that the load must keep too; may be repeated
+    #[arg(long, value_name = "LIMITS", help_heading = "Load")]
+    pub slo: Vec<String>,
+    /// Percentile of limits that name no statistic: 50, 90, 95 or 99
+    #[arg(long, value_name = "P", default_value_t = 95, value_parser = percentile, help_heading = "Load")]
+    pub slo_percentile: u32,
+    /// Random seed of the prompts
+    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Load")]
+    pub seed: u64,
+
+    /// Rounds at most
+    #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=100), help_heading = "Search")]
+    pub max_rounds: u32,
+    /// How near to each other what holds and what fails must be, percent of the line, or one request
+    #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = tolerance, help_heading = "Search")]
+    pub tolerance: f64,
+    /// Requests in flight of the first round [default: what is predicted, else 8]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536), help_heading = "Search")]
+    pub start: Option<u32>,
+    /// Requests in flight at most
+    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=65_536), help_heading = "Search")]
+    pub max_concurrency: u32,
+    /// Look at the engine and predict; send no request
+    #[arg(long, help_heading = "Search")]
+    pub predict_only: bool,
+
+    /// What reads the memory
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "auto",
+        help_heading = "Measuring"
+    )]
+    pub memory_backend: BackendWord,
+    /// Time between samples, 10ms or more
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = sample_interval, help_heading = "Measuring")]
+    pub sample_interval: Duration,
+    /// How long to sample before each load
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration, help_heading = "Measuring")]
+    pub baseline: Duration,
+    /// Deadline of one round
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = some_time, help_heading = "Measuring")]
+    pub timeout: Duration,
+    /// How much of the log to keep at most, each round
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "64MiB",
+        value_parser = size,
+        help_heading = "Measuring"
+    )]
+    pub max_log: String,
+
+    /// Results directory; document, profiles and captures go to a folder of loadline in it
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "results",
+        env = "PLIMSOLL_RESULTS_DIR",
+        help_heading = "Output"
+    )]
+    pub results_dir: PathBuf,
+    /// Print the document to standard output instead of the page
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+}
+
+/// A percentile that the client gives.
+fn percentile(text: &str) -> Result<u32, String> {
+    match text.trim().trim_start_matches('p').parse() {
+        Ok(p @ (50 | 90 | 95 | 99)) => Ok(p),
+        _ => Err("one of 50, 90, 95, 99".into()),
+    }
+}
+
+/// `5%` and `5`, as a part of one.
+fn tolerance(text: &str) -> Result<f64, String> {
+    let number = text.trim().trim_end_matches('%').trim_end();
+    match number.parse::<f64>() {
+        Ok(p) if p > 0.0 && p <= 50.0 => Ok(p / 100.0),
+        _ => Err("must be above 0 and at most 50 percent: 5%".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tolerances_and_percentiles_are_read_as_people_write_them() {
+        assert_eq!(tolerance("5%"), Ok(0.05));
+        assert_eq!(tolerance("10"), Ok(0.10));
+        assert!(tolerance("0").is_err() && tolerance("80%").is_err() && tolerance("x").is_err());
+        assert_eq!(percentile("p99"), Ok(99));
+        assert!(percentile("42").is_err() && percentile("").is_err());
+    }
+}

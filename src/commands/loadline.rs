@@ -1,0 +1,309 @@
+//! `plimsoll loadline`: how much load a running engine holds, predicted and measured.
+
+mod lane;
+
+use super::load::{obey_signals, tokio};
+use crate::capture::{Mode, RunEnd};
+use crate::cli::LoadlineArgs;
+use crate::collect::{Stop, lock, meet, unless_stopped};
+use crate::console::Console;
+use crate::container::Runtime;
+use crate::engine::LoadKind;
+use crate::error::{ExitCode, Failure};
+use crate::estimate::Model;
+use crate::estimate::model::from_config;
+use crate::loadline::{
+    Ahead, Fault, Lengths, Loadline, Objectives, Prediction, Resource, Round, Search, Stride,
+    judge, predict,
+};
+use crate::profile::Profile;
+use crate::progress::{Progress, Stage};
+use crate::store::{file_word, free_name, write_atomically};
+use crate::{report, store};
+use lane::{Lane, Met};
+use std::path::{Path, PathBuf};
+
+/// Where neither a prediction nor the user says where to begin.
+const FIRST: u32 = 8;
+
+pub fn run(console: &Console, args: LoadlineArgs) -> anyhow::Result<ExitCode> {
+    // Whatever can be refused without a look is refused without one.
+    let objectives = Objectives::parse(&args.slo, args.slo_percentile).map_err(|why| {
+        Failure::usage(format!("--slo: {why}")).hint("as in --slo ttft=500ms,itl.p99=50ms")
+    })?;
+    let stop = Stop::new();
+    tokio()?.block_on(async {
+        obey_signals(&stop, console)?;
+        loadline(console, args, objectives, &stop).await
+    })
+}
+
+async fn loadline(
+    console: &Console,
+    args: LoadlineArgs,
+    objectives: Objectives,
+    stop: &Stop,
+) -> anyhow::Result<ExitCode> {
+    (console.sink())(Progress::Stage(Stage::Inspect));
+    let runtime = unless_stopped(stop, Runtime::connect()).await?;
+    let found = unless_stopped(stop, runtime.find(&args.container)).await?;
+    let name = found.facts.name.clone();
+    let (engine, evidence, serving) = meet(&runtime, &found, args.engine.as_ref(), stop).await?;
+    if !serving {
+        return Err(Failure::usage(format!(
+            "no engine serves in container `{name}`: there is nothing to send requests to"
+        ))
+        .hint(
+            "start the server in it; `plimsoll estimate --solve` tells without one what would fit",
+        )
+        .into());
+    }
+    let _lock = lock(&found.facts)?;
+    let folder = folder(&args.results_dir, &name)?;
+    let met = Met {
+        runtime,
+        found,
+        engine,
+        evidence,
+        mode: Mode::Serving,
+    };
+    let mut lane = Lane::new(console, &met, &args, stop, folder.clone());
+
+    let (look, at) = lane.look().await?;
+    let model = model_of(&look, &at);
+    let lengths = Lengths {
+        input: args.input_len.into(),
+        output: args.output_len.into(),
+    };
+    let mut line = Loadline::begin(&look, jiff::Timestamp::now().to_string(), lengths);
+    line.waves = args.waves;
+    line.tolerance_percent = args.tolerance * 100.0;
+    line.max_rounds = args.max_rounds;
+    line.max_concurrency = args.max_concurrency;
+    line.objectives = objectives;
+    line.prediction = predict(&look, model.as_ref(), lengths);
+    if let Some(limit) = line.prediction.of(Resource::Length) {
+        return Err(Failure::usage(format!(
+            "no request of these lengths fits: {}",
+            limit.formula
+        ))
+        .hint("shorter requests: --input-len, --output-len; or a longer --max-model-len of the engine")
+        .into());
+    }
+    told(console, &line.prediction);
+
+    let mut search = search(&args, &line);
+    let mut failure = None;
+    if !args.predict_only {
+        let rounds = Rounds {
+            console,
+            lane: &mut lane,
+            look: &look,
+            model: model.as_ref(),
+            args: &args,
+        };
+        failure = rounds.run(&mut line, &mut search, stop).await.err();
+    }
+    line.outcome = match (stop.reason(), &failure) {
+        (Some(reason), _) => reason,
+        (None, Some(failure)) => RunEnd::Failed(failure.message.clone()),
+        (None, None) => RunEnd::Completed,
+    };
+    line.conclude(&look, search.outcome());
+    console.finish();
+    write(console, &args, &line, &folder)?;
+    match failure {
+        Some(failure) => Err(failure.into()),
+        None if stop.reason().is_some() => Err(stop.failure().into()),
+        None => Ok(ExitCode::Done),
+    }
+}
+
+/// The folder of this run, new.
+fn folder(results: &Path, container: &str) -> Result<PathBuf, Failure> {
+    let all = results.join("loadline");
+    let unwritable = |e: std::io::Error| {
+        Failure::environment(format!("cannot write results to `{}`", all.display()))
+            .hint("choose another place with --results-dir")
+            .caused_by(e)
+    };
+    std::fs::create_dir_all(&all).map_err(unwritable)?;
+    let time = jiff::Zoned::now().strftime("%Y%m%d_%H%M%S");
+    let stem = format!("{}-{time}", file_word(container));
+    // A second run in the same second gets a number.
+    for n in 1.. {
+        let folder = match n {
+            1 => all.join(&stem),
+            n => all.join(format!("{stem}-{n}")),
+        };
+        match std::fs::create_dir(&folder) {
+            Ok(()) => return Ok(folder),
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && n < 1000 => {}
+            Err(e) => return Err(unwritable(e)),
+        }
+    }
+    unreachable!("the loop returns")
+}
+
+/// The model as its config.json in the capture has it; `None` where that says too little.
+fn model_of(look: &Profile, profile: &Path) -> Option<Model> {
+    let config = store::model_config(profile)?;
+    let name = look.model_info.name.as_deref().unwrap_or("model");
+    from_config(name, &config, "config.json of the run").ok()
+}
+
+/// Begins at the prediction. Latency is not predicted, and its line may be far below.
+fn search(args: &LoadlineArgs, line: &Loadline) -> Search {
+    let predicted = line.prediction.concurrency.filter(|n| *n > 0);
+    let predicted = predicted.map(|n| u32::try_from(n).unwrap_or(u32::MAX));
+    let near = args.start.is_none() && predicted.is_some() && line.objectives.0.is_empty();
+    let stride = match near {
+        true => Stride::Near,
+        false => Stride::Doubling,
+    };
+    let start = args.start.or(predicted).unwrap_or(FIRST);
+    Search::new(
+        start,
+        args.max_concurrency,
+        stride,
+        args.tolerance,
+        args.max_rounds,
+    )
+}
+
+fn told(console: &Console, prediction: &Prediction) {
+    match (prediction.concurrency, prediction.resource) {
+        (Some(n), Some(resource)) => console.note(&format!(
+            "predicted: {n} requests in flight, limited by the {}",
+            resource.label()
+        )),
+        _ => console.note("nothing is predicted: the engine tells none of its limits"),
+    }
+}
+
+/// The rounds of one search.
+struct Rounds<'a, 'b> {
+    console: &'a Console,
+    lane: &'a mut Lane<'b>,
+    look: &'a Profile,
+    model: Option<&'a Model>,
+    args: &'a LoadlineArgs,
+}
+
+impl Rounds<'_, '_> {
+    async fn run(
+        self,
+        line: &mut Loadline,
+        search: &mut Search,
+        stop: &Stop,
+    ) -> Result<(), Failure> {
+        let mut number = 0;
+        while let Some(ahead) = search.ahead() {
+            if stop.reason().is_some() {
+                return Ok(());
+            }
+            number += 1;
+            let requests = ahead.concurrency.saturating_mul(self.args.waves);
+            self.announce(number, ahead, requests);
+            let made = self.lane.round(number, ahead.concurrency, requests).await?;
+            let mut faults = judge(ahead.concurrency.into(), &made.seen, &line.objectives);
+            if let (Some(Fault::Errors { first, .. }), Some(failure)) =
+                (faults.first_mut(), &made.failure)
+            {
+                first.get_or_insert_with(|| failure.message.clone());
+            }
+            if stop.reason().is_some() {
+                // What was interrupted was not measured; its capture stays.
+                return Ok(());
+            }
+            let held = faults.is_empty() && made.failure.is_none();
+            let words: Vec<String> = faults.iter().map(Fault::words).collect();
+            self.console.note(&format!(
+                "round {number}: {} in flight {}",
+                ahead.concurrency,
+                match held {
+                    true => "held".to_owned(),
+                    false => format!("did not hold: {}", words.join(", ")),
+                }
+            ));
+            search.record(ahead.concurrency, held);
+            let counted = made.seen.input_tokens;
+            let silent = made.seen.completed == 0;
+            line.round(Round {
+                number,
+                concurrency: ahead.concurrency,
+                requests,
+                again: ahead.again,
+                held,
+                faults,
+                ran_out: None,
+                seen: made.seen,
+                profile: made.profile,
+            });
+            // Where nothing at all was answered, a smaller load would not be either.
+            if let Some(failure) = made.failure.filter(|_| made.over || silent) {
+                return Err(failure);
+            }
+            if number == 1 {
+                self.correct(line, search, counted);
+            }
+        }
+        Ok(())
+    }
+
+    fn announce(&self, number: u32, ahead: Ahead, requests: u32) {
+        let again = if ahead.again { ", again" } else { "" };
+        self.console.note(&format!(
+            "round {number} of at most {}: {} in flight, {requests} requests{again}",
+            self.args.max_rounds, ahead.concurrency
+        ));
+    }
+
+    /// Some servers count other tokens than were asked for. What fits follows from theirs.
+    fn correct(&self, line: &mut Loadline, search: &mut Search, counted: Option<f64>) {
+        let Some(input) = counted.map(|n| n.round() as u64) else {
+            return;
+        };
+        let asked = line.lengths.input;
+        if input.abs_diff(asked) as f64 <= asked as f64 * 0.02 {
+            return;
+        }
+        let lengths = Lengths {
+            input,
+            ..line.lengths
+        };
+        line.prediction = predict(self.look, self.model, lengths);
+        self.console.note(&format!(
+            "the server counts {input} tokens in a prompt that was to have {asked}"
+        ));
+        told(self.console, &line.prediction);
+        let near = self.args.start.is_none() && line.objectives.0.is_empty();
+        if let Some(n) = line.prediction.concurrency.filter(|n| *n > 0 && near) {
+            search.aim(u32::try_from(n).unwrap_or(u32::MAX));
+        }
+    }
+}
+
+/// Writes the document and shows it.
+fn write(
+    console: &Console,
+    args: &LoadlineArgs,
+    line: &Loadline,
+    folder: &Path,
+) -> anyhow::Result<()> {
+    let mut document = serde_json::to_vec_pretty(line)?;
+    document.push(b'\n');
+    let path = free_name(folder, "loadline");
+    let stored = write_atomically(&path, &document);
+    if args.json {
+        console.data(&document)?;
+    } else {
+        console.data(report::loadline::render(line, console.text_options()).as_bytes())?;
+    }
+    stored?;
+    console.note(&format!("load line: {}", path.display()));
+    Ok(())
+}
+
+/// What the load of a round is.
+const KIND: LoadKind = LoadKind::Builtin;

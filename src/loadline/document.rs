@@ -1,0 +1,300 @@
+//! The document of a load line: predicted, measured, and every round.
+
+use super::advice::advice;
+use super::objective::Objectives;
+use super::observe::Observed;
+use super::predict::{Lengths, Prediction, Resource};
+use super::search::Outcome;
+use super::verdict::{Fault, ran_out};
+use crate::capture::{DeviceKind, RunEnd};
+use crate::profile::Profile;
+use serde::{Deserialize, Serialize};
+
+/// Version of the document.
+pub const LOADLINE_VERSION: &str = "1.0";
+
+/// How much load one engine holds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Loadline {
+    /// `loadline`.
+    pub document: String,
+    /// [`LOADLINE_VERSION`].
+    pub schema_version: String,
+    /// Version of the plimsoll that wrote it.
+    pub profiler_version: String,
+    /// Start, RFC 3339, UTC.
+    pub timestamp: String,
+    /// True when an engine or a device only pretends.
+    pub simulated: bool,
+    /// The container's name.
+    pub container: String,
+    /// Its image.
+    pub image: String,
+    /// The engine.
+    pub engine: String,
+    /// Its version; null where it was not told.
+    pub engine_version: Option<String>,
+    /// The model; null where it was not told.
+    pub model: Option<String>,
+    /// Length of every request, tokens.
+    pub lengths: Lengths,
+    /// Requests of a round for each in flight.
+    pub waves: u32,
+    /// How near to each other what holds and what fails must be, percent of the line.
+    pub tolerance_percent: f64,
+    /// Rounds at most.
+    pub max_rounds: u32,
+    /// Requests in flight at most.
+    pub max_concurrency: u32,
+    /// Limits on latency.
+    pub objectives: Objectives,
+    /// What was calculated.
+    pub prediction: Prediction,
+    /// What was measured; null where no round was made.
+    pub measured: Option<Measured>,
+    /// Measured less predicted, percent of what was predicted; null where either is unknown, or
+    /// where limits on latency were asked for, which nobody predicts.
+    pub difference_percent: Option<f64>,
+    /// What ran out, measured where it was, else predicted.
+    pub limiting: Option<Resource>,
+    /// The setting to change, sentences.
+    pub advice: Vec<String>,
+    /// Every round in its order.
+    pub rounds: Vec<Round>,
+    /// What must be known of these figures, sentences.
+    pub notes: Vec<String>,
+    /// How it ended.
+    pub outcome: RunEnd,
+}
+
+/// The measured line.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// The largest number of requests in flight that a round held; 0 where none did.
+    pub concurrency: u32,
+    /// The smallest above it that a round did not hold; null where every round held.
+    pub fails_at: Option<u32>,
+    /// Whether the two are within the tolerance: else the line lies somewhere between.
+    pub closed: bool,
+    /// What ran out where it failed.
+    pub limiting: Option<Resource>,
+}
+
+/// One round.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Round {
+    /// From 1.
+    pub number: u32,
+    /// Requests in flight.
+    pub concurrency: u32,
+    /// Requests in all.
+    pub requests: u32,
+    /// Whether it was made before and failed.
+    pub again: bool,
+    /// Whether it held.
+    pub held: bool,
+    /// Why not.
+    pub faults: Vec<Fault>,
+    /// What ran out.
+    pub ran_out: Option<Resource>,
+    /// What was seen.
+    pub seen: Observed,
+    /// File name of its profile, beside the document; the capture lies with it.
+    pub profile: String,
+}
+
+impl Loadline {
+    /// What is known before the first round, from the profile of a look at the engine.
+    pub fn begin(look: &Profile, timestamp: String, lengths: Lengths) -> Loadline {
+        Loadline {
+            document: "loadline".into(),
+            schema_version: LOADLINE_VERSION.into(),
+            profiler_version: env!("CARGO_PKG_VERSION").into(),
+            timestamp,
+            simulated: look.metadata.simulated,
+            container: look.metadata.container.name.clone(),
+            image: look.metadata.container.image.clone(),
+            engine: look.engine_metadata.engine_type.clone(),
+            engine_version: look.engine_metadata.engine_version.clone(),
+            model: look.model_info.name.clone(),
+            lengths,
+            waves: 0,
+            tolerance_percent: 0.0,
+            max_rounds: 0,
+            max_concurrency: 0,
+            objectives: Objectives::default(),
+            prediction: Prediction::default(),
+            measured: None,
+            difference_percent: None,
+            limiting: None,
+            advice: Vec::new(),
+            rounds: Vec::new(),
+            notes: Vec::new(),
+            outcome: RunEnd::Completed,
+        }
+    }
+
+    /// Adds a round and what ran out in it.
+    pub fn round(&mut self, mut round: Round) {
+        round.ran_out = ran_out(
+            u64::from(round.concurrency),
+            &round.seen,
+            &round.faults,
+            &self.prediction,
+        );
+        self.rounds.push(round);
+    }
+
+    /// Draws the conclusions. `look`: the profile that the prediction is of.
+    pub fn conclude(&mut self, look: &Profile, outcome: Outcome) {
+        if !self.rounds.is_empty() {
+            let failed = self
+                .rounds
+                .iter()
+                .filter(|r| Some(r.concurrency) == outcome.fails);
+            self.measured = Some(Measured {
+                concurrency: outcome.holds,
+                fails_at: outcome.fails,
+                closed: outcome.closed,
+                limiting: failed.filter(|r| !r.held).find_map(|r| r.ran_out),
+            });
+        }
+        let line = self.measured.as_ref().filter(|m| m.fails_at.is_some());
+        self.difference_percent = line
+            .filter(|_| self.objectives.0.is_empty())
+            .zip(self.prediction.concurrency.filter(|p| *p > 0))
+            .map(|(m, p)| (f64::from(m.concurrency) - p as f64) / p as f64 * 100.0);
+        let measured = self.measured.as_ref();
+        self.limiting = measured
+            .and_then(|m| m.limiting)
+            .or(self.prediction.resource);
+        let on_cpu = (look.gpu_info.devices.iter()).all(|d| d.kind != DeviceKind::Gpu);
+        if let Some(resource) = self.limiting {
+            self.advice = advice(&self.engine, resource, on_cpu);
+        }
+        self.note_what_was_not_told();
+    }
+
+    fn note_what_was_not_told(&mut self) {
+        let Some(first) = self.rounds.first().map(|r| &r.seen) else {
+            return;
+        };
+        let counted = first.input_tokens.filter(|n| {
+            let asked = self.lengths.input as f64;
+            (n - asked).abs() > asked * 0.02
+        });
+        let untold = first.preemptions.is_none()
+            && first.queued_long.is_none()
+            && first.readings_waiting.is_none();
+        let mut notes = Vec::new();
+        let others = |r: &Round| {
+            r.seen
+                .running_most
+                .is_some_and(|n| n > u64::from(r.concurrency))
+        };
+        if self.rounds.iter().any(others) {
+            notes.push("more requests ran than were sent: others use this engine, and the line is what it holds beside their load".into());
+        }
+        if let Some(n) = counted {
+            notes.push(format!(
+                "the server counts {n:.0} tokens in a prompt that was to have {}: the prediction is for what it counts",
+                self.lengths.input
+            ));
+        }
+        if untold {
+            notes.push("the engine tells neither preemptions nor queues: rounds are judged by errors, by the answers that the client saw at once, and by latency alone".into());
+        } else if first.preemptions.is_none() {
+            notes.push("the engine tells no preemptions: requests that were computed again show in their latency alone".into());
+        }
+        self.notes.extend(notes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::capture::Capture;
+    use crate::loadline::predict::Limit;
+
+    fn line(rounds: &[(u32, bool)], outcome: Outcome) -> Loadline {
+        let capture = Capture {
+            engine: "vllm".into(),
+            ..Capture::default()
+        };
+        let look = crate::profile::derive(&capture, [], []);
+        let lengths = Lengths {
+            input: 128,
+            output: 256,
+        };
+        let mut line = Loadline::begin(&look, String::new(), lengths);
+        line.prediction = Prediction {
+            concurrency: Some(32),
+            resource: Some(Resource::KvPool),
+            limits: vec![Limit {
+                resource: Resource::KvPool,
+                concurrency: 32,
+                formula: String::new(),
+                source: String::new(),
+            }],
+            ..Prediction::default()
+        };
+        for (number, (concurrency, held)) in (1..).zip(rounds) {
+            let preempted = Fault::Preemption { count: 2 };
+            line.round(Round {
+                number,
+                concurrency: *concurrency,
+                requests: concurrency * 3,
+                again: false,
+                held: *held,
+                faults: if *held { Vec::new() } else { vec![preempted] },
+                ran_out: None,
+                seen: Observed::default(),
+                profile: String::new(),
+            });
+        }
+        line.conclude(&look, outcome);
+        line
+    }
+
+    #[test]
+    fn predicted_against_measured() {
+        let outcome = Outcome {
+            holds: 30,
+            fails: Some(31),
+            closed: true,
+        };
+        let line = line(&[(32, false), (30, true), (31, false)], outcome);
+        assert_eq!(line.difference_percent, Some(-6.25));
+        assert_eq!(line.limiting, Some(Resource::KvPool));
+        assert_eq!(
+            line.measured.as_ref().unwrap().limiting,
+            Some(Resource::KvPool)
+        );
+        assert!(line.advice[0].contains("VLLM_CPU_KVCACHE_SPACE"));
+        assert!(
+            line.notes
+                .iter()
+                .any(|n| n.contains("neither preemptions nor queues"))
+        );
+        let text = serde_json::to_string(&line).unwrap();
+        assert_eq!(serde_json::from_str::<Loadline>(&text).unwrap(), line);
+    }
+
+    #[test]
+    fn what_was_not_bracketed_has_no_difference() {
+        let open = Outcome {
+            holds: 64,
+            fails: None,
+            closed: false,
+        };
+        let open = line(&[(32, true), (64, true)], open);
+        assert_eq!(open.difference_percent, None);
+        assert_eq!(open.limiting, Some(Resource::KvPool), "predicted at least");
+        let none = Outcome {
+            holds: 0,
+            fails: None,
+            closed: false,
+        };
+        assert_eq!(line(&[], none).measured, None);
+    }
+}

@@ -1,0 +1,336 @@
+//! Whether a round held: without errors, preemptions and queueing, and within the limits on latency.
+
+use super::objective::{Objective, Objectives};
+use super::observe::Observed;
+use super::predict::{Prediction, Resource};
+use serde::{Deserialize, Serialize};
+
+/// So much of the pool in use is a pool that is full: the last blocks are not to be had.
+const FULL: f64 = 0.9;
+
+/// So many readings, of answers that take so long at least, see how many run at once.
+const FEWEST_READINGS: u64 = 5;
+const SHORTEST_S: f64 = 0.5;
+
+/// Of readings after which requests wait, this part is more than the moments between two steps.
+const MOSTLY: f64 = 0.5;
+
+/// Why a round did not hold.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum Fault {
+    /// Requests failed, or the engine did.
+    Errors {
+        /// How many.
+        failed: u64,
+        /// The first, a sentence.
+        first: Option<String>,
+    },
+    /// Requests lost their place in the pool and were computed again.
+    Preemption {
+        /// How often.
+        count: u64,
+    },
+    /// Requests waited for others to end.
+    Queueing {
+        /// Most that ran at once, by the engine, or were being answered at once, by the client; null
+        /// where neither tells.
+        together: Option<u64>,
+        /// Of so many in flight.
+        of: u64,
+        /// Requests that waited for long, by the engine's histogram.
+        queued_long: Option<u64>,
+    },
+    /// A limit on latency was passed.
+    Latency {
+        /// The limit.
+        #[serde(flatten)]
+        objective: Objective,
+        /// The figure, milliseconds; null where none was measured.
+        measured_ms: Option<f64>,
+    },
+}
+
+impl Fault {
+    /// As people read it.
+    pub fn words(&self) -> String {
+        match self {
+            Fault::Errors { failed, first } => {
+                let first = first
+                    .as_ref()
+                    .map(|f| format!(" ({f})"))
+                    .unwrap_or_default();
+                format!("{failed} failed{first}")
+            }
+            Fault::Preemption { count: 1 } => "1 preemption".into(),
+            Fault::Preemption { count } => format!("{count} preemptions"),
+            Fault::Queueing {
+                together: Some(n),
+                of,
+                ..
+            } if n < of => format!("queueing: {n} of {of} at once"),
+            Fault::Queueing {
+                queued_long: Some(n),
+                ..
+            } if *n > 0 => format!("queueing: {n} waited long"),
+            Fault::Queueing { .. } => "queueing".into(),
+            Fault::Latency {
+                objective,
+                measured_ms,
+            } => {
+                let Objective {
+                    metric,
+                    statistic,
+                    limit_ms,
+                } = objective;
+                let name = metric.as_str();
+                match measured_ms {
+                    Some(ms) => format!("{name} {statistic} {ms:.1} > {limit_ms} ms"),
+                    None => format!("{name} {statistic} not measured"),
+                }
+            }
+        }
+    }
+}
+
+/// Most requests that the engine ran at once by its own word, where its gauges were read often
+/// enough to see that. It goes before what the client saw: on a busy host a server hands on late
+/// what the engine has long done, and answers seem to overlap.
+fn running(seen: &Observed) -> Option<u64> {
+    let often = seen.readings >= FEWEST_READINGS;
+    let long = seen.generation_s.is_some_and(|s| s >= SHORTEST_S);
+    seen.running_most.filter(|_| often && long)
+}
+
+/// Everything that was wrong with a round; nothing is a round that held.
+pub fn judge(concurrency: u64, seen: &Observed, objectives: &Objectives) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    if seen.failed > 0 || seen.completed == 0 {
+        faults.push(Fault::Errors {
+            failed: seen.failed,
+            first: seen.first_error.clone(),
+        });
+    }
+    if let Some(count) = seen.preemptions.filter(|n| *n > 0) {
+        faults.push(Fault::Preemption { count });
+    }
+    // The requests of the first wave are sent together: where the engine runs all of them at once,
+    // all are half-way at some moment.
+    let together = running(seen).or(seen.together);
+    let apart = together.is_some_and(|n| n < concurrency);
+    let long = seen.queued_long.is_some_and(|n| n > 0);
+    // Only where nothing finer was told: a reading finds a queue by chance.
+    let mostly = together.is_none()
+        && seen.queued_long.is_none()
+        && seen.readings > 1
+        && (seen.readings_waiting).is_some_and(|n| n as f64 > MOSTLY * seen.readings as f64);
+    if apart || long || mostly {
+        faults.push(Fault::Queueing {
+            together,
+            of: concurrency,
+            queued_long: seen.queued_long,
+        });
+    }
+    for objective in &objectives.0 {
+        let measured_ms = objective.figure(&seen.result);
+        if measured_ms.is_none_or(|ms| ms > objective.limit_ms) {
+            faults.push(Fault::Latency {
+                objective: objective.clone(),
+                measured_ms,
+            });
+        }
+    }
+    faults
+}
+
+/// What ran out in a round that did not hold.
+pub fn ran_out(
+    concurrency: u64,
+    seen: &Observed,
+    faults: &[Fault],
+    prediction: &Prediction,
+) -> Option<Resource> {
+    let has = |f: fn(&Fault) -> bool| faults.iter().any(f);
+    // A server that takes no more answers with errors, whatever else there was.
+    let beyond = |resource| {
+        prediction
+            .of(resource)
+            .is_some_and(|limit| limit.concurrency < concurrency)
+    };
+    if has(|f| matches!(f, Fault::Errors { .. })) {
+        return Some(match beyond(Resource::Connections) {
+            true => Resource::Connections,
+            false => Resource::Errors,
+        });
+    }
+    if has(|f| matches!(f, Fault::Preemption { .. })) {
+        return Some(Resource::KvPool);
+    }
+    if has(|f| matches!(f, Fault::Queueing { .. })) {
+        // The least limit that this load is beyond; the limits are in that order.
+        let passed = prediction
+            .limits
+            .iter()
+            .find(|l| l.concurrency < concurrency);
+        return Some(match passed {
+            Some(limit) => limit.resource,
+            None if seen.kv_usage_most.is_some_and(|u| u >= FULL) => Resource::KvPool,
+            None => Resource::Prefill,
+        });
+    }
+    has(|f| matches!(f, Fault::Latency { .. })).then_some(Resource::Latency)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::loadline::predict::Limit;
+
+    fn good() -> Observed {
+        Observed {
+            completed: 96,
+            together: Some(32),
+            generation_s: Some(4.0),
+            preemptions: Some(0),
+            queued_long: Some(0),
+            readings: 10,
+            readings_waiting: Some(2),
+            running_most: Some(32),
+            kv_usage_most: Some(0.8),
+            ..Observed::default()
+        }
+    }
+
+    fn words(seen: &Observed) -> Vec<String> {
+        let faults = judge(32, seen, &Objectives::default());
+        faults.iter().map(Fault::words).collect()
+    }
+
+    #[test]
+    fn a_round_without_a_fault_holds_though_a_reading_found_a_queue() {
+        assert_eq!(words(&good()), [""; 0]);
+    }
+
+    #[test]
+    fn each_fault_is_told() {
+        let seen = Observed {
+            failed: 3,
+            first_error: Some("refused: 429".into()),
+            preemptions: Some(1),
+            running_most: Some(28),
+            ..good()
+        };
+        assert_eq!(
+            words(&seen),
+            [
+                "3 failed (refused: 429)",
+                "1 preemption",
+                "queueing: 28 of 32 at once"
+            ]
+        );
+        let long = Observed {
+            queued_long: Some(7),
+            ..good()
+        };
+        assert_eq!(words(&long), ["queueing: 7 waited long"]);
+        let nothing = Observed {
+            completed: 0,
+            ..good()
+        };
+        assert_eq!(words(&nothing), ["0 failed"]);
+    }
+
+    #[test]
+    fn the_engines_word_goes_before_the_clients_where_it_was_asked_often_enough() {
+        let late = Observed {
+            running_most: Some(24),
+            ..good()
+        };
+        assert_eq!(words(&late), ["queueing: 24 of 32 at once"]);
+        let seldom = Observed {
+            readings: 2,
+            ..late.clone()
+        };
+        let short = Observed {
+            generation_s: Some(0.1),
+            ..late
+        };
+        assert_eq!((words(&seldom).len(), words(&short).len()), (0, 0));
+    }
+
+    #[test]
+    fn an_engine_that_tells_nothing_is_judged_by_its_answers_alone() {
+        let dark = Observed {
+            preemptions: None,
+            queued_long: None,
+            readings: 0,
+            readings_waiting: None,
+            running_most: None,
+            kv_usage_most: None,
+            ..good()
+        };
+        assert_eq!(words(&dark), [""; 0]);
+        let one_token = Observed {
+            together: None,
+            readings: 10,
+            readings_waiting: Some(9),
+            ..dark
+        };
+        assert_eq!(words(&one_token), ["queueing"]);
+    }
+
+    #[test]
+    fn a_limit_on_latency_that_was_not_measured_is_not_kept() {
+        let objectives = Objectives::parse(&["ttft=500ms,itl=50ms".into()], 95).unwrap();
+        let mut seen = good();
+        seen.result.ttft_ms = [("p95".to_owned(), 499.0)].into();
+        let faults = judge(32, &seen, &objectives);
+        let told: Vec<String> = faults.iter().map(Fault::words).collect();
+        assert_eq!(told, ["itl p95 not measured"]);
+        assert_eq!(
+            ran_out(32, &seen, &faults, &Prediction::default()),
+            Some(Resource::Latency)
+        );
+    }
+
+    #[test]
+    fn what_ran_out_is_named_by_what_was_seen() {
+        let limit = |resource, concurrency| Limit {
+            resource,
+            concurrency,
+            formula: String::new(),
+            source: String::new(),
+        };
+        let prediction = Prediction {
+            limits: vec![limit(Resource::Sequences, 28), limit(Resource::KvPool, 40)],
+            ..Prediction::default()
+        };
+        let out = |concurrency, seen: &Observed, prediction: &Prediction| {
+            let faults = judge(concurrency, seen, &Objectives::default());
+            ran_out(concurrency, seen, &faults, prediction)
+        };
+        let queued = Observed {
+            running_most: Some(28),
+            ..good()
+        };
+        assert_eq!(out(32, &queued, &prediction), Some(Resource::Sequences));
+        assert_eq!(
+            out(32, &queued, &Prediction::default()),
+            Some(Resource::Prefill)
+        );
+        let full = Observed {
+            kv_usage_most: Some(0.97),
+            ..queued.clone()
+        };
+        assert_eq!(
+            out(32, &full, &Prediction::default()),
+            Some(Resource::KvPool)
+        );
+        let preempted = Observed {
+            preemptions: Some(4),
+            ..queued
+        };
+        assert_eq!(out(32, &preempted, &prediction), Some(Resource::KvPool));
+        assert_eq!(out(32, &good(), &prediction), None);
+    }
+}
