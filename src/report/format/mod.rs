@@ -1,5 +1,8 @@
 //! The formats that a report is written in: one file each, and one line in [`ALL`].
 
+mod png;
+mod svg;
+
 use super::RenderError;
 use super::content::Report;
 
@@ -22,7 +25,7 @@ pub struct File {
 }
 
 /// Every format.
-pub static ALL: &[&dyn Format] = &[];
+pub static ALL: &[&dyn Format] = &[&svg::Svg, &png::Png];
 
 /// The format called `name`.
 pub fn by_name(name: &str) -> Option<&'static dyn Format> {
