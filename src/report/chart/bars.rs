@@ -88,8 +88,14 @@ pub fn draw(pen: &mut Pen, bars: &Bars, top: f64) -> Drawn {
             .map(|p| p.to.max(p.from))
             .fold(0.0, f64::max);
         if rows.thick >= 12.0 {
-            let at = (ruler.place(end) + 6.0, middle + rows.letters * 0.35);
-            halo(pen, at, rows.letters, &sums[i]);
+            let wide = width(&sums[i], rows.letters);
+            let at = beyond(&ruler, end, bar, wide);
+            halo(
+                pen,
+                (at, middle + rows.letters * 0.35),
+                rows.letters,
+                &sums[i],
+            );
         }
         if common.is_none() {
             row.limit(pen, rows.above >= 12.0);
@@ -287,15 +293,28 @@ fn lay_out(
     let ruler = |right| Ruler::new(Scale::FromZero, (low, high), (left, right), 8, false);
     let right = WIDTH - SIDE - 4.0;
     let wide = ruler(right);
-    let beyond = pieces
+    let too_far = pieces
         .iter()
+        .zip(&bars.bars)
         .zip(&sums)
-        .map(|(pieces, sum)| {
+        .map(|((pieces, bar), sum)| {
             let end = pieces.iter().map(|p| p.to).fold(0.0, f64::max);
-            wide.place(end) + 8.0 + width(sum, letters) - right
+            let sum = width(sum, letters);
+            beyond(&wide, end, bar, sum) + 2.0 + sum - right
         })
         .fold(0.0, f64::max);
-    (ruler(right - beyond.min((right - left) / 2.0)), sums)
+    (ruler(right - too_far.min((right - left) / 2.0)), sums)
+}
+
+/// Where the sum of a bar begins: behind its end, and not across its limit.
+fn beyond(ruler: &Ruler, end: f64, bar: &Bar, wide: f64) -> f64 {
+    let at = ruler.place(end) + 6.0;
+    match bar.limit.as_ref().and_then(|l| real(l.0)) {
+        Some(limit) if (at - 4.0..at + wide + 3.0).contains(&ruler.place(limit)) => {
+            ruler.place(limit) + 6.0
+        }
+        _ => at,
+    }
 }
 
 /// The limit that all bars have, where it is one.

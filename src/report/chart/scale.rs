@@ -161,7 +161,8 @@ fn tick(value: f64, step: f64, largest: f64) -> String {
         return "0".into();
     }
     if largest >= 1e7 || step < 1e-6 {
-        let digits = (value.abs() / step).log10().floor().clamp(0.0, 12.0);
+        let power = |v: f64| (v * (1.0 + SAME)).log10().floor();
+        let digits = (power(value.abs()) - power(step)).clamp(0.0, 12.0);
         let text = format!("{value:.0$e}", digits as usize);
         // 2.0e7 is 2e7.
         return match text.split_once('e') {

@@ -69,7 +69,18 @@ fn is_a_picture(svg: &str) {
                 within(x, y);
                 within(x + number(&node, "width"), y + number(&node, "height"));
             }
-            "text" => within(number(&node, "x"), number(&node, "y")),
+            "text" => {
+                let own = node.children().filter(Node::is_text);
+                let said: String = own.filter_map(|n| n.text()).collect();
+                let wide = lettering::width(&said, number(&node, "font-size"));
+                let start = match node.attribute("text-anchor") {
+                    None => number(&node, "x"),
+                    Some("middle") => number(&node, "x") - wide / 2.0,
+                    Some(_) => number(&node, "x") - wide,
+                };
+                within(start, number(&node, "y"));
+                within(start + wide, number(&node, "y"));
+            }
             "path" => {
                 for (at, up) in coordinates(node.attribute("d").unwrap_or_default()) {
                     if up { within(0.0, at) } else { within(at, 0.0) }
