@@ -24,7 +24,9 @@ pub fn words(value: f64, unit: &str) -> String {
     let figure = match value.abs() {
         m if !m.is_finite() => "not a number".into(),
         m if m >= 1e15 || (m < 5e-4 && m > 0.0) => format!("{value:.3e}"),
-        _ if value.fract() == 0.0 && value.abs() < 1000.0 => format!("{value:.0}"),
+        _ if unit.is_empty() && value.fract() == 0.0 && value.abs() < 1000.0 => {
+            format!("{value:.0}")
+        }
         _ => layout::figure(value),
     };
     // A negative zero is no figure.
@@ -34,6 +36,11 @@ pub fn words(value: f64, unit: &str) -> String {
         "%" => format!("{figure}%"),
         unit => format!("{figure} {unit}"),
     }
+}
+
+/// The same for where there is little room: the unit stands elsewhere.
+pub fn short(value: f64) -> String {
+    words(value, " ").trim_end().to_owned()
 }
 
 /// An axis laid out.
@@ -154,7 +161,8 @@ fn tick(value: f64, step: f64, largest: f64) -> String {
         return "0".into();
     }
     if largest >= 1e7 || step < 1e-6 {
-        let digits = (value.abs() / step).log10().floor().clamp(0.0, 12.0);
+        let power = |v: f64| (v * (1.0 + SAME)).log10().floor();
+        let digits = (power(value.abs()) - power(step)).clamp(0.0, 12.0);
         let text = format!("{value:.0$e}", digits as usize);
         // 2.0e7 is 2e7.
         return match text.split_once('e') {
