@@ -102,13 +102,15 @@ const BLOCK: u64 = 16;
 fn even_share(seed: u64, number: u64) -> f64 {
     // Another stream than the prompt's words, so that length and words are independent.
     let draw = |number| Random::new(!seed, number).share();
-    let mine = draw(number);
+    let mut random = Random::new(!seed, number);
+    // Where it stands within its place says nothing of which place it has.
+    let (mine, within) = (random.share(), random.share());
     let first = number - number % BLOCK;
     let before = (first..first.saturating_add(BLOCK)).filter(|other| {
         let theirs = draw(*other);
         theirs < mine || theirs == mine && *other < number
     });
-    (before.count() as f64 + mine) / BLOCK as f64
+    (before.count() as f64 + within) / BLOCK as f64
 }
 
 #[cfg(test)]
