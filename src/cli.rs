@@ -12,6 +12,7 @@ mod compare;
 mod config;
 mod estimate;
 mod models;
+mod report;
 mod sweep;
 mod words;
 
@@ -21,6 +22,7 @@ pub use compare::{BasisChoice, CalibrateArgs, CompareArgs, FailOn, Limits, Valid
 pub use config::{ConfigArgs, ConfigCommand};
 pub use estimate::{EstimateArgs, SolveWord};
 pub use models::ModelsArgs;
+pub use report::ReportArgs;
 pub use sweep::{MergeArgs, Scheduler, SweepArgs, SweepBench, SweepCommand, SweepRunArgs};
 
 const STYLES: Styles = Styles::styled()
@@ -104,6 +106,8 @@ pub enum Command {
     Validate(ValidateArgs),
     /// Learn from profiles what the engines' overheads are, for `estimate`
     Calibrate(CalibrateArgs),
+    /// Make a report of profiles, sweeps, experiments or load lines: HTML, Markdown, CSV, …
+    Report(ReportArgs),
     /// Derive the profile of a stored capture again
     Derive(DeriveArgs),
     /// Tell what an engine's log says about memory

@@ -15,6 +15,7 @@ mod models;
 mod parse;
 mod profile;
 mod record;
+mod report;
 mod run;
 mod schema;
 mod sweep;
@@ -51,6 +52,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Compare(args) => compare::run(&console, &args),
         Command::Validate(args) => validate::run(&console, &args),
         Command::Calibrate(args) => calibrate::run(&console, &args),
+        Command::Report(args) => report::run(&console, &args),
         Command::Derive(args) => derive::run(&console, &args),
         Command::Parse(args) => parse::run(&console, &args),
         Command::Doctor(args) => doctor::run(&console, &args),

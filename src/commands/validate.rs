@@ -53,7 +53,7 @@ pub fn run(console: &Console, args: &ValidateArgs) -> anyhow::Result<ExitCode> {
 
 /// What is calculated for the deployment of a profile. What own runs have taught is left out: they
 /// may be these.
-fn calculate(profile: &Profile, file: &Path) -> Calculated {
+pub(super) fn calculate(profile: &Profile, file: &Path) -> Calculated {
     let deployment = match deployment_of(profile) {
         Ok(deployment) => deployment,
         Err(why) => return Calculated::nothing(&why.to_string()),

@@ -191,7 +191,7 @@ pub fn of_older(document: &Value) -> Settings {
 }
 
 /// Arguments as settings: `--a b`, `--a=b`, and `--a` alone, which is `true`.
-fn flags(words: &[String]) -> Settings {
+pub fn flags(words: &[String]) -> Settings {
     let mut found = Settings::new();
     let mut words = words.iter().peekable();
     while let Some(word) = words.next() {

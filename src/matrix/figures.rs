@@ -47,6 +47,9 @@ impl Figures {
                 .total_gpu_kv_cache_gb
                 .map(|gib| (gib * GIB).round() as u64),
             kv_pool_tokens: engine.total_gpu_kv_cache_tokens,
+            kv_used_bytes: engine
+                .kv_cache_used_gb
+                .map(|gib| (gib * GIB).round() as u64),
             activations_bytes: part(Component::Activations),
             overhead_bytes: overhead.and_then(|bytes| u64::try_from(bytes).ok()),
             unexplained_bytes: memory.unexplained_bytes,

@@ -176,6 +176,8 @@ pub struct Figures {
     pub kv_pool_bytes: Option<u64>,
     /// Tokens that the pool holds.
     pub kv_pool_tokens: Option<u64>,
+    /// What the load used of the pool at most, bytes.
+    pub kv_used_bytes: Option<u64>,
     /// Activations, bytes.
     pub activations_bytes: Option<u64>,
     /// The rest that is told apart: runtime, graphs and the like, bytes.

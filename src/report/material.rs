@@ -1,13 +1,15 @@
 //! What a report can be made of, read and ready: runs, sweeps, experiments, load lines.
 
 use super::chart::Timeline;
+use crate::compare::validate::RunValidation;
 use crate::profile::Profile;
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// All that was read.
 #[derive(Debug, Default)]
 pub struct Material {
-    /// Profiles, in order of time.
+    /// Profiles, in order of time; in the order in which they were named where two are compared.
     pub runs: Vec<Run>,
     /// Documents of sweeps (`results.json`).
     pub sweeps: Vec<Stored>,
@@ -15,23 +17,34 @@ pub struct Material {
     pub experiments: Vec<Stored>,
     /// Documents of load lines (`loadline.json`).
     pub load_lines: Vec<Stored>,
+    /// Profiles of earlier schemas, and of the tools before us.
+    pub older: Vec<Stored>,
     /// What could not be read, a sentence each.
     pub unread: Vec<String>,
     /// What an hour of one GPU costs, in the user's money.
     pub gpu_hour_price: Option<f64>,
+    /// The word for that money, behind amounts; empty where the user gave none.
+    pub currency: String,
+    /// Whether the two runs are held against each other, the second less the first.
+    pub compare: bool,
 }
 
 /// A profile with what lies beside it.
 #[derive(Debug)]
 pub struct Run {
-    /// Where it was read, as people are told.
+    /// Where it was read, as people are told: as much of the path as tells it from the others.
     pub name: String,
     /// The profile.
     pub profile: Box<Profile>,
-    /// From the samples of its capture, where that is there; else the profile's own points.
+    /// From the samples of its capture, where that is there; else the profile's own points. Without
+    /// lanes where the run is not told in full.
     pub timeline: Timeline,
-    /// What the estimator says of the same deployment (`compare::calculated`), where it can.
-    pub calculated: Option<Value>,
+    /// What is calculated for the same deployment, held against it.
+    pub calculated: Option<RunValidation>,
+    /// Words that a figure rests on, by themselves → where they stand: `log.txt, line 12`.
+    pub places: BTreeMap<String, String>,
+    /// Whether it is told in full: timeline, repeats, log. Of very many runs only the first are.
+    pub in_full: bool,
 }
 
 /// A document as it lies on the disk.

@@ -15,6 +15,7 @@ pub mod format;
 pub mod given;
 pub mod graphs;
 pub mod json;
+pub mod lanes;
 pub mod layout;
 pub mod material;
 mod page;

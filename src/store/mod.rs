@@ -15,7 +15,9 @@ pub use cache::{cached, keep};
 pub use documents::free_name;
 pub use jsonl::{FoundLines, JsonLines, append_shared, json_line, read_lines};
 pub use lock::{ContainerLock, FileLock, LockRefusal, is_locked};
-pub use profiles::{FoundProfiles, ProfileFile, find_profiles, model_config, read_profile};
+pub use profiles::{
+    FoundProfiles, ProfileFile, find_profiles, model_config, read_document, read_profile,
+};
 pub use reader::StoredCapture;
 pub use recording::{Recording, RecordingHeader, RecordingWriter};
 pub use state::SharedFile;

@@ -97,6 +97,17 @@ fn of_bytes(path: &Path, bytes: &[u8]) -> Result<ProfileFile, Failure> {
     }
 }
 
+/// Any document of plimsoll's and its kind, as its `document` says; `None` where a file is none.
+pub fn read_document(path: &Path) -> Option<(String, Value)> {
+    let found = std::fs::metadata(path).ok()?;
+    if !found.is_file() || found.len() > LONGEST {
+        return None;
+    }
+    let document: Value = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
+    let kind = document.get("document")?.as_str()?.to_owned();
+    Some((kind, document))
+}
+
 /// What lies in some folders.
 #[derive(Debug, Default)]
 pub struct FoundProfiles {

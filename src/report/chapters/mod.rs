@@ -1,27 +1,58 @@
 //! The chapters of a report: one file each, and one line in [`ALL`]. A chapter is left out where
 //! the material has nothing for it.
 
+mod breakdown;
+mod compare;
+mod figures;
+mod summary;
+mod sweep;
+mod timeline;
+mod trend;
+mod words;
+
 use super::content::{Chapter, Report, Source, SourceId};
-use super::material::Material;
+use super::layout::count;
+use super::material::{Material, Run};
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+pub(super) use words::outcome;
 
 /// Makes a chapter of what was read, and notes the sources of its figures.
 pub type Write = fn(&Material, &mut Sources) -> Vec<Chapter>;
 
 /// Every chapter, in the order of the report.
-pub static ALL: &[Write] = &[];
+pub static ALL: &[Write] = &[
+    summary::write,
+    compare::write,
+    breakdown::write,
+    timeline::write,
+    sweep::write,
+    trend::write,
+];
 
 /// The sources of a report's figures while it is made.
 #[derive(Debug, Default)]
-pub struct Sources(Vec<Source>);
+pub struct Sources {
+    all: Vec<Source>,
+    /// By their words, so that a report of many runs does not look through all of them each time.
+    known: HashMap<u64, Vec<usize>>,
+}
 
 impl Sources {
     /// Notes one; the same source keeps its number.
     pub fn note(&mut self, source: Source) -> SourceId {
-        let found = self.0.iter().position(|known| *known == source);
-        SourceId(found.unwrap_or_else(|| {
-            self.0.push(source);
-            self.0.len() - 1
-        }))
+        let mut hasher = DefaultHasher::new();
+        (&source.title, &source.value).hash(&mut hasher);
+        let alike = self.known.entry(hasher.finish()).or_default();
+        let found = alike.iter().find(|i| self.all.get(**i) == Some(&source));
+        if let Some(found) = found {
+            return SourceId(*found);
+        }
+        let id = self.all.len();
+        alike.push(id);
+        self.all.push(source);
+        SourceId(id)
     }
 }
 
@@ -32,12 +63,38 @@ pub fn report(title: String, about: Vec<(String, String)>, material: &Material) 
         .iter()
         .flat_map(|write| write(material, &mut sources))
         .collect();
-    let pretends = material.runs.iter().any(|r| r.profile.metadata.simulated);
     Report {
         title,
         about,
-        simulated: pretends.then(|| "an engine or a GPU here only pretends".to_owned()),
+        simulated: words::pretends(material),
         chapters,
-        sources: sources.0,
+        sources: sources.all,
     }
+}
+
+/// A word for links: with the number of its run where there are several.
+fn numbered(word: &str, i: usize, many: bool) -> String {
+    match many {
+        true => format!("{word}-{}", i + 1),
+        false => word.to_owned(),
+    }
+}
+
+/// A title: with the name of its run where there are several.
+fn of_run(title: &str, run: &Run, many: bool) -> String {
+    match many {
+        true => format!("{title}: {}", run.name),
+        false => title.to_owned(),
+    }
+}
+
+/// `1 run`, `3 runs`.
+fn counted(n: usize, noun: &str) -> String {
+    let s = if n == 1 { "" } else { "s" };
+    format!("{} {noun}{s}", count(n as u64))
+}
+
+/// A title for a report of this material.
+pub fn title(material: &Material) -> String {
+    words::title(material)
 }

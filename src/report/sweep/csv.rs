@@ -140,6 +140,7 @@ const COLUMNS: &[Column] = &[
     ("peak_stddev_gib", |o| {
         figure(o, |f| f.peak_stddev_bytes.map(|b| b / GIB))
     }),
+    ("kv_used_gib", |o| bytes(o, |f| f.kv_used_bytes)),
 ];
 
 /// The table, with a head.

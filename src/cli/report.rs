@@ -1,0 +1,56 @@
+//! Flags of `report`.
+
+use clap::Args;
+use std::path::PathBuf;
+
+/// `plimsoll report`
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A folder is searched for profiles and for documents of sweeps, experiments and load lines. The report is written beside what it is of: report.html in a folder, <profile>-report.html beside a profile. A report that is there is written over; another file only with --force. Where $GITHUB_STEP_SUMMARY is set, Markdown goes there, too"
+)]
+pub struct ReportArgs {
+    /// Profiles, captures, documents, or folders with these in them
+    #[arg(required = true, value_name = "DIR|FILE")]
+    pub paths: Vec<PathBuf>,
+    /// Formats, separated by commas (a wrong one lists the known) [default: what --output ends in, else html]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub format: Vec<String>,
+    /// Folder, or a file for a single format; - is standard output [default: beside the input]
+    #[arg(long, short, value_name = "DIR|FILE")]
+    pub output: Option<PathBuf>,
+    /// Write over files that are no reports
+    #[arg(long)]
+    pub force: bool,
+    /// Title of the report
+    #[arg(long, value_name = "TEXT", value_parser = super::some_text)]
+    pub title: Option<String>,
+    /// What an hour of one GPU costs: then cost per million tokens is told
+    #[arg(long, value_name = "PRICE", value_parser = price)]
+    pub gpu_hour_price: Option<f64>,
+    /// Word for the money of that price, as USD
+    #[arg(long, value_name = "WORD", requires = "gpu_hour_price", value_parser = super::some_text)]
+    pub currency: Option<String>,
+    /// Hold the second of two profiles against the first
+    #[arg(long)]
+    pub compare: bool,
+}
+
+fn price(text: &str) -> Result<f64, String> {
+    match text.trim().parse::<f64>() {
+        Ok(price) if price.is_finite() && price > 0.0 && price < 1e9 => Ok(price),
+        _ => Err("must be a number above 0".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_price_is_an_amount_of_money() {
+        assert_eq!(price("2.5"), Ok(2.5));
+        for text in ["0", "-1", "nan", "inf", "1e12", "free"] {
+            assert!(price(text).is_err(), "{text}");
+        }
+    }
+}

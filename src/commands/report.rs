@@ -1,0 +1,84 @@
+//! `plimsoll report`: what was measured, as one file to read or to hand on.
+
+mod capture;
+mod naming;
+mod reading;
+mod writing;
+
+use crate::cli::ReportArgs;
+use crate::console::Console;
+use crate::error::{ExitCode, Failure};
+use crate::report::chapters;
+use crate::report::format::{self, Format};
+use crate::report::material::Material;
+use std::path::Path;
+
+pub fn run(console: &Console, args: &ReportArgs) -> anyhow::Result<ExitCode> {
+    let formats = formats(args)?;
+    let place = writing::Place::of(args, formats.len())?;
+    let material = reading::read(args)?;
+    for sentence in &material.unread {
+        console.warning(sentence);
+    }
+    let report = chapters::report(title(args, &material), about(args), &material);
+    writing::write(console, &report, &formats, &place, args.force)?;
+    Ok(ExitCode::Done)
+}
+
+fn title(args: &ReportArgs, material: &Material) -> String {
+    match &args.title {
+        Some(title) => title.clone(),
+        None => chapters::title(material),
+    }
+}
+
+/// Facts under the title. No time of writing: the same material makes the same bytes.
+fn about(args: &ReportArgs) -> Vec<(String, String)> {
+    let paths: Vec<String> = args.paths.iter().map(|p| p.display().to_string()).collect();
+    let mut about = vec![
+        ("of".to_owned(), paths.join(", ")),
+        (
+            "made by".to_owned(),
+            format!("plimsoll {}", env!("CARGO_PKG_VERSION")),
+        ),
+    ];
+    if let Some(price) = args.gpu_hour_price {
+        let currency = args.currency.as_deref().unwrap_or_default();
+        let price = format!("{price} {currency}");
+        about.push((
+            "price of a GPU's hour".to_owned(),
+            price.trim_end().to_owned(),
+        ));
+    }
+    about
+}
+
+/// The formats that were asked for, each once; else what the output's name ends in; else HTML.
+fn formats(args: &ReportArgs) -> Result<Vec<&'static dyn Format>, Failure> {
+    let ending = || {
+        let ending = args.output.as_deref().and_then(Path::extension)?.to_str()?;
+        format::by_name(ending)
+    };
+    if args.format.is_empty() {
+        return Ok(vec![match ending() {
+            Some(format) => format,
+            None => known("html")?,
+        }]);
+    }
+    let mut all: Vec<&'static dyn Format> = Vec::new();
+    for word in &args.format {
+        let found = known(word.trim())?;
+        if !all.iter().any(|f| f.name() == found.name()) {
+            all.push(found);
+        }
+    }
+    Ok(all)
+}
+
+fn known(word: &str) -> Result<&'static dyn Format, Failure> {
+    format::by_name(&word.to_lowercase()).ok_or_else(|| {
+        let names: Vec<&str> = format::ALL.iter().map(|f| f.name()).collect();
+        Failure::usage(format!("`{word}` is no format of reports"))
+            .hint(format!("formats: {}", names.join(", ")))
+    })
+}

@@ -1,0 +1,146 @@
+//! What the capture beside a profile adds to it: its samples, and where the words of its figures
+//! stand.
+
+use crate::capture::{AtNs, Capture, LineSource, LogLine, Mode};
+use crate::engine::facts::{Severity, StepMark};
+use crate::engine::{self, LogParser};
+use crate::profile::Profile;
+use crate::report::chart::Timeline;
+use crate::report::lanes::{Told, of_capture};
+use crate::store::StoredCapture;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Words that are looked for in a log at most: a profile has some dozens.
+const MOST_WORDS: usize = 200;
+/// Shorter words stand everywhere.
+const SHORTEST: usize = 12;
+
+/// What was read beside a profile.
+#[derive(Debug, Default)]
+pub(super) struct Beside {
+    pub(super) timeline: Timeline,
+    pub(super) places: BTreeMap<String, String>,
+}
+
+impl Beside {
+    pub(super) fn of(timeline: Timeline) -> Beside {
+        Beside {
+            timeline,
+            places: BTreeMap::new(),
+        }
+    }
+}
+
+/// Reads the capture of a profile; `None` where it is not there or not whole.
+pub(super) fn beside(file: &Path, profile: &Profile, most: usize) -> Option<Beside> {
+    let stored = StoredCapture::open(file).ok()?;
+    let samples = stored.samples().ok()?;
+    let mut reader = Reader::new(&stored.capture, profile);
+    for (i, line) in stored.lines().ok().into_iter().flatten().enumerate() {
+        reader.take(i + 1, &line);
+    }
+    reader.endpoints();
+    let told = Told {
+        steps: reader.steps(),
+        findings: reader.findings(),
+    };
+    Some(Beside {
+        timeline: of_capture(&stored.capture, samples, &told, profile, most),
+        places: (reader.found.into_iter())
+            .map(|(words, (place, _))| (words, place))
+            .collect(),
+    })
+}
+
+/// Goes through the log once: the engine's milestones, and where quoted words stand.
+struct Reader<'a> {
+    capture: &'a Capture,
+    profile: &'a Profile,
+    parser: Option<Box<dyn LogParser>>,
+    /// Whose lines are the engine's.
+    engine: LineSource,
+    sought: Vec<String>,
+    found: BTreeMap<String, (String, Option<AtNs>)>,
+}
+
+impl<'a> Reader<'a> {
+    fn new(capture: &'a Capture, profile: &'a Profile) -> Reader<'a> {
+        let quotes = (profile.evidence.iter().map(|e| e.quote.as_str()))
+            .chain(profile.findings.iter().filter_map(|f| f.quote.as_deref()));
+        let mut sought: Vec<String> = quotes
+            .flat_map(|quote| quote.split(" | "))
+            .filter(|words| words.len() >= SHORTEST)
+            .map(str::to_owned)
+            .collect();
+        sought.sort();
+        sought.dedup();
+        sought.truncate(MOST_WORDS);
+        // The bench's own engine, of the repeat that peaked.
+        let bench = capture.execs.iter().position(|e| {
+            capture.mode == Mode::Idle
+                && e.repeat == profile.memory_breakdown.repeat
+                && e.repeat.is_some()
+        });
+        Reader {
+            capture,
+            profile,
+            parser: engine::by_name(&capture.engine).map(engine::parser_of),
+            engine: bench.map_or(LineSource::Container, |i| LineSource::Exec(i as u32)),
+            sought,
+            found: BTreeMap::new(),
+        }
+    }
+
+    fn take(&mut self, number: usize, line: &LogLine) {
+        if line.source == self.engine
+            && let Some(parser) = &mut self.parser
+        {
+            parser.line(line.text.as_bytes(), Some(line.at_ns));
+        }
+        let found = &mut self.found;
+        self.sought.retain(|words| {
+            let here = line.text.contains(words.as_str());
+            if here {
+                let second = line.at_ns as f64 / 1e9;
+                let place = format!("log.txt, line {number}, second {second:.3}");
+                found.insert(words.clone(), (place, Some(line.at_ns)));
+            }
+            !here
+        });
+    }
+
+    /// Words that no line has: an endpoint may have said them.
+    fn endpoints(&mut self) {
+        let found = &mut self.found;
+        for words in &self.sought {
+            let said = self.capture.probes.iter().find(|p| p.body.contains(words));
+            if let Some(probe) = said {
+                let place = format!(
+                    "capture.json, {} at second {:.3}",
+                    probe.path,
+                    probe.at_ns as f64 / 1e9
+                );
+                found.insert(words.clone(), (place, None));
+            }
+        }
+    }
+
+    fn steps(&self) -> Vec<StepMark> {
+        let parser = self.parser.as_ref();
+        parser.map(|p| p.report().steps).unwrap_or_default()
+    }
+
+    /// Findings whose line has a moment.
+    fn findings(&self) -> Vec<(AtNs, String, bool)> {
+        let findings = self.profile.findings.iter();
+        findings
+            .filter(|f| f.severity > Severity::Info)
+            .filter_map(|f| {
+                let words = f.quote.as_deref()?.split(" | ").next()?;
+                let (_, at) = self.found.get(words)?;
+                Some(((*at)?, f.code.clone(), f.severity == Severity::Error))
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,193 @@
+//! Reading what a report is made of: profiles and documents in folders, each with its capture.
+
+use super::capture::{Beside, beside};
+use super::naming::names;
+use crate::cli::ReportArgs;
+use crate::commands::validate::calculate;
+use crate::compare::validate::RunValidation;
+use crate::error::Failure;
+use crate::profile::Profile;
+use crate::report::lanes;
+use crate::report::material::{Material, Run, Stored};
+use crate::store::{ProfileFile, StoredCapture, find_profiles, read_document, read_profile};
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+/// Stretches of timelines in one report: beyond that a page is slow to open.
+const MOST_STRETCHES: usize = 100_000;
+/// Of several runs, those that are told in full; the others have their line in tables.
+const IN_FULL: usize = 6;
+/// And the stretches of these together.
+const STRETCHES_OF_MANY: usize = 24_000;
+
+/// A profile and the file that it lies in.
+type Found = (PathBuf, Box<Profile>);
+
+/// All that lies at the paths.
+///
+/// # Errors
+/// A path that leads nowhere, a named file that is nothing of plimsoll's, nothing at all.
+pub(super) fn read(args: &ReportArgs) -> Result<Material, Failure> {
+    let mut material = Material {
+        gpu_hour_price: args.gpu_hour_price,
+        currency: args.currency.clone().unwrap_or_default(),
+        compare: args.compare,
+        ..Material::default()
+    };
+    let mut found: Vec<Found> = Vec::new();
+    let mut folders = Vec::new();
+    for path in &args.paths {
+        match path.is_dir().then(|| StoredCapture::open(path)) {
+            Some(Ok(stored)) => found.push(of_capture(path, &stored)?),
+            _ => folders.push(path.clone()),
+        }
+    }
+    // In the order of the paths: of two that are compared the first is the first.
+    for path in &folders {
+        search(path, &mut found, &mut material)?;
+    }
+    let mut seen = HashSet::new();
+    found.retain(|(_, profile)| seen.insert(profile.metadata.run_id.clone()));
+    if args.compare {
+        order_of_paths(args, &mut found)?;
+    } else {
+        found.sort_by(|a, b| {
+            let key = |f: &Found| (f.1.metadata.timestamp.clone(), f.0.clone());
+            key(a).cmp(&key(b))
+        });
+    }
+    material.runs = runs(found);
+    let nothing = [
+        &material.sweeps,
+        &material.experiments,
+        &material.load_lines,
+        &material.older,
+    ];
+    if material.runs.is_empty() && nothing.iter().all(|d| d.is_empty()) {
+        return Err(nothing_found(args, &material));
+    }
+    Ok(material)
+}
+
+/// One path: a file that was named must be something; what lies in a folder and is nothing is
+/// left out.
+fn search(path: &Path, found: &mut Vec<Found>, material: &mut Material) -> Result<(), Failure> {
+    let files = find_profiles(std::slice::from_ref(&path.to_path_buf()))?;
+    for file in files.files {
+        let shown = file.display().to_string();
+        let failure = match read_profile(&file) {
+            Ok(ProfileFile::Profile(profile)) => {
+                found.push((file, profile));
+                continue;
+            }
+            Ok(ProfileFile::Older(document)) => {
+                material.older.push(Stored {
+                    name: shown,
+                    document: *document,
+                });
+                continue;
+            }
+            Err(failure) => failure,
+        };
+        let Some((kind, document)) = read_document(&file) else {
+            if files.named.contains(&file) {
+                return Err(failure);
+            }
+            // A document of somebody else's is no loss; one that says it is a profile is.
+            if !failure.message.contains("is no profile") || failure.message.contains("missing") {
+                material.unread.push(failure.to_string());
+            }
+            continue;
+        };
+        let stored = Stored {
+            name: shown,
+            document,
+        };
+        match kind.as_str() {
+            "sweep" => material.sweeps.push(stored),
+            "experiment" => material.experiments.push(stored),
+            "load_line" | "loadline" => material.load_lines.push(stored),
+            _ if files.named.contains(&file) => return Err(failure),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The profile of a capture that was named: the one beside it, else made of it.
+fn of_capture(folder: &Path, stored: &StoredCapture) -> Result<Found, Failure> {
+    if let Ok(file) = stored.profile_path()
+        && let Ok(ProfileFile::Profile(profile)) = read_profile(&file)
+    {
+        return Ok((file, profile));
+    }
+    let profile = crate::profile::derive(&stored.capture, stored.samples()?, stored.lines()?);
+    Ok((folder.to_owned(), Box::new(profile)))
+}
+
+/// The two runs that are compared, as they were named.
+fn order_of_paths(args: &ReportArgs, found: &mut [Found]) -> Result<(), Failure> {
+    let place = |file: &Path| {
+        let file = std::fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
+        args.paths.iter().position(|path| {
+            let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
+            file.starts_with(&path) || file.with_extension("capture") == path
+        })
+    };
+    let places: Vec<Option<usize>> = found.iter().map(|(file, _)| place(file)).collect();
+    let both = places.iter().flatten().collect::<HashSet<_>>().len() == 2;
+    if args.paths.len() != 2 || found.len() != 2 || !both {
+        return Err(Failure::usage(format!(
+            "--compare takes two profiles, and {} were found in {} paths",
+            found.len(),
+            args.paths.len()
+        ))
+        .hint("name the two profiles: plimsoll report --compare BEFORE.json AFTER.json"));
+    }
+    found.sort_by_key(|(file, _)| place(file));
+    Ok(())
+}
+
+/// Each with its capture, where that is there.
+fn runs(found: Vec<Found>) -> Vec<Run> {
+    let files: Vec<&Path> = found.iter().map(|(file, _)| file.as_path()).collect();
+    let names = names(&files);
+    let stretches = match found.len() {
+        0 | 1 => MOST_STRETCHES,
+        n => STRETCHES_OF_MANY / n.min(IN_FULL),
+    };
+    let all = found.into_iter().zip(names).enumerate();
+    all.map(|(i, ((file, profile), name))| {
+        let in_full = i < IN_FULL;
+        let Beside { timeline, places } = match in_full {
+            true => beside(&file, &profile, stretches)
+                .unwrap_or_else(|| Beside::of(lanes::of_profile(&profile))),
+            false => Beside::default(),
+        };
+        let shown = file.display().to_string();
+        let calculated = RunValidation::of(&profile, &shown, &calculate(&profile, &file));
+        Run {
+            name,
+            profile,
+            timeline,
+            calculated: Some(calculated),
+            places,
+            in_full,
+        }
+    })
+    .collect()
+}
+
+fn nothing_found(args: &ReportArgs, material: &Material) -> Failure {
+    let shown: Vec<String> = (args.paths.iter())
+        .map(|p| format!("`{}`", p.display()))
+        .collect();
+    let mut failure = Failure::usage(format!(
+        "there is nothing to report on in {}",
+        shown.join(", ")
+    ));
+    for sentence in material.unread.iter().take(3) {
+        failure = failure.hint(sentence);
+    }
+    failure.hint("profiles are written by `plimsoll profile` and `run`, results by `plimsoll sweep`, to results/ as a rule")
+}

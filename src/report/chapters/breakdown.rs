@@ -1,0 +1,252 @@
+//! Where every byte of the peak goes: bars for each device, and the parts with what they rest on.
+
+use super::Sources;
+use super::figures::{
+    Figures, gib_cell, gib_text, level, numbers, part, percent_cell, unsure, why, why_part,
+    words as column,
+};
+use super::words;
+use crate::breakdown::{Component, Part};
+use crate::compare::subject::source_word;
+use crate::report::chart::{Axis, Bar, Bars, Chart, Plot, Segment};
+use crate::report::content::{Block, Cell, Chapter, Grid};
+use crate::report::lanes::device;
+use crate::report::material::{Material, Run};
+use crate::units::gib;
+use std::collections::BTreeSet;
+
+/// More bars than this are no picture any more.
+const MOST_BARS: usize = 40;
+/// Devices that get a column of their own in the table.
+const MOST_COLUMNS: usize = 8;
+/// A device that is emptier than this would make its bar a dot before the line of its capacity.
+const WORTH_A_LIMIT: f64 = 0.2;
+
+pub(super) fn write(material: &Material, sources: &mut Sources) -> Vec<Chapter> {
+    let runs = &material.runs;
+    if runs.is_empty() {
+        return Vec::new();
+    }
+    let many = runs.len() > 1;
+    let mut blocks = Vec::new();
+    blocks.extend(bars(material, sources).map(Block::Chart));
+    for (i, run) in runs.iter().enumerate().filter(|(_, r)| r.in_full) {
+        let mut figures = Figures { sources, run, many };
+        blocks.push(Block::Table(table(&mut figures, i)));
+    }
+    let text = "Each device is taken at its own highest moment. The parts sum to the peak, exactly and in bytes; what no witness accounts for is unexplained, and negative where the witnesses claim more than was measured.";
+    blocks.push(Block::Text(text.into()));
+    vec![Chapter {
+        id: "breakdown".into(),
+        title: "Where every byte goes".into(),
+        blocks,
+    }]
+}
+
+/// A bar for each device of each run; of many runs one for each run.
+fn bars(material: &Material, sources: &mut Sources) -> Option<Chart> {
+    let runs = &material.runs;
+    let many = runs.len() > 1;
+    let known: Vec<&Run> = (runs.iter())
+        .filter(|r| !r.profile.memory_breakdown.per_gpu.is_empty())
+        .collect();
+    if known.is_empty() {
+        return None;
+    }
+    let devices: usize = known
+        .iter()
+        .map(|r| r.profile.memory_breakdown.per_gpu.len())
+        .sum();
+    let by_device = devices <= MOST_BARS / 2 || !many;
+    let kinds: BTreeSet<Component> = (known.iter())
+        .flat_map(|r| &r.profile.memory_breakdown.components)
+        .map(|p| p.component)
+        .collect();
+    let kinds: Vec<Component> = kinds.into_iter().collect();
+    let (mut all, mut empty) = (Vec::new(), None);
+    for run in &known {
+        let p = &run.profile;
+        let mut figures = Figures { sources, run, many };
+        if !by_device {
+            let parts = &p.memory_breakdown.components;
+            all.push(bar(&mut figures, run.name.clone(), None, parts, &kinds));
+            continue;
+        }
+        for d in &p.memory_breakdown.per_gpu {
+            let facts = p.gpu_info.devices.iter().find(|f| f.index == d.gpu_id);
+            let of = facts.map_or_else(|| format!("device {}", d.gpu_id), device);
+            let label = match many {
+                true => format!("{}, {of}", run.name),
+                false => of,
+            };
+            let mut bar = bar(&mut figures, label, Some(d.gpu_id), &d.parts, &kinds);
+            if let Some(total) = facts.and_then(|f| f.total_bytes) {
+                let limit = (gib(total), format!("has {} GiB", gib_text(gib(total))));
+                match gib(d.peak_bytes) >= gib(total) * WORTH_A_LIMIT {
+                    true => bar.limit = Some(limit),
+                    false => empty = Some(limit.1),
+                }
+            }
+            all.push(bar);
+        }
+    }
+    let left_out = (runs.len() - known.len()) + all.len().saturating_sub(MOST_BARS);
+    all.truncate(MOST_BARS);
+    let mut notes = Vec::new();
+    if left_out > 0 {
+        notes.push(format!("{} left out: of too many runs the first are drawn, and runs without a peak have no bar.", super::counted(left_out, "run")));
+    }
+    notes.extend(empty.map(|has| format!("The device {has}; the bar is drawn without that line.")));
+    Some(Chart {
+        id: "breakdown".into(),
+        title: "Memory at the peak".into(),
+        note: (!notes.is_empty()).then(|| notes.join(" ")),
+        simulated: words::pretends(material).is_some(),
+        plot: Plot::Bars(Bars {
+            axis: Axis {
+                title: "memory at the peak".into(),
+                unit: "GiB".into(),
+                ..Axis::default()
+            },
+            parts: kinds.iter().map(|c| c.label().to_owned()).collect(),
+            bars: all,
+        }),
+    })
+}
+
+fn bar(
+    figures: &mut Figures<'_>,
+    label: String,
+    gpu: Option<u32>,
+    parts: &[Part],
+    kinds: &[Component],
+) -> Bar {
+    let segments = parts.iter().filter_map(|part| {
+        Some(Segment {
+            part: kinds.iter().position(|c| *c == part.component)?,
+            value: part.gb,
+            confidence: Some(level(&part.confidence.0).to_owned()),
+            unsure: unsure(&part.confidence.0),
+            source: Some(figures.of_part(gpu, part)),
+        })
+    });
+    Bar {
+        label,
+        segments: segments.collect(),
+        limit: None,
+    }
+}
+
+/// The parts of one run, each with what it rests on; the devices in columns where there are several.
+fn table(figures: &mut Figures<'_>, i: usize) -> Grid {
+    let (run, many) = (figures.run, figures.many);
+    let b = &run.profile.memory_breakdown;
+    let devices: Vec<_> = match b.per_gpu.len() {
+        2..=MOST_COLUMNS => b.per_gpu.iter().collect(),
+        _ => Vec::new(),
+    };
+    let mut columns = vec![
+        column("part", "part"),
+        numbers("GiB", "gib"),
+        numbers("bytes", "bytes"),
+        numbers("% of the peak", "percent"),
+    ];
+    for d in &devices {
+        let facts = run
+            .profile
+            .gpu_info
+            .devices
+            .iter()
+            .find(|f| f.index == d.gpu_id);
+        let of = facts.map_or_else(|| format!("device {}", d.gpu_id), device);
+        columns.push(numbers(
+            &format!("{of}, GiB"),
+            &format!("device_{}_gib", d.gpu_id),
+        ));
+    }
+    columns.extend([
+        column("how sure", "confidence"),
+        column("rests on", "rests_on"),
+    ]);
+    let mut rows = Vec::new();
+    let mut total = vec![Cell::text("Total at the peak")];
+    match b.total_measured_bytes {
+        Some(bytes) => {
+            let id = figures.of_peak(None);
+            total.push(gib_cell(bytes as i64).from(id));
+            total.push(Cell::number(bytes as f64, bytes.to_string()).from(id));
+            total.push(percent_cell(100.0).from(id));
+        }
+        None => {
+            let why = why(&run.profile, "memory_breakdown.total_measured_gb");
+            total.extend((0..3).map(|_| Cell::missing(&why)));
+        }
+    }
+    for d in &devices {
+        let id = figures.of_peak(Some(d.gpu_id));
+        total.push(gib_cell(d.peak_bytes as i64).from(id));
+    }
+    let sure = if b.total_measured_bytes.is_some() {
+        "measured"
+    } else {
+        "unknown"
+    };
+    total.extend([Cell::text(sure), Cell::text("readings of the devices")]);
+    rows.push(total);
+    let mut kinds: BTreeSet<Component> = b.components.iter().map(|p| p.component).collect();
+    // Those that every engine has are told even where nobody knows them.
+    kinds.extend([
+        Component::Baseline,
+        Component::ModelWeights,
+        Component::KvCache,
+        Component::Activations,
+    ]);
+    for c in kinds {
+        let Some(known) = part(&run.profile, c) else {
+            let mut row = vec![Cell::text(c.label())];
+            let why = why_part(&run.profile, c);
+            row.extend((0..3 + devices.len()).map(|_| Cell::missing(&why)));
+            row.extend([Cell::text("unknown"), Cell::text("")]);
+            rows.push(row);
+            continue;
+        };
+        let id = figures.of_part(None, known);
+        let mut row = vec![
+            Cell::text(c.label()),
+            gib_cell(known.bytes).from(id),
+            Cell::number(known.bytes as f64, known.bytes.to_string()).from(id),
+            percent_cell(known.percent).from(id),
+        ];
+        for d in &devices {
+            row.push(match d.parts.iter().find(|p| p.component == c) {
+                Some(part) => gib_cell(part.bytes).from(figures.of_part(Some(d.gpu_id), part)),
+                None => Cell::missing("no witness tells of it on this device"),
+            });
+        }
+        row.push(Cell::text(level(&known.confidence.0)));
+        row.push(Cell::text(rests_on(run, c)));
+        rows.push(row);
+    }
+    Grid {
+        id: super::numbered("parts", i, many),
+        caption: super::of_run("The peak in parts", run, many),
+        columns,
+        rows,
+    }
+}
+
+/// What kinds of witnesses a part rests on.
+fn rests_on(run: &Run, component: Component) -> String {
+    let used = run.profile.evidence.iter();
+    let mut words: Vec<&str> = Vec::new();
+    for e in used.filter(|e| e.used && e.component == component) {
+        let word = source_word(e.source);
+        if !words.contains(&word) {
+            words.push(word);
+        }
+    }
+    match words.is_empty() {
+        true => source_word(crate::breakdown::EvidenceSource::Residual).into(),
+        false => words.join(" and "),
+    }
+}

@@ -1,0 +1,85 @@
+//! Two runs, or two sweeps, side by side: what differs in what was asked, then in what came of it.
+
+mod runs;
+mod sweeps;
+#[cfg(test)]
+mod tests;
+
+use super::Sources;
+use super::sweep::note;
+use crate::engine::facts::Severity;
+use crate::report::content::{Cell, Chapter};
+use crate::report::layout;
+use crate::report::material::Material;
+
+/// The chapter, where a comparison is asked for.
+pub(super) fn write(material: &Material, _: &mut Sources) -> Vec<Chapter> {
+    if !material.compare {
+        return Vec::new();
+    }
+    let blocks = match (material.sweeps.as_slice(), material.runs.as_slice()) {
+        // The runs beside two sweeps are their cells.
+        ([a, b, ..], _) => sweeps::blocks(a, b),
+        (_, [a, b, ..]) => runs::blocks(a, b),
+        (sweeps, runs) => vec![note(
+            Severity::Warning,
+            "nothing_to_compare",
+            format!(
+                "a comparison takes two runs or two sweeps; {} and {} were read",
+                super::sweep::many(runs.len(), "run", "runs"),
+                super::sweep::many(sweeps.len(), "sweep", "sweeps")
+            ),
+        )],
+    };
+    vec![Chapter {
+        id: "compare".into(),
+        title: "Side by side".into(),
+        blocks,
+    }]
+}
+
+/// GiB, or why they are unknown.
+fn gib(value: Option<f64>, why: &str) -> Cell {
+    match value {
+        Some(gib) => Cell::number(gib, layout::unsigned_zero(format!("{gib:.3}"))),
+        None => Cell::missing(why),
+    }
+}
+
+/// A figure, or why it is unknown.
+fn figure(value: Option<f64>, why: &str) -> Cell {
+    match value {
+        Some(value) => Cell::number(value, layout::figure(value)),
+        None => Cell::missing(why),
+    }
+}
+
+/// Percent with a sign.
+fn percent(value: Option<f64>) -> Cell {
+    match value {
+        Some(percent) => Cell::number(percent, crate::report::figures::percent(Some(percent))),
+        None => Cell::missing(ONE_SIDED),
+    }
+}
+
+/// A difference with a sign, written by `text`.
+fn difference(value: Option<f64>, text: fn(f64) -> String) -> Cell {
+    match value {
+        Some(value) => Cell::number(value, crate::report::figures::plus(value, text(value))),
+        None => Cell::missing(ONE_SIDED),
+    }
+}
+
+/// GiB with three decimals.
+fn gib_text(gib: f64) -> String {
+    layout::unsigned_zero(format!("{gib:.3}"))
+}
+
+/// Of a difference of figures that are not both known, and of percent of nothing.
+const ONE_SIDED: &str = "not known of both, or the first is 0";
+
+/// The second less the first in percent of the first.
+fn change(a: Option<f64>, b: Option<f64>) -> Option<f64> {
+    let (a, b) = a.zip(b)?;
+    (a != 0.0).then(|| (b - a) / a.abs() * 100.0)
+}

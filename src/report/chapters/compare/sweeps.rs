@@ -1,0 +1,378 @@
+//! Two sweeps side by side, cell by cell: the same id, else the same model under the same load.
+
+use super::{ONE_SIDED, change, difference, figure, gib, gib_text, percent};
+use crate::engine::facts::Severity;
+use crate::profile::stats::quantile;
+use crate::report::chapters::sweep::read::{Figure, LATENCY, PEAK, Sweep, THROUGHPUT, TTFT, Tried};
+use crate::report::chapters::sweep::tables::{numeric, wordy};
+use crate::report::chapters::sweep::{many, note};
+use crate::report::chart::{self, Chart, Curve, Curves, Dot, Plot, Scale};
+use crate::report::content::{Block, Cell, Grid};
+use crate::report::layout;
+use crate::report::material::Stored;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// What is held against each other.
+static HELD: [&Figure; 4] = [&PEAK, &THROUGHPUT, &LATENCY, &TTFT];
+
+/// Cells of one side only that are named.
+const NAMED: usize = 20;
+
+pub(super) fn blocks(a: &Stored, b: &Stored) -> Vec<Block> {
+    let (a_name, b_name) = (&a.name, &b.name);
+    let (a, b) = (
+        Sweep::of(&a.document, a_name),
+        Sweep::of(&b.document, b_name),
+    );
+    let matched = Matched::of(&a, &b);
+    let mut blocks = vec![
+        Block::Text(format!("A is the sweep {} in {a_name}.", a.name)),
+        Block::Text(format!("B is the sweep {} in {b_name}.", b.name)),
+    ];
+    if a.simulated() != b.simulated() {
+        blocks.push(note(
+            Severity::Error,
+            "not_comparable",
+            "one of them is of an engine or a device that only pretends".into(),
+        ));
+    }
+    if matched.pairs.is_empty() {
+        blocks.push(note(
+            Severity::Error,
+            "not_comparable",
+            "they have no cell in common: neither an id, nor a model under the same load".into(),
+        ));
+    } else {
+        blocks.push(Block::Text(in_common(&matched)));
+        blocks.extend(
+            HELD.iter()
+                .filter_map(|f| moved(&matched, f))
+                .map(Block::Text),
+        );
+    }
+    blocks.extend(settings(&a, &b).map(Block::Table));
+    blocks.extend(
+        [&PEAK, &THROUGHPUT]
+            .into_iter()
+            .filter_map(|f| against(&matched, f))
+            .map(Block::Chart),
+    );
+    if !matched.pairs.is_empty() {
+        blocks.push(Block::Table(cells(&matched)));
+    }
+    for (letter, alone) in [("A", &matched.only_a), ("B", &matched.only_b)] {
+        blocks.extend(only(letter, alone).map(Block::Text));
+    }
+    blocks
+}
+
+/// Cells of both, and of one only.
+#[derive(Default)]
+struct Matched<'a> {
+    pairs: Vec<(&'a Tried, &'a Tried)>,
+    /// How many of them have not the same id.
+    by_load: usize,
+    only_a: Vec<&'a Tried>,
+    only_b: Vec<&'a Tried>,
+}
+
+impl<'a> Matched<'a> {
+    fn of(a: &'a Sweep, b: &'a Sweep) -> Matched<'a> {
+        let mut matched = Matched::default();
+        let mut taken = vec![false; b.cells.len()];
+        let by = |key: &dyn Fn(&Tried) -> String| {
+            let mut found: HashMap<String, Vec<usize>> = HashMap::new();
+            for (i, cell) in b.cells.iter().enumerate().rev() {
+                found.entry(key(cell)).or_default().push(i);
+            }
+            found
+        };
+        let mut by_id = by(&|c| c.id.clone());
+        let mut by_load = by(&load);
+        let mut left = Vec::new();
+        let mut pairs: BTreeMap<usize, usize> = BTreeMap::new();
+        for (i, cell) in a.cells.iter().enumerate() {
+            let same = by_id.get_mut(&cell.id).filter(|_| !cell.id.is_empty());
+            match same.and_then(Vec::pop) {
+                Some(other) => {
+                    if let Some(taken) = taken.get_mut(other) {
+                        *taken = true;
+                    }
+                    pairs.insert(i, other);
+                }
+                None => left.push(i),
+            }
+        }
+        for i in left {
+            let Some(cell) = a.cells.get(i) else { continue };
+            let same = by_load.entry(load(cell)).or_default();
+            same.retain(|j| taken.get(*j) == Some(&false));
+            match same.pop() {
+                Some(other) => {
+                    if let Some(taken) = taken.get_mut(other) {
+                        *taken = true;
+                    }
+                    matched.by_load += 1;
+                    pairs.insert(i, other);
+                }
+                None => matched.only_a.push(cell),
+            }
+        }
+        let cells = pairs.into_iter();
+        matched.pairs = cells
+            .filter_map(|(i, j)| a.cells.get(i).zip(b.cells.get(j)))
+            .collect();
+        let alone = b.cells.iter().zip(taken).filter(|(_, taken)| !taken);
+        matched.only_b = alone.map(|(cell, _)| cell).collect();
+        matched
+    }
+
+    /// The figures of the cells that both have measured.
+    fn both(&self, figure: &Figure) -> Vec<(f64, f64, &'a Tried)> {
+        let each = self.pairs.iter();
+        each.filter_map(|(a, b)| Some((a.figure(figure)?, b.figure(figure)?, *a)))
+            .collect()
+    }
+}
+
+/// The model, its settings and its load in words; where it ran, and in which image, may differ.
+fn load(cell: &Tried) -> String {
+    const PLACE: [&str; 2] = ["container", "image"];
+    let settings = cell.settings.iter();
+    let settings: Vec<String> = settings
+        .filter(|(name, _)| !PLACE.contains(&name.as_str()))
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    format!("{}\n{}", cell.model, settings.join("\n"))
+}
+
+fn in_common(matched: &Matched<'_>) -> String {
+    let n = matched.pairs.len();
+    let mut text = format!("{} in both", many(n, "cell is", "cells are"));
+    if matched.by_load > 0 {
+        text.push_str(&format!(
+            ", {} of them by model, settings and load: their ids differ",
+            matched.by_load
+        ));
+    }
+    let otherwise = matched.pairs.iter().filter(|(a, b)| a.status != b.status);
+    let otherwise = otherwise.count();
+    if otherwise > 0 {
+        text.push_str(&format!(
+            "; {} otherwise in B than in A",
+            many(otherwise, "cell ended", "cells ended")
+        ));
+    }
+    text.push('.');
+    text
+}
+
+/// How a figure moved over all cells, in a sentence.
+fn moved(matched: &Matched<'_>, figure: &Figure) -> Option<String> {
+    let both = matched.both(figure);
+    let changes = both
+        .iter()
+        .filter_map(|(a, b, _)| change(Some(*a), Some(*b)));
+    let mut changes: Vec<f64> = changes.collect();
+    changes.sort_by(f64::total_cmp);
+    let median = quantile(&changes, 0.5)?;
+    let (lowest, highest) = (changes.first()?, changes.last()?);
+    let sign = |p: f64| crate::report::figures::percent(Some(p));
+    Some(format!(
+        "{} moved by {} % in the median of {} ({} to {} %).",
+        crate::report::chapters::sweep::capital(figure.title),
+        sign(median),
+        many(changes.len(), "cell", "cells"),
+        sign(*lowest),
+        sign(*highest)
+    ))
+}
+
+/// Which settings were swept otherwise.
+fn settings(a: &Sweep, b: &Sweep) -> Option<Grid> {
+    let values = |sweep: &Sweep| {
+        let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        let mut put = |name: &str, value: &str| {
+            all.entry(name.to_owned())
+                .or_default()
+                .insert(value.to_owned());
+        };
+        for cell in &sweep.cells {
+            put("model", &cell.model);
+            for (name, value) in &cell.settings {
+                put(name, value);
+            }
+            for (name, value) in [("engine", &cell.engine), ("measured by", &cell.backend)] {
+                if let Some(value) = value.as_ref().filter(|_| cell.done()) {
+                    put(name, value);
+                }
+            }
+        }
+        all
+    };
+    let (of_a, of_b) = (values(a), values(b));
+    let names: BTreeSet<&String> = of_a.keys().chain(of_b.keys()).collect();
+    let cell = |values: Option<&BTreeSet<String>>| match values {
+        Some(values) => {
+            let some: Vec<&str> = values.iter().take(12).map(String::as_str).collect();
+            let more = if values.len() > 12 { ", …" } else { "" };
+            Cell::text(format!("{}{more}", some.join(", ")))
+        }
+        None => Cell::missing("not set in any cell"),
+    };
+    let differ = names.into_iter().filter(|n| of_a.get(*n) != of_b.get(*n));
+    let rows: Vec<Vec<Cell>> = differ
+        .map(|n| vec![Cell::text(n.clone()), cell(of_a.get(n)), cell(of_b.get(n))])
+        .collect();
+    (!rows.is_empty()).then(|| Grid {
+        id: "compare_settings".into(),
+        caption: "Settings whose values differ".into(),
+        columns: vec![
+            wordy("setting", "setting"),
+            wordy("A", "a"),
+            wordy("B", "b"),
+        ],
+        rows,
+    })
+}
+
+/// A point for each cell: A across, B up.
+fn against(matched: &Matched<'_>, figure: &Figure) -> Option<Chart> {
+    let both = matched.both(figure);
+    let highest = both.iter().map(|(a, b, _)| a.max(*b)).reduce(f64::max)?;
+    let dots = both.iter().map(|(a, b, cell)| Dot {
+        x: *a,
+        y: *b,
+        range: None,
+        label: Some(format!(
+            "{}, {} ({})",
+            cell.model,
+            cell.load_words(),
+            cell.id
+        )),
+    });
+    let axis = |letter: &str| chart::Axis {
+        title: format!("{} in {letter}", figure.title),
+        unit: figure.unit.into(),
+        scale: Scale::FromZero,
+    };
+    let equal = [0.0, highest].map(|v| Dot {
+        x: v,
+        y: v,
+        ..Dot::default()
+    });
+    let without = matched.pairs.len() - both.len();
+    Some(Chart {
+        id: format!("compare_{}", figure.csv),
+        title: format!(
+            "{} of the same cells, B against A",
+            crate::report::chapters::sweep::capital(figure.title)
+        ),
+        note: (without > 0).then(|| {
+            format!(
+                "{} not drawn: not measured in both.",
+                many(without, "cell is", "cells are")
+            )
+        }),
+        simulated: matched
+            .pairs
+            .iter()
+            .any(|(a, b)| a.simulated || b.simulated),
+        plot: Plot::Curves(Curves {
+            x: axis("A"),
+            y: axis("B"),
+            curves: vec![
+                Curve {
+                    label: "cells".into(),
+                    points: dots.collect(),
+                    joined: false,
+                },
+                Curve {
+                    label: "B as A".into(),
+                    points: equal.to_vec(),
+                    joined: true,
+                },
+            ],
+            levels: Vec::new(),
+        }),
+    })
+}
+
+fn cells(matched: &Matched<'_>) -> Grid {
+    let mut columns = vec![
+        wordy("model", "model"),
+        wordy("load", "load"),
+        wordy("A", "a_status"),
+        wordy("B", "b_status"),
+    ];
+    for f in HELD {
+        columns.push(numeric(format!("{} A", f.head()), &format!("a_{}", f.csv)));
+        columns.push(numeric(format!("{} B", f.head()), &format!("b_{}", f.csv)));
+        columns.push(numeric(
+            format!("{} B - A", f.head()),
+            &format!("diff_{}", f.csv),
+        ));
+        columns.push(numeric("%", &format!("diff_pct_{}", f.csv)));
+    }
+    columns.push(wordy("cell A", "a_cell"));
+    columns.push(wordy("cell B", "b_cell"));
+    let status = |cell: &Tried| match cell.done() {
+        true => Cell::text("done"),
+        false => Cell::text(cell.why()),
+    };
+    let row = |(a, b): &(&Tried, &Tried)| {
+        let mut row = vec![
+            Cell::text(a.model.clone()),
+            Cell::text(a.load_words()),
+            status(a),
+            status(b),
+        ];
+        for f in HELD {
+            let (first, second) = (a.figure(f), b.figure(f));
+            let value = |cell: &Tried, value| {
+                let why = if cell.done() {
+                    "not measured".to_owned()
+                } else {
+                    cell.why()
+                };
+                match f.unit {
+                    "GiB" => gib(value, &why),
+                    _ => figure(value, &why),
+                }
+            };
+            row.push(value(a, first));
+            row.push(value(b, second));
+            let moved = first.zip(second).map(|(a, b)| b - a);
+            row.push(match f.unit {
+                "GiB" => difference(moved, gib_text),
+                _ => difference(moved, layout::figure),
+            });
+            row.push(percent(change(first, second)));
+        }
+        row.push(Cell::text(a.id.clone()));
+        row.push(Cell::text(b.id.clone()));
+        row
+    };
+    Grid {
+        id: "compare_cells".into(),
+        caption: format!("Cells in both; no difference: {ONE_SIDED}"),
+        columns,
+        rows: matched.pairs.iter().map(row).collect(),
+    }
+}
+
+fn only(letter: &str, cells: &[&Tried]) -> Option<String> {
+    let named: Vec<String> = cells
+        .iter()
+        .take(NAMED)
+        .map(|c| format!("{} {} ({})", c.model, c.load_words(), c.id))
+        .collect();
+    let more = if cells.len() > NAMED { ", …" } else { "" };
+    (!cells.is_empty()).then(|| {
+        format!(
+            "{} in {letter} only: {}{more}.",
+            many(cells.len(), "cell is", "cells are"),
+            named.join("; ")
+        )
+    })
+}

@@ -1,0 +1,1 @@
+//! Tests of the chapter that holds two against each other.

@@ -1,0 +1,363 @@
+//! Figures as cells, each with its source or the reason why there is none.
+
+use super::Sources;
+use crate::breakdown::{Component, EvidenceSource, Part};
+use crate::compare::subject::source_word;
+use crate::engine::LoadKind;
+use crate::profile::Profile;
+use crate::report::content::{Cell, Column, Source, SourceId, Witness};
+use crate::report::lanes::device;
+use crate::report::layout::{count, figure, unsigned_zero};
+use crate::report::material::Run;
+use crate::units::{GIB, gib_signed};
+
+/// A column of words.
+pub(super) fn words(title: &str, key: &str) -> Column {
+    Column {
+        title: title.into(),
+        key: key.into(),
+        numeric: false,
+    }
+}
+
+/// A column of figures.
+pub(super) fn numbers(title: &str, key: &str) -> Column {
+    Column {
+        numeric: true,
+        ..words(title, key)
+    }
+}
+
+/// GiB with three decimals, without the unit.
+pub(super) fn gib_text(gib: f64) -> String {
+    unsigned_zero(format!("{gib:.3}"))
+}
+
+/// Bytes as a source shows them: `14.960 GiB (16063569920 bytes)`.
+pub(super) fn both(bytes: i64) -> String {
+    format!("{} GiB ({bytes} bytes)", gib_text(gib_signed(bytes)))
+}
+
+/// Bytes as a cell in GiB.
+pub(super) fn gib_cell(bytes: i64) -> Cell {
+    let gib = gib_signed(bytes);
+    Cell::number(gib, gib_text(gib))
+}
+
+/// Percent of the peak.
+pub(super) fn percent_cell(percent: f64) -> Cell {
+    Cell::number(percent, unsigned_zero(format!("{percent:.1}")))
+}
+
+/// Why a path of the profile is null; a reason covers everything below its path.
+pub(super) fn why(profile: &Profile, path: &str) -> String {
+    let mut at = path;
+    loop {
+        if let Some(why) = profile.unknown.get(at) {
+            return why.clone();
+        }
+        match at.rsplit_once('.') {
+            Some((above, _)) => at = above,
+            None => return "the profile does not tell it".into(),
+        }
+    }
+}
+
+/// The path of a part in the profile.
+fn path(component: Component) -> &'static str {
+    match component {
+        Component::Baseline => "memory_breakdown.baseline_gb",
+        Component::ModelWeights => "memory_breakdown.model_weights_gb",
+        Component::KvCache => "memory_breakdown.kv_cache_gb",
+        Component::Activations => "memory_breakdown.activations_gb",
+        _ => "memory_breakdown.framework_overhead_gb",
+    }
+}
+
+/// Why a part of the peak is unknown.
+pub(super) fn why_part(profile: &Profile, component: Component) -> String {
+    match profile.memory_breakdown.total_measured_bytes {
+        None => why(profile, "memory_breakdown.total_measured_gb"),
+        Some(_) => why(profile, path(component)),
+    }
+}
+
+/// A part over all devices.
+pub(super) fn part(profile: &Profile, component: Component) -> Option<&Part> {
+    let parts = &profile.memory_breakdown.components;
+    parts.iter().find(|p| p.component == component)
+}
+
+/// How sure, in a word: `high`, `medium`, `low`, `the rest`, `unknown`.
+pub(super) fn level(confidence: &str) -> &'static str {
+    match confidence {
+        c if c.starts_with("high") => "high",
+        c if c.starts_with("medium") => "medium",
+        c if c.starts_with("low") => "low",
+        "calculated_residual" => "the rest",
+        _ => "unknown",
+    }
+}
+
+/// Whether a part is drawn as less than sure.
+pub(super) fn unsure(confidence: &str) -> bool {
+    !matches!(level(confidence), "high" | "medium")
+}
+
+/// The figures of one run, as they become cells: each notes its source.
+pub(super) struct Figures<'a> {
+    /// The sources of the report.
+    pub sources: &'a mut Sources,
+    /// The run.
+    pub run: &'a Run,
+    /// Whether the report holds several: a source then says of which it is.
+    pub many: bool,
+}
+
+impl Figures<'_> {
+    fn title(&self, title: String) -> String {
+        match self.many {
+            true => format!("{title}, {}", self.run.name),
+            false => title,
+        }
+    }
+
+    /// Notes the source of a part, on one device or over all.
+    pub(super) fn of_part(&mut self, gpu: Option<u32>, part: &Part) -> SourceId {
+        let (run, profile) = (self.run, &self.run.profile);
+        let component = part.component;
+        let mut witnesses: Vec<Witness> = (profile.evidence.iter())
+            .filter(|e| e.component == component && gpu.is_none_or(|g| g == e.gpu_id))
+            .map(|e| {
+                let on = gpu.is_none() && profile.gpu_info.devices.len() > 1;
+                let value = both(e.bytes);
+                Witness {
+                    kind: source_word(e.source).into(),
+                    value: match on {
+                        true => format!("{}: {value}", of_device(profile, e.gpu_id)),
+                        false => value,
+                    },
+                    quote: e.quote.clone(),
+                    place: place(run, component, e.source, &e.quote),
+                    used: e.used,
+                }
+            })
+            .collect();
+        witnesses.sort_by_key(|w| !w.used);
+        if !witnesses.iter().any(|w| w.used) {
+            witnesses.insert(
+                0,
+                Witness {
+                    kind: source_word(EvidenceSource::Residual).into(),
+                    value: both(part.bytes),
+                    quote: "the peak less all parts that somebody told or measured".into(),
+                    place: moment(profile, Component::Unexplained),
+                    used: true,
+                },
+            );
+        }
+        let mut title = component.label().to_owned();
+        if let Some(gpu) = gpu.filter(|_| profile.gpu_info.devices.len() > 1) {
+            title.push_str(&format!(", {}", of_device(profile, gpu)));
+        }
+        self.sources.note(Source {
+            title: self.title(title),
+            value: both(part.bytes),
+            confidence: Some(part.confidence.0.clone()),
+            witnesses,
+        })
+    }
+
+    /// Notes the source of the peak, of one device or of all.
+    pub(super) fn of_peak(&mut self, gpu: Option<u32>) -> SourceId {
+        use crate::profile::series::PeakSource;
+        let profile = &self.run.profile;
+        let devices = &profile.memory_breakdown.per_gpu;
+        let mine = || devices.iter().filter(|d| gpu.is_none_or(|g| g == d.gpu_id));
+        let bytes = match gpu {
+            None => profile.memory_breakdown.total_measured_bytes.unwrap_or(0),
+            Some(_) => mine().map(|d| d.peak_bytes).fold(0, u64::saturating_add),
+        };
+        let witnesses = mine().map(|d| Witness {
+            kind: source_word(EvidenceSource::MeasuredDelta).into(),
+            value: format!(
+                "{}: {}",
+                of_device(profile, d.gpu_id),
+                both(d.peak_bytes as i64)
+            ),
+            quote: match d.peak_source {
+                PeakSource::KernelPeak => {
+                    "the kernel's own high-water mark rose during the load: exact"
+                }
+                PeakSource::Probe => "seen by fast probing between two samples",
+                PeakSource::Sample => "the highest sample: a shorter spike may have been missed",
+            }
+            .into(),
+            place: moment(profile, Component::Unexplained),
+            used: true,
+        });
+        let title = match gpu {
+            Some(gpu) => format!("Peak, {}", of_device(profile, gpu)),
+            None => "Peak".into(),
+        };
+        let source = Source {
+            title: self.title(title),
+            value: both(bytes as i64),
+            confidence: Some("measured".into()),
+            witnesses: witnesses.collect(),
+        };
+        self.sources.note(source)
+    }
+
+    /// Notes a figure that one key of the profile holds, as somebody told it.
+    pub(super) fn of_key(
+        &mut self,
+        (title, value): (&str, String),
+        kind: &str,
+        (quote, path): (String, &str),
+    ) -> SourceId {
+        self.sources.note(Source {
+            title: self.title(title.to_owned()),
+            value: value.clone(),
+            confidence: None,
+            witnesses: vec![Witness {
+                kind: kind.into(),
+                value,
+                quote,
+                place: Some(format!("profile, {path}")),
+                used: true,
+            }],
+        })
+    }
+
+    /// A part of the peak as a cell in GiB.
+    pub(super) fn part(&mut self, component: Component) -> Cell {
+        match part(&self.run.profile, component) {
+            Some(part) => gib_cell(part.bytes).from(self.of_part(None, part)),
+            None => Cell::missing(why_part(&self.run.profile, component)),
+        }
+    }
+
+    /// The peak as a cell in GiB.
+    pub(super) fn peak(&mut self) -> Cell {
+        match self.run.profile.memory_breakdown.total_measured_bytes {
+            Some(bytes) => gib_cell(bytes as i64).from(self.of_peak(None)),
+            None => Cell::missing(why(&self.run.profile, "memory_breakdown.total_measured_gb")),
+        }
+    }
+
+    /// All that is neither baseline nor weights, KV or activations, as a cell in GiB.
+    pub(super) fn overhead(&mut self) -> Cell {
+        let b = &self.run.profile.memory_breakdown;
+        let path = "memory_breakdown.framework_overhead_gb";
+        let Some(gib) = b.framework_overhead_gb else {
+            return Cell::missing(why(&self.run.profile, path));
+        };
+        let bytes = (gib * GIB).round() as i64;
+        let parts: Vec<String> = (b.components.iter())
+            .filter(|p| p.component.is_overhead())
+            .map(|p| format!("{} {}", p.component.label(), gib_text(p.gb)))
+            .collect();
+        let id = self.of_key(
+            ("Framework overhead", both(bytes)),
+            source_word(EvidenceSource::Residual),
+            (format!("GiB: {}", parts.join(" + ")), path),
+        );
+        gib_cell(bytes).from(id)
+    }
+
+    /// A figure of the bench or the engine, from one key of the profile.
+    pub(super) fn told(
+        &mut self,
+        title: &str,
+        kind: &str,
+        (value, path): (Option<f64>, &str),
+    ) -> Cell {
+        let Some(value) = value.filter(|v| v.is_finite()) else {
+            return Cell::missing(why(&self.run.profile, path));
+        };
+        let text = match value.fract() == 0.0 && value.abs() < 1e15 && value >= 0.0 {
+            true => count(value as u64),
+            false => figure(value),
+        };
+        let id = self.of_key(
+            (title, text.clone()),
+            kind,
+            (format!("{title}: {value}"), path),
+        );
+        Cell::number(value, text).from(id)
+    }
+}
+
+fn of_device(profile: &Profile, gpu: u32) -> String {
+    let devices = &profile.gpu_info.devices;
+    match devices.iter().find(|d| d.index == gpu) {
+        Some(facts) => device(facts),
+        None => format!("device {gpu}"),
+    }
+}
+
+/// Where the words of a witness stand.
+fn place(run: &Run, component: Component, source: EvidenceSource, quote: &str) -> Option<String> {
+    let measured = matches!(
+        source,
+        EvidenceSource::MeasuredDelta | EvidenceSource::MeasuredShared | EvidenceSource::Residual
+    );
+    if measured {
+        return stretch(run, component).or_else(|| moment(&run.profile, component));
+    }
+    // Two lines may stand behind one figure.
+    let places: Vec<&str> = quote
+        .split(" | ")
+        .filter_map(|part| run.places.get(part))
+        .map(String::as_str)
+        .collect();
+    (!places.is_empty()).then(|| places.join(" and "))
+}
+
+/// The phase over which a part grew, where the timeline has it.
+fn stretch(run: &Run, component: Component) -> Option<String> {
+    let label = match component {
+        Component::ModelWeights => "weights",
+        Component::KvCache => "KV pool",
+        Component::CudaGraphs => "CUDA graphs",
+        _ => return None,
+    };
+    let phase = run.timeline.phases.iter().find(|p| p.label == label)?;
+    Some(format!(
+        "samples, seconds {:.3} to {:.3}",
+        phase.from_s, phase.to_s
+    ))
+}
+
+/// The second of the sample that a measured part rests on.
+fn moment(profile: &Profile, component: Component) -> Option<String> {
+    let points = &profile.memory_measurements;
+    let point = match component {
+        Component::Baseline | Component::Runtime => points.baseline.as_ref(),
+        Component::WarmupGrowth => points.post_warmup.as_ref(),
+        _ => points.peak.as_ref(),
+    }?;
+    Some(format!("samples, second {:.3}", point.at_ns as f64 / 1e9))
+}
+
+/// What `tokens_per_second` counts.
+pub(super) fn tokens_unit(profile: &Profile) -> &'static str {
+    let Some(l) = &profile.latency_stats else {
+        return "tokens/s";
+    };
+    let generated = (l.repeats.iter()).any(|r| r.result.output_tokens_per_second.is_some());
+    match (l.bench, generated) {
+        (LoadKind::Throughput, false) => "tokens/s, prompt and generated",
+        _ => "generated tokens/s",
+    }
+}
+
+/// What a latency is of.
+pub(super) fn latency_unit(profile: &Profile) -> &'static str {
+    match profile.latency_stats.as_ref().map(|l| l.bench) {
+        Some(LoadKind::Latency | LoadKind::Probe) => "ms per batch",
+        Some(_) => "ms per request",
+        None => "ms",
+    }
+}

@@ -1,0 +1,193 @@
+//! Curves of a sweep: throughput, latency and memory over how much was asked for at once.
+
+use super::axes::{Axis, apart, varying, words};
+use super::maps::capital;
+use super::read::{Figure, LATENCY, PEAK, Sweep, THROUGHPUT, TTFT, Tried};
+use crate::report::chart::{self, Chart, Curve, Curves, Dot, Plot, Scale};
+
+static DRAWN: [&Figure; 4] = [&THROUGHPUT, &LATENCY, &TTFT, &PEAK];
+
+/// What is across.
+const ACROSS: [&str; 2] = ["batch_size", "request_rate"];
+
+/// More lines in one picture are no longer told apart.
+const MOST_LINES: usize = 8;
+/// Pictures of one sweep; what goes beyond is told.
+const MOST_CHARTS: usize = 36;
+
+/// The charts, and how many were left out.
+pub(super) fn curves(sweep: &Sweep, prefix: &str) -> (Vec<Chart>, usize) {
+    let (mut charts, mut left_out) = (Vec::new(), 0);
+    let all: Vec<&Tried> = sweep.cells.iter().collect();
+    for name in ACROSS {
+        let cells: Vec<&Tried> = all
+            .iter()
+            .copied()
+            .filter(|c| c.number(name).is_some())
+            .collect();
+        let axes = varying(&cells);
+        let Some(across) = axes.iter().find(|axis| axis.has(name)) else {
+            continue;
+        };
+        let rest: Vec<&Axis> = axes.iter().filter(|axis| *axis != across).collect();
+        for (of, lines) in pictures(sweep, &cells, &rest) {
+            for figure in DRAWN {
+                let drawn: Vec<Curve> = lines
+                    .iter()
+                    .map(|(label, cells)| curve(label, cells, name, figure))
+                    .filter(|curve| !curve.points.is_empty())
+                    .collect();
+                if drawn.iter().all(|curve| curve.points.len() < 2) {
+                    continue;
+                }
+                if charts.len() >= MOST_CHARTS {
+                    left_out += 1;
+                    continue;
+                }
+                let mut title = format!("{} over {}", capital(figure.title), words(name));
+                if !of.is_empty() {
+                    title.push_str(&format!(": {of}"));
+                }
+                charts.push(Chart {
+                    id: format!("{prefix}_curve{}_{}", charts.len() + 1, figure.csv),
+                    title,
+                    note: note(across, name, &lines, figure),
+                    simulated: lines.iter().any(|l| l.1.iter().any(|c| c.simulated)),
+                    plot: Plot::Curves(Curves {
+                        x: x_axis(name, &drawn),
+                        y: chart::Axis {
+                            title: figure.title.into(),
+                            unit: figure.unit.into(),
+                            scale: Scale::FromZero,
+                        },
+                        curves: drawn,
+                        levels: Vec::new(),
+                    }),
+                });
+            }
+        }
+    }
+    (charts, left_out)
+}
+
+type Lines<'a> = Vec<(String, Vec<&'a Tried>)>;
+
+/// What goes into one picture: all lines where they are few, else those of one model, else of one
+/// group, else so many at a time.
+fn pictures<'a>(sweep: &Sweep, cells: &[&'a Tried], rest: &[&Axis]) -> Vec<(String, Lines<'a>)> {
+    let models = sweep.models();
+    let lines = |cells: &[&'a Tried], with_model: bool| -> Lines<'a> {
+        let mut lines = Vec::new();
+        for model in &models {
+            let own: Vec<&Tried> = cells
+                .iter()
+                .copied()
+                .filter(|c| c.model == *model)
+                .collect();
+            for (words, cells) in apart(&own, rest) {
+                let parts: Vec<&str> = [*model, words.as_str()]
+                    .into_iter()
+                    .skip(usize::from(!with_model))
+                    .filter(|w| !w.is_empty())
+                    .collect();
+                let label = match parts.is_empty() {
+                    true => (*model).to_owned(),
+                    false => parts.join(", "),
+                };
+                lines.push((label, cells));
+            }
+        }
+        lines
+    };
+    let all = lines(cells, models.len() > 1);
+    if all.len() <= MOST_LINES {
+        return vec![(String::new(), all)];
+    }
+    let mut pictures = Vec::new();
+    for model in &models {
+        let own: Vec<&Tried> = cells
+            .iter()
+            .copied()
+            .filter(|c| c.model == *model)
+            .collect();
+        let lines = lines(&own, false);
+        let chunks = lines.len().div_ceil(MOST_LINES);
+        for (i, chunk) in lines.chunks(MOST_LINES).enumerate() {
+            let of = match chunks {
+                1 => (*model).to_owned(),
+                n => format!("{model}, {} of {n}", i + 1),
+            };
+            pictures.push((of, chunk.to_vec()));
+        }
+    }
+    pictures
+}
+
+fn curve(label: &str, cells: &[&Tried], name: &str, figure: &Figure) -> Curve {
+    let dot = |cell: &&Tried| {
+        Some(Dot {
+            x: cell.number(name)?,
+            y: cell.figure(figure)?,
+            range: None,
+            label: Some(format!("{} ({})", cell.load_words(), cell.id)),
+        })
+    };
+    let mut points: Vec<Dot> = cells.iter().filter_map(dot).collect();
+    points.sort_by(|a, b| a.x.total_cmp(&b.x));
+    Curve {
+        label: label.to_owned(),
+        points,
+        joined: true,
+    }
+}
+
+fn x_axis(name: &str, curves: &[Curve]) -> chart::Axis {
+    let all = || curves.iter().flat_map(|c| &c.points).map(|p| p.x);
+    let lowest = all().fold(f64::INFINITY, f64::min);
+    let highest = all().fold(f64::NEG_INFINITY, f64::max);
+    chart::Axis {
+        title: words(name),
+        unit: String::new(),
+        scale: match lowest > 0.0 && highest / lowest >= 8.0 {
+            true => Scale::Log2,
+            false => Scale::FromZero,
+        },
+    }
+}
+
+/// What else changes along the line, and what could not be drawn.
+fn note(across: &Axis, name: &str, lines: &Lines<'_>, figure: &Figure) -> Option<String> {
+    let mut sentences = Vec::new();
+    let others: Vec<String> = across
+        .names
+        .iter()
+        .filter(|n| *n != name)
+        .map(|n| words(n))
+        .collect();
+    if !others.is_empty() {
+        sentences.push(format!(
+            "Along the lines changes as well: {}.",
+            others.join(", ")
+        ));
+    }
+    let cells = || lines.iter().flat_map(|line| &line.1);
+    let mut causes: Vec<(String, usize)> = Vec::new();
+    for cell in cells().filter(|c| c.figure(figure).is_none()) {
+        let why = match cell.done() {
+            true => "not measured".to_owned(),
+            false => cell.why(),
+        };
+        match causes.iter_mut().find(|c| c.0 == why) {
+            Some(cause) => cause.1 += 1,
+            None => causes.push((why, 1)),
+        }
+    }
+    if !causes.is_empty() {
+        let each: Vec<String> = causes.iter().map(|(why, n)| format!("{n} {why}")).collect();
+        sentences.push(format!(
+            "Without a figure, and not drawn: {}.",
+            each.join(", ")
+        ));
+    }
+    (!sentences.is_empty()).then(|| sentences.join(" "))
+}

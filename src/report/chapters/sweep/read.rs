@@ -1,0 +1,340 @@
+//! The results of a sweep as they lie in its document, read leniently: what an older or a broken
+//! document lacks is unknown.
+
+use crate::compare::settings::flags;
+use crate::report::layout::truncate;
+use crate::units::GIB;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// A sweep.
+#[derive(Debug, Default)]
+pub(crate) struct Sweep {
+    /// Its name, else where it was read.
+    pub name: String,
+    /// When it began.
+    pub started: Option<String>,
+    /// How long was worked on it, seconds.
+    pub took_s: Option<f64>,
+    /// What its own results say must be known.
+    pub notes: Vec<String>,
+    /// Every cell.
+    pub cells: Vec<Tried>,
+}
+
+/// A cell and what came of it.
+#[derive(Debug, Default)]
+pub(crate) struct Tried {
+    /// Its id; empty where the document has none.
+    pub id: String,
+    /// Its group.
+    pub group: String,
+    /// The model.
+    pub model: String,
+    /// Every setting and every figure of its load that the document names, as text.
+    pub settings: BTreeMap<String, String>,
+    /// `done`, `failed`, `skipped`, `not_run`, or whatever the document says.
+    pub status: String,
+    /// Why there are no figures: `oom`.
+    pub cause: Option<String>,
+    /// Where in its run that was.
+    pub phase: Option<String>,
+    /// The same in a sentence.
+    pub message: Option<String>,
+    /// Its profile, relative to the sweep's folder.
+    pub profile: Option<String>,
+    /// The engine and its version, where it was recognised.
+    pub engine: Option<String>,
+    /// Which backend measured.
+    pub backend: Option<String>,
+    /// Whether an engine or a device only pretends.
+    pub simulated: bool,
+    figures: BTreeMap<&'static str, f64>,
+}
+
+/// A figure of a cell.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Figure {
+    /// Key in the document.
+    pub key: &'static str,
+    /// Key in CSV.
+    pub csv: &'static str,
+    /// Words.
+    pub title: &'static str,
+    /// Unit of the value as it is shown; empty for a count.
+    pub unit: &'static str,
+    /// What the document's value is divided by.
+    per: f64,
+}
+
+const fn figure(
+    key: &'static str,
+    csv: &'static str,
+    title: &'static str,
+    unit: &'static str,
+    per: f64,
+) -> Figure {
+    Figure {
+        key,
+        csv,
+        title,
+        unit,
+        per,
+    }
+}
+
+/// Peak of all devices.
+pub(crate) static PEAK: Figure = figure("peak_bytes", "peak_gib", "peak", "GiB", GIB);
+/// Generated tokens per second.
+pub(crate) static THROUGHPUT: Figure = figure(
+    "tokens_per_second",
+    "tokens_per_second",
+    "generated tokens",
+    "tokens/s",
+    1.0,
+);
+/// Time to first token.
+pub(crate) static TTFT: Figure = figure(
+    "ttft_mean_ms",
+    "ttft_mean_ms",
+    "mean time to first token",
+    "ms",
+    1.0,
+);
+/// Latency.
+pub(crate) static LATENCY: Figure = figure(
+    "mean_latency_ms",
+    "mean_latency_ms",
+    "mean latency",
+    "ms",
+    1.0,
+);
+/// What the load used of the KV pool at most.
+pub(crate) static KV_USED: Figure = figure("kv_used_bytes", "kv_used_gib", "KV used", "GiB", GIB);
+
+/// Every figure of the table, in its order.
+pub(crate) static FIGURES: &[&Figure] = &[
+    &PEAK,
+    &figure(
+        "model_weights_bytes",
+        "model_weights_gib",
+        "weights",
+        "GiB",
+        GIB,
+    ),
+    &figure("kv_pool_bytes", "kv_pool_gib", "KV pool", "GiB", GIB),
+    &figure("kv_pool_tokens", "kv_pool_tokens", "KV pool", "tokens", 1.0),
+    &KV_USED,
+    &figure(
+        "activations_bytes",
+        "activations_gib",
+        "activations",
+        "GiB",
+        GIB,
+    ),
+    &figure("overhead_bytes", "overhead_gib", "overhead", "GiB", GIB),
+    &figure(
+        "unexplained_bytes",
+        "unexplained_gib",
+        "unexplained",
+        "GiB",
+        GIB,
+    ),
+    &THROUGHPUT,
+    &figure(
+        "requests_per_second",
+        "requests_per_second",
+        "requests",
+        "1/s",
+        1.0,
+    ),
+    &LATENCY,
+    &TTFT,
+    &figure(
+        "tpot_mean_ms",
+        "tpot_mean_ms",
+        "mean time per further token",
+        "ms",
+        1.0,
+    ),
+    &figure("completed", "requests_completed", "requests done", "", 1.0),
+    &figure("failed", "requests_failed", "requests failed", "", 1.0),
+];
+
+impl Figure {
+    /// Words with the unit: `peak, GiB`.
+    pub fn head(&self) -> String {
+        match self.unit {
+            "" => self.title.to_owned(),
+            unit => format!("{}, {unit}", self.title),
+        }
+    }
+}
+
+/// Longest name of a model, value or place that is shown, cells.
+const NAME: usize = 72;
+/// Settings of one cell that are read.
+const SETTINGS: usize = 200;
+/// Longest sentence, cells.
+const SENTENCE: usize = 240;
+
+impl Sweep {
+    /// Of a document that was read at `place`.
+    pub fn of(document: &Value, place: &str) -> Sweep {
+        let cells = document.get("cells").and_then(Value::as_array);
+        let notes = document.get("notes").and_then(Value::as_array);
+        Sweep {
+            name: text(document, "/name", NAME).unwrap_or_else(|| cut(place, NAME)),
+            started: text(document, "/started", NAME),
+            took_s: document.get("took_s").and_then(Value::as_f64),
+            notes: (notes.into_iter().flatten())
+                .filter_map(|n| Some(cut(n.as_str()?, SENTENCE)))
+                .collect(),
+            cells: (cells.into_iter().flatten())
+                .filter(|c| c.is_object())
+                .map(Tried::of)
+                .collect(),
+        }
+    }
+
+    /// The models, in the order in which they first come.
+    pub fn models(&self) -> Vec<&str> {
+        let mut models: Vec<&str> = Vec::new();
+        for cell in &self.cells {
+            if !models.contains(&cell.model.as_str()) {
+                models.push(&cell.model);
+            }
+        }
+        models
+    }
+
+    /// Whether any cell's engine or device only pretends.
+    pub fn simulated(&self) -> bool {
+        self.cells.iter().any(|c| c.simulated)
+    }
+}
+
+impl Tried {
+    fn of(cell: &Value) -> Tried {
+        let mut settings = BTreeMap::new();
+        for path in ["/settings", "/load"] {
+            let all = cell.pointer(path).and_then(Value::as_object);
+            for (name, value) in all.into_iter().flatten().take(SETTINGS) {
+                if let Some(value) = scalar(value) {
+                    settings.insert(cut(name, NAME), cut(&value, NAME));
+                }
+            }
+        }
+        let words: Vec<String> = (cell.get("engine_args").and_then(Value::as_array))
+            .into_iter()
+            .flatten()
+            .filter_map(|w| w.as_str().map(str::to_owned))
+            .collect();
+        for (name, value) in flags(&words).into_iter().take(SETTINGS) {
+            settings.insert(cut(&name, NAME), cut(&value, NAME));
+        }
+        for (name, paths) in [
+            ("container", &["/place/container"][..]),
+            ("image", &["/place/image/image", "/place/image/name"][..]),
+        ] {
+            if let Some(value) = paths.iter().find_map(|p| text(cell, p, NAME)) {
+                settings.insert(name.into(), value);
+            }
+        }
+        let row = cell.get("row").unwrap_or(&Value::Null);
+        let engine = text(row, "/figures/engine", NAME).or_else(|| text(cell, "/engine", NAME));
+        let version = text(row, "/figures/engine_version", NAME);
+        let status = text(cell, "/status", NAME).or_else(|| text(row, "/status", NAME));
+        let figures = FIGURES.iter().filter_map(|f| {
+            let value = row.get("figures")?.get(f.key)?.as_f64()?;
+            Some((f.key, value / f.per))
+        });
+        Tried {
+            id: text(cell, "/cell", NAME).unwrap_or_default(),
+            group: text(cell, "/group", NAME).unwrap_or_default(),
+            model: text(cell, "/model", NAME).unwrap_or_else(|| "unknown model".into()),
+            status: status.unwrap_or_else(|| "not_run".into()),
+            cause: text(row, "/cause", NAME),
+            phase: text(row, "/phase", NAME),
+            message: text(row, "/message", SENTENCE),
+            profile: text(row, "/profile", 2 * NAME),
+            engine: engine.map(|e| match version {
+                Some(version) => format!("{e} {version}"),
+                None => e,
+            }),
+            backend: text(row, "/figures/memory_backend", NAME),
+            simulated: row.pointer("/figures/simulated") == Some(&Value::Bool(true)),
+            figures: figures.collect(),
+            settings,
+        }
+    }
+
+    /// Whether it was measured.
+    pub fn done(&self) -> bool {
+        self.status == "done"
+    }
+
+    /// A figure in the unit that it is shown in; only a cell that was measured has any.
+    pub fn figure(&self, figure: &Figure) -> Option<f64> {
+        let value = self.figures.get(figure.key).copied();
+        value.filter(|v| v.is_finite() && self.done())
+    }
+
+    /// In a word why it has no figures: its cause, else its status.
+    pub fn why(&self) -> String {
+        let word = self.cause.as_ref().unwrap_or(&self.status);
+        word.replace('_', " ")
+    }
+
+    /// A setting as a number.
+    pub fn number(&self, name: &str) -> Option<f64> {
+        let value = self.settings.get(name)?.parse::<f64>().ok()?;
+        Some(value).filter(|v| v.is_finite())
+    }
+
+    /// Its load: `in 256 out 128 batch 8`.
+    pub fn load_words(&self) -> String {
+        let mut words = Vec::new();
+        for (name, word) in [
+            ("input_len", "in"),
+            ("output_len", "out"),
+            ("batch_size", "batch"),
+            ("request_rate", "rate"),
+        ] {
+            if let Some(value) = self.settings.get(name) {
+                words.push(format!("{word} {value}"));
+            }
+        }
+        match words.is_empty() {
+            true => "load unknown".into(),
+            false => words.join(" "),
+        }
+    }
+
+    /// Tokens that its requests hold at once, for putting loads in order of size.
+    pub fn size(&self) -> f64 {
+        let number = |name: &str| self.number(name);
+        let tokens = number("input_len").unwrap_or(0.0) + number("output_len").unwrap_or(0.0);
+        tokens * number("batch_size").unwrap_or(1.0)
+    }
+}
+
+fn text(value: &Value, path: &str, cells: usize) -> Option<String> {
+    let text = value.pointer(path)?.as_str()?.trim();
+    (!text.is_empty()).then(|| cut(text, cells))
+}
+
+fn cut(text: &str, cells: usize) -> String {
+    // A text of megabytes is not measured to its end.
+    let few: String = text.chars().take(4 * cells).collect();
+    truncate(&few, cells, "…")
+}
+
+fn scalar(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Bool(flag) => Some(flag.to_string()),
+        _ => None,
+    }
+}

@@ -1,0 +1,166 @@
+//! Which runs may be held against each other: the same model, load and settings that were asked for.
+
+use crate::compare::settings;
+use crate::profile::Profile;
+use crate::report::material::Run;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Runs that differ in nothing that was asked of them but the version.
+pub(super) struct Alike<'a> {
+    /// The model.
+    pub model: String,
+    /// The model, the engine and the load in words.
+    pub title: String,
+    /// Whether an engine or a device only pretends.
+    pub simulated: bool,
+    /// The runs, in order of time.
+    pub runs: Vec<&'a Run>,
+    key: BTreeMap<String, String>,
+}
+
+/// What must be the same, of what a profile says of its settings and its load.
+const SAME: &[&str] = &[
+    "model",
+    "engine",
+    "memory",
+    "gpu",
+    "gpus",
+    "weights_dtype",
+    "quantization",
+    "activations_dtype",
+    "kv_cache_dtype",
+    "bench",
+    "batch_size",
+    "input_len",
+    "output_len",
+    "num_prompts",
+    "max_concurrency",
+    "request_rate",
+    "mode",
+];
+
+/// What is asked for and changes no figure.
+const IDLE: &[&str] = &[
+    "host",
+    "port",
+    "served_model_name",
+    "api_key",
+    "uvicorn_log_level",
+];
+
+/// What names a run and is no setting of it.
+const OF_THE_RUN: &[&str] = &["engine_version", "image"];
+
+/// Groups of runs that are alike, the largest first.
+pub(super) fn alike<'a>(runs: &[&'a Run]) -> Vec<Alike<'a>> {
+    let mut groups: BTreeMap<BTreeMap<String, String>, Vec<&Run>> = BTreeMap::new();
+    for run in runs {
+        groups.entry(key(&run.profile)).or_default().push(run);
+    }
+    let mut groups: Vec<Alike> = groups
+        .into_iter()
+        .map(|(key, mut runs)| {
+            runs.sort_by(|a, b| {
+                a.profile
+                    .metadata
+                    .timestamp
+                    .cmp(&b.profile.metadata.timestamp)
+            });
+            let word = |name: &str| key.get(name).cloned();
+            let model = word("model").unwrap_or_else(|| "an unknown model".into());
+            let mut title = format!(
+                "{model} on {}",
+                word("engine").unwrap_or_else(|| "an unknown engine".into())
+            );
+            for (name, word) in [
+                ("input_len", "in"),
+                ("output_len", "out"),
+                ("batch_size", "batch"),
+            ] {
+                if let Some(value) = key.get(name) {
+                    title.push_str(&format!(", {word} {value}"));
+                }
+            }
+            Alike {
+                model,
+                title,
+                simulated: runs.iter().any(|r| r.profile.metadata.simulated),
+                runs,
+                key,
+            }
+        })
+        .collect();
+    groups.sort_by_key(|g| std::cmp::Reverse(g.runs.len()));
+    groups
+}
+
+fn key(profile: &Profile) -> BTreeMap<String, String> {
+    let all = settings::of(profile);
+    let mut key: BTreeMap<String, String> = SAME
+        .iter()
+        .filter_map(|name| Some(((*name).to_owned(), all.get(*name)?.clone())))
+        .collect();
+    let asked = profile.configuration.requested.iter();
+    let flags = settings::flags(&profile.parameters.extra_engine_args);
+    let asked = asked.map(|(n, v)| (n.clone(), v.clone())).chain(flags);
+    for (name, value) in asked {
+        if !IDLE.contains(&name.as_str()) {
+            key.entry(format!("asked {name}")).or_insert(value);
+        }
+    }
+    key.insert("simulated".into(), profile.metadata.simulated.to_string());
+    key
+}
+
+impl Alike<'_> {
+    /// Its first run, as people are told.
+    pub fn name(&self) -> &str {
+        self.runs.first().map_or("", |r| &r.name)
+    }
+
+    /// In which settings it differs from others.
+    pub fn differs_from(&self, other: &Alike<'_>) -> String {
+        let names: BTreeSet<&String> = self.key.keys().chain(other.key.keys()).collect();
+        let differ = names
+            .into_iter()
+            .filter(|n| self.key.get(*n) != other.key.get(*n));
+        let word = |v: Option<&String>| v.map_or("unknown", String::as_str).to_owned();
+        let differ: Vec<String> = differ
+            .take(4)
+            .map(|n| {
+                let name = n.strip_prefix("asked ").unwrap_or(n);
+                format!(
+                    "{name} {} instead of {}",
+                    word(self.key.get(n)),
+                    word(other.key.get(n))
+                )
+            })
+            .collect();
+        match differ.is_empty() {
+            true => "it has no neighbour".into(),
+            false => differ.join(", "),
+        }
+    }
+}
+
+/// Settings in force that are one thing in all runs of the one side and another in all of the
+/// other: `block_size 16 to 32`.
+pub(super) fn changed(a: &[&Run], b: &[&Run]) -> Vec<String> {
+    let of = |runs: &[&Run]| {
+        let mut all = runs.iter().map(|r| settings::of(&r.profile));
+        let mut same = all.next().unwrap_or_default();
+        for next in all {
+            same.retain(|name, value| next.get(name) == Some(value));
+        }
+        same
+    };
+    let (a, b) = (of(a), of(b));
+    let idle = |name: &str| IDLE.contains(&name) || OF_THE_RUN.contains(&name);
+    a.iter()
+        .filter(|(name, _)| !idle(name))
+        .filter_map(|(name, before)| {
+            let after = b.get(name).filter(|after| *after != before)?;
+            Some(format!("{name} {before} to {after}"))
+        })
+        .collect()
+}

@@ -1,0 +1,466 @@
+//! Many runs of the same model under the same settings, by version or by time: what moved.
+
+mod alike;
+#[cfg(test)]
+mod tests;
+mod version;
+
+use super::Sources;
+use super::sweep::tables::{numeric, wordy};
+use super::sweep::{many, note};
+use crate::engine::facts::Severity;
+use crate::matrix::Figures;
+use crate::profile::stats::quantile;
+use crate::report::chart::{self, Chart, Curve, Curves, Dot, Plot, Scale};
+use crate::report::content::{Block, Cell, Chapter, Grid};
+use crate::report::layout;
+use crate::report::material::{Material, Run};
+use crate::units::GIB;
+use alike::{Alike, alike, changed};
+
+/// A figure that moved by more is told, percent.
+const MOVED: f64 = 5.0;
+/// Groups of runs that have a trend each; what goes beyond is told.
+const MOST: usize = 8;
+/// Settings that are named beside a sentence.
+const NAMED: usize = 6;
+
+/// A figure over versions.
+struct Watched {
+    key: &'static str,
+    title: &'static str,
+    unit: &'static str,
+    pick: fn(&Figures) -> Option<f64>,
+}
+
+static WATCHED: [Watched; 6] = [
+    Watched {
+        key: "kv_pool_tokens",
+        title: "KV pool",
+        unit: "tokens",
+        pick: |f| f.kv_pool_tokens.map(|n| n as f64),
+    },
+    Watched {
+        key: "kv_pool_gib",
+        title: "KV pool",
+        unit: "GiB",
+        pick: |f| f.kv_pool_bytes.map(|b| b as f64 / GIB),
+    },
+    Watched {
+        key: "peak_gib",
+        title: "Peak",
+        unit: "GiB",
+        pick: |f| f.peak_bytes.map(|b| b as f64 / GIB),
+    },
+    Watched {
+        key: "weights_gib",
+        title: "Weights",
+        unit: "GiB",
+        pick: |f| f.model_weights_bytes.map(|b| b as f64 / GIB),
+    },
+    Watched {
+        key: "overhead_gib",
+        title: "Overhead",
+        unit: "GiB",
+        pick: |f| f.overhead_bytes.map(|b| b as f64 / GIB),
+    },
+    Watched {
+        key: "tokens_per_second",
+        title: "Throughput",
+        unit: "tokens/s",
+        pick: |f| f.tokens_per_second,
+    },
+];
+
+/// The chapter, where runs are alike but for their version or their time.
+pub(super) fn write(material: &Material, _: &mut Sources) -> Vec<Chapter> {
+    // Two runs that are held against each other have a chapter of their own.
+    if material.compare {
+        return Vec::new();
+    }
+    let whole: Vec<&Run> = (material.runs.iter())
+        .filter(|r| r.profile.metadata.outcome == crate::capture::RunEnd::Completed)
+        .collect();
+    let groups = alike(&whole);
+    let trends: Vec<Trend> = groups.iter().filter_map(Trend::of).collect();
+    if trends.is_empty() {
+        return Vec::new();
+    }
+    let mut blocks = Vec::new();
+    let several = trends.len() > 1;
+    for (i, trend) in trends.iter().take(MOST).enumerate() {
+        let prefix = if several {
+            format!("trend{}", i + 1)
+        } else {
+            "trend".into()
+        };
+        blocks.extend(trend.blocks(&prefix));
+    }
+    if trends.len() > MOST {
+        let more = trends.len() - MOST;
+        blocks.push(Block::Text(format!(
+            "{more} more groups of runs are left out."
+        )));
+    }
+    blocks.extend(left_out(
+        &groups,
+        &trends,
+        material.runs.len() - whole.len(),
+    ));
+    vec![Chapter {
+        id: "trend".into(),
+        title: "Over versions and time".into(),
+        blocks,
+    }]
+}
+
+/// What the runs are put in order by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    Version,
+    Image,
+    Time,
+}
+
+impl By {
+    fn word(self) -> &'static str {
+        match self {
+            By::Version => "engine version",
+            By::Image => "image",
+            By::Time => "time",
+        }
+    }
+}
+
+/// The runs of one version, of one image, or one run.
+struct Step<'a> {
+    label: String,
+    runs: Vec<&'a Run>,
+    figures: Vec<Figures>,
+}
+
+impl<'a> Step<'a> {
+    fn new(label: String, runs: Vec<&'a Run>) -> Step<'a> {
+        Step {
+            label,
+            figures: runs.iter().map(|r| Figures::of(&r.profile)).collect(),
+            runs,
+        }
+    }
+
+    /// The figures of its runs, sorted.
+    fn sorted(&self, watched: &Watched) -> Vec<f64> {
+        let mut all: Vec<f64> = self.figures.iter().filter_map(watched.pick).collect();
+        all.retain(|v| v.is_finite());
+        all.sort_by(f64::total_cmp);
+        all
+    }
+
+    fn median(&self, watched: &Watched) -> Option<f64> {
+        quantile(&self.sorted(watched), 0.5)
+    }
+
+    fn range(&self, watched: &Watched) -> Option<(f64, f64)> {
+        let all = self.sorted(watched);
+        all.first().copied().zip(all.last().copied())
+    }
+}
+
+/// Runs that are alike, in order.
+struct Trend<'a> {
+    by: By,
+    alike: &'a Alike<'a>,
+    steps: Vec<Step<'a>>,
+    /// Runs whose version is not known.
+    unknown: usize,
+}
+
+impl<'a> Trend<'a> {
+    fn of(alike: &'a Alike<'a>) -> Option<Trend<'a>> {
+        let version = |run: &Run| run.profile.engine_metadata.engine_version.clone();
+        let image = |run: &Run| {
+            Some(run.profile.metadata.container.image.clone()).filter(|i| !i.is_empty())
+        };
+        let steps = |label: &dyn Fn(&Run) -> Option<String>| {
+            let mut steps: Vec<(String, Vec<&'a Run>)> = Vec::new();
+            for run in &alike.runs {
+                let Some(label) = label(run) else { continue };
+                match steps.iter_mut().find(|s| s.0 == label) {
+                    Some(step) => step.1.push(run),
+                    None => steps.push((label, vec![run])),
+                }
+            }
+            steps
+        };
+        let mut by_version = steps(&version);
+        let by_image = steps(&image);
+        let (by, found) = if by_version.len() > 1 {
+            by_version.sort_by_cached_key(|s| version::order(&s.0));
+            (By::Version, by_version)
+        } else if by_image.len() > 1 {
+            (By::Image, by_image)
+        } else {
+            let each = alike
+                .runs
+                .iter()
+                .map(|r| (r.profile.metadata.timestamp.clone(), vec![*r]));
+            (By::Time, each.collect())
+        };
+        let told: usize = found.iter().map(|s| s.1.len()).sum();
+        let steps: Vec<Step> = found
+            .into_iter()
+            .map(|(label, runs)| Step::new(label, runs))
+            .collect();
+        (steps.len() > 1).then(|| Trend {
+            by,
+            alike,
+            steps,
+            unknown: alike.runs.len() - told,
+        })
+    }
+
+    fn blocks(&self, prefix: &str) -> Vec<Block> {
+        let runs: usize = self.steps.iter().map(|s| s.runs.len()).sum();
+        let hosts: std::collections::BTreeSet<&str> = (self.steps.iter())
+            .flat_map(|s| &s.runs)
+            .map(|r| r.profile.metadata.host.hostname.as_str())
+            .collect();
+        let mut text = format!(
+            "{} of {}, by {}",
+            many(runs, "run", "runs"),
+            self.alike.title,
+            self.by.word()
+        );
+        if hosts.len() > 1 {
+            text.push_str(&format!(", on {} hosts", hosts.len()));
+        }
+        text.push('.');
+        if runs > self.steps.len() {
+            text.push_str(" Of several runs the median is told.");
+        }
+        let mut blocks = vec![Block::Text(text)];
+        if self.alike.simulated {
+            let words = "an engine or a device of these runs only pretends";
+            blocks.push(note(Severity::Warning, "simulated", words.into()));
+        }
+        let moved = self.moved();
+        if moved.is_empty() {
+            blocks.push(Block::Text(format!(
+                "No figure moved by more than {MOVED} % between neighbours."
+            )));
+        }
+        blocks.extend(moved.into_iter().map(Block::Text));
+        if self.unknown > 0 {
+            blocks.push(Block::Text(format!(
+                "{} left out: the {} is not known.",
+                many(self.unknown, "run is", "runs are"),
+                self.by.word()
+            )));
+        }
+        blocks.extend(self.charts(prefix).into_iter().map(Block::Chart));
+        blocks.push(Block::Table(self.table(prefix)));
+        blocks
+    }
+
+    /// What moved by more than [`MOVED`] between neighbours, a sentence each.
+    fn moved(&self) -> Vec<String> {
+        let neighbours = self.steps.iter().zip(self.steps.iter().skip(1));
+        neighbours.flat_map(|(a, b)| moved(a, b)).collect()
+    }
+
+    fn table(&self, prefix: &str) -> Grid {
+        let mut columns = vec![wordy(self.by.word(), "step"), numeric("runs", "runs")];
+        columns.extend(
+            WATCHED
+                .iter()
+                .map(|w| numeric(format!("{}, {}", w.title, w.unit), w.key)),
+        );
+        let row = |step: &Step| {
+            let n = step.runs.len();
+            let mut row = vec![
+                Cell::text(step.label.clone()),
+                Cell::number(n as f64, layout::count(n as u64)),
+            ];
+            row.extend(WATCHED.iter().map(|w| match step.median(w) {
+                Some(value) => {
+                    let known = step.sorted(w).len();
+                    let of = if known < n {
+                        format!(" (of {known})")
+                    } else {
+                        String::new()
+                    };
+                    Cell::number(value, format!("{}{of}", shown(w, value)))
+                }
+                None => Cell::missing("no run of it knows"),
+            }));
+            row
+        };
+        Grid {
+            id: format!("{prefix}_figures"),
+            caption: format!("{}, by {}", self.alike.title, self.by.word()),
+            columns,
+            rows: self.steps.iter().map(row).collect(),
+        }
+    }
+
+    fn charts(&self, prefix: &str) -> Vec<Chart> {
+        let pictures: [(&str, &str, &[&str]); 3] = [
+            (
+                "memory",
+                "Memory",
+                &["peak_gib", "weights_gib", "kv_pool_gib", "overhead_gib"],
+            ),
+            ("kv_pool", "KV pool", &["kv_pool_tokens"]),
+            ("throughput", "Throughput", &["tokens_per_second"]),
+        ];
+        let places: Vec<String> = (self.steps.iter().enumerate())
+            .map(|(i, s)| format!("{} is {}", i + 1, s.label))
+            .collect();
+        let charts = pictures.iter().filter_map(|(id, title, keys)| {
+            let drawn: Vec<&Watched> = WATCHED.iter().filter(|w| keys.contains(&w.key)).collect();
+            let curves: Vec<Curve> = drawn
+                .iter()
+                .map(|w| self.curve(w))
+                .filter(|c| c.points.len() > 1)
+                .collect();
+            let unit = drawn.first()?.unit;
+            (!curves.is_empty()).then(|| Chart {
+                id: format!("{prefix}_{id}"),
+                title: format!("{title} by {}: {}", self.by.word(), self.alike.model),
+                note: Some(format!("{}.", places.join(", "))),
+                simulated: self.alike.simulated,
+                plot: Plot::Curves(Curves {
+                    x: chart::Axis {
+                        title: format!("{}, in order", self.by.word()),
+                        unit: String::new(),
+                        scale: Scale::Linear,
+                    },
+                    y: chart::Axis {
+                        title: (*title).to_owned(),
+                        unit: unit.to_owned(),
+                        scale: Scale::FromZero,
+                    },
+                    curves,
+                    levels: Vec::new(),
+                }),
+            })
+        });
+        charts.collect()
+    }
+
+    fn curve(&self, watched: &Watched) -> Curve {
+        let dots = self.steps.iter().enumerate().filter_map(|(i, step)| {
+            Some(Dot {
+                x: (i + 1) as f64,
+                y: step.median(watched)?,
+                range: step.range(watched).filter(|_| step.runs.len() > 1),
+                label: Some(step.label.clone()),
+            })
+        });
+        Curve {
+            label: watched.title.to_owned(),
+            points: dots.collect(),
+            joined: true,
+        }
+    }
+}
+
+/// What moved from one step to the next.
+fn moved(a: &Step<'_>, b: &Step<'_>) -> Vec<String> {
+    let mut sentences = Vec::new();
+    let mut told: Vec<&str> = Vec::new();
+    for watched in &WATCHED {
+        // Tokens and bytes of the pool move together: one sentence.
+        if told.contains(&watched.title) {
+            continue;
+        }
+        let Some((before, after)) = a.median(watched).zip(b.median(watched)) else {
+            continue;
+        };
+        told.push(watched.title);
+        let Some(percent) = percent(before, after).filter(|p| p.abs() > MOVED) else {
+            continue;
+        };
+        let verb = if percent < 0.0 { "shrank" } else { "grew" };
+        let mut sentence = format!(
+            "{} {verb} {:.0} % from {} to {} ({} to {} {}",
+            watched.title,
+            percent.abs(),
+            a.label,
+            b.label,
+            shown(watched, before),
+            shown(watched, after),
+            watched.unit
+        );
+        let (n, m) = (a.sorted(watched).len(), b.sorted(watched).len());
+        if n > 1 || m > 1 {
+            sentence.push_str(&format!("; medians of {n} and {m} runs"));
+        }
+        sentence.push(')');
+        let overlap = a.range(watched).zip(b.range(watched));
+        if overlap.is_some_and(|(a, b)| (n > 1 || m > 1) && a.0 <= b.1 && b.0 <= a.1) {
+            sentence.push_str(", within the spread of the runs");
+        }
+        sentence.push('.');
+        sentences.push(sentence);
+    }
+    if !sentences.is_empty() {
+        let changed = changed(&a.runs, &b.runs);
+        if !changed.is_empty() {
+            let named: Vec<String> = changed.iter().take(NAMED).cloned().collect();
+            let more = match changed.len().saturating_sub(NAMED) {
+                0 => String::new(),
+                n => format!(" and {n} more"),
+            };
+            sentences.push(format!(
+                "In force changed between {} and {}: {}{more}.",
+                a.label,
+                b.label,
+                named.join(", ")
+            ));
+        }
+    }
+    sentences
+}
+
+/// The change in percent of the first; none of nothing.
+fn percent(before: f64, after: f64) -> Option<f64> {
+    (before != 0.0).then(|| (after - before) / before.abs() * 100.0)
+}
+
+fn shown(watched: &Watched, value: f64) -> String {
+    match watched.unit {
+        "tokens" => layout::count(value.max(0.0).round() as u64),
+        "GiB" => layout::unsigned_zero(format!("{value:.3}")),
+        _ => layout::figure(value),
+    }
+}
+
+/// The runs that are in no trend, and why.
+fn left_out(groups: &[Alike<'_>], trends: &[Trend<'_>], not_whole: usize) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    let alone: Vec<&Alike> = groups
+        .iter()
+        .filter(|g| trends.iter().all(|t| !std::ptr::eq(t.alike, *g)))
+        .collect();
+    let runs: usize = alone.iter().map(|g| g.runs.len()).sum();
+    if runs > 0 {
+        let near = trends.first().map(|t| t.alike);
+        let why: Vec<String> = (alone.iter().take(5))
+            .filter_map(|g| Some(format!("{} ({})", g.name(), g.differs_from(near?))))
+            .collect();
+        let more = if alone.len() > why.len() { "; …" } else { "" };
+        blocks.push(Block::Text(format!(
+            "{} not compared, because other settings differ: {}{more}.",
+            many(runs, "run is", "runs are"),
+            why.join("; ")
+        )));
+    }
+    if not_whole > 0 {
+        blocks.push(Block::Text(format!(
+            "{} not compared, because they did not come to their end.",
+            many(not_whole, "run is", "runs are")
+        )));
+    }
+    blocks
+}

@@ -1,0 +1,80 @@
+//! The order of versions: by their numbers, 0.9 before 0.10, a release candidate before its release.
+
+/// A piece of a version. The order of the variants is the order of versions that agree up to it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Piece {
+    /// What comes before the release: `rc`, `dev`.
+    Before(String),
+    /// The end of the text.
+    End,
+    /// A number.
+    Number(u64),
+    /// What comes after the release: `post`, a local build.
+    After(String),
+}
+
+/// Words of what comes before a release.
+const BEFORE: &[&str] = &[
+    "a", "alpha", "b", "beta", "c", "dev", "nightly", "pre", "preview", "rc",
+];
+
+/// What a version is put in order by.
+pub(super) fn order(version: &str) -> impl Ord + use<> {
+    let version = version.trim().to_ascii_lowercase();
+    let version = version.strip_prefix('v').unwrap_or(&version);
+    let mut pieces = Vec::new();
+    let mut rest = version;
+    while let Some(first) = rest.chars().next() {
+        if !first.is_ascii_alphanumeric() {
+            rest = rest.get(first.len_utf8()..).unwrap_or_default();
+            continue;
+        }
+        let number = first.is_ascii_digit();
+        let end = rest
+            .find(|c: char| !c.is_ascii_alphanumeric() || c.is_ascii_digit() != number)
+            .unwrap_or(rest.len());
+        let (piece, behind) = rest.split_at(end);
+        rest = behind;
+        pieces.push(match number {
+            // More digits than a number holds are a date and a half.
+            true => Piece::Number(piece.parse().unwrap_or(u64::MAX)),
+            false if BEFORE.contains(&piece) => Piece::Before(piece.to_owned()),
+            false => Piece::After(piece.to_owned()),
+        });
+    }
+    pieces.push(Piece::End);
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_in_the_order_of_their_releases() {
+        let right = [
+            "0.9.2",
+            "v0.10.0.dev3",
+            "0.10.0rc1",
+            "0.10.0rc2",
+            "0.10.0",
+            "0.10.0.1",
+            "0.10.0.post1",
+            "0.10.1",
+            "0.11",
+            "0.11.0",
+            "0.11.0+cu128",
+            "1.0.0-beta",
+            "1.0.0",
+            "b4567",
+            "b10000",
+        ];
+        for pair in right.windows(2) {
+            assert!(order(pair[0]) < order(pair[1]), "{pair:?}");
+        }
+        assert!(order("v1.2") == order("1.2"));
+        // Whatever is written there has some place.
+        assert!(order("") < order("99999999999999999999999999"));
+        assert!(order("é 1") == order("1"));
+    }
+}

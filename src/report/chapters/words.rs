@@ -1,0 +1,206 @@
+//! What chapters say in the same words: devices, loads, how a run ended, what pretends.
+
+use crate::capture::{DeviceKind, Mode, RunEnd};
+use crate::profile::{Profile, recording};
+use crate::report::layout::{count, figure};
+use crate::report::material::Material;
+use crate::units::Bytes;
+
+/// How a run ended.
+pub(in crate::report) fn outcome(end: &RunEnd) -> &'static str {
+    match end {
+        RunEnd::Completed => "completed",
+        RunEnd::Interrupted => "interrupted",
+        RunEnd::Deadline => "stopped at its deadline",
+        RunEnd::ContainerLost(_) => "the container was lost",
+        RunEnd::BenchFailed(_) => "the bench failed",
+        RunEnd::Failed(_) => "failed",
+    }
+}
+
+/// The sentence that came with an end that was none.
+pub(super) fn cause(end: &RunEnd) -> Option<&str> {
+    match end {
+        RunEnd::ContainerLost(why) | RunEnd::BenchFailed(why) | RunEnd::Failed(why) => Some(why),
+        RunEnd::Completed | RunEnd::Interrupted | RunEnd::Deadline => None,
+    }
+}
+
+/// The engine and its version: `vllm 0.11.0`.
+pub(super) fn engine(profile: &Profile) -> String {
+    let engine = &profile.engine_metadata;
+    let name = match engine.engine_type.as_str() {
+        "" => "an unknown engine",
+        name => name,
+    };
+    match &engine.engine_version {
+        Some(version) => format!("{name} {version}"),
+        None => name.to_owned(),
+    }
+}
+
+/// The model, and the formats of its numbers.
+pub(super) fn model(profile: &Profile) -> String {
+    let dtypes = &profile.dtype_metadata;
+    let name = profile.model_info.name.as_deref();
+    let mut words = vec![name.unwrap_or("unknown model").to_owned()];
+    words.extend(dtypes.weights.clone());
+    words.extend(dtypes.quantization.iter().map(|q| format!("{q} quantized")));
+    let kv = dtypes.kv_cache.iter();
+    words.extend(
+        kv.filter(|kv| dtypes.weights.as_ref() != Some(kv))
+            .map(|kv| format!("KV {kv}")),
+    );
+    words.join(", ")
+}
+
+/// The measured devices: `2 × NVIDIA H100, 79.6 GiB each`.
+pub(super) fn devices(profile: &Profile) -> String {
+    let devices = &profile.gpu_info.devices;
+    let Some(first) = devices.first() else {
+        return "no device was measured".into();
+    };
+    let same = devices
+        .iter()
+        .all(|d| d.name == first.name && d.total_bytes == first.total_bytes);
+    let name = match (devices.len(), same) {
+        (1, _) => first.name.clone(),
+        (n, true) => format!("{n} × {}", first.name),
+        (n, false) => return format!("{n} devices of several kinds"),
+    };
+    let each = if devices.len() > 1 { " each" } else { "" };
+    match first.total_bytes.map(Bytes) {
+        Some(total) if first.kind == DeviceKind::Gpu => format!("{name}, {total}{each}"),
+        Some(total) => format!("{name}, at most {total}"),
+        None => name,
+    }
+}
+
+/// What read the memory.
+pub(super) fn backend(profile: &Profile) -> String {
+    let backend = &profile.metadata.memory_backend;
+    match recording(backend) {
+        Some(file) => format!("played back from {file}"),
+        None => format!("read by {}", backend.name),
+    }
+}
+
+/// The load: `latency bench, 256 tokens in, 128 out, batch 8`.
+pub(super) fn load(profile: &Profile) -> String {
+    let request = &profile.parameters;
+    if matches!(request.bench.as_str(), "none" | "") {
+        return "none of plimsoll's own: only watched".into();
+    }
+    let w = &request.workload;
+    // A prompt that was given has as many tokens as the probe counted.
+    let counted = profile.torch_memory.as_ref().map(|t| t.load.prompt_tokens);
+    let input = match (&w.prompt, counted) {
+        (None, _) => Some(u64::from(w.input_len)),
+        (Some(_), counted) => counted,
+    };
+    let mut words = vec![format!("{} bench", request.bench)];
+    words.push(match input {
+        Some(n) => format!("{} tokens in", count(n)),
+        None => "a given prompt".into(),
+    });
+    words.push(format!("{} out", count(w.output_len.into())));
+    words.extend(w.batch_size.map(|b| format!("batch {b}")));
+    words.extend(
+        w.num_prompts
+            .map(|n| format!("{} prompts", count(n.into()))),
+    );
+    words.extend(w.max_concurrency.map(|n| format!("{n} at once")));
+    words.extend(w.request_rate.map(|r| format!("{} requests/s", figure(r))));
+    words.join(", ")
+}
+
+/// How plimsoll met the engine.
+pub(super) fn mode(profile: &Profile) -> &'static str {
+    match profile.metadata.mode {
+        Mode::Started if profile.metadata.shared_start.is_some() => {
+            "started by plimsoll for several runs: its start-up was observed before this one"
+        }
+        Mode::Serving => "attached to an engine that was already serving",
+        Mode::Idle => "idle container: the bench loaded the engine",
+        Mode::Started => "started by plimsoll: the engine's start-up was observed",
+    }
+}
+
+/// What only pretends in this run.
+pub(super) fn pretended(profile: &Profile) -> Option<&'static str> {
+    let engine = profile.engine_metadata.simulated;
+    let device = profile.metadata.memory_backend.simulated;
+    match (engine, device) {
+        (true, true) => Some("the engine and the GPU are simulated"),
+        (true, false) => Some("the engine is simulated"),
+        (false, true) => Some("the GPU is simulated"),
+        (false, false) => (profile.metadata.simulated).then_some("a part of it is simulated"),
+    }
+}
+
+/// What only pretends in all that was read.
+pub(super) fn pretends(material: &Material) -> Option<String> {
+    let runs = || material.runs.iter();
+    let some = runs().filter_map(|r| pretended(&r.profile)).count();
+    let documents = [
+        &material.sweeps,
+        &material.experiments,
+        &material.load_lines,
+    ];
+    let of_document = documents.into_iter().flatten().any(|d| {
+        d.document
+            .get("simulated")
+            .and_then(serde_json::Value::as_bool)
+            == Some(true)
+    });
+    match runs().find_map(|r| pretended(&r.profile)) {
+        Some(what) if some == material.runs.len() => Some(what.to_owned()),
+        Some(_) => Some(format!(
+            "{some} of {} runs are simulated",
+            material.runs.len()
+        )),
+        None => of_document.then(|| "an engine or a GPU here is simulated".to_owned()),
+    }
+}
+
+/// A title: what was measured.
+pub(super) fn title(material: &Material) -> String {
+    let named = |document: &serde_json::Value| {
+        let name = document.get("name").and_then(serde_json::Value::as_str);
+        name.filter(|n| !n.is_empty()).map(str::to_owned)
+    };
+    let first = |documents: &[super::super::material::Stored], kind: &str| match documents {
+        [one] => Some(match named(&one.document) {
+            Some(name) => format!("{kind} {name}"),
+            None => format!("{kind} in {}", one.name),
+        }),
+        [] => None,
+        many => Some(format!("{} {}s", many.len(), kind.to_lowercase())),
+    };
+    if let Some(title) = first(&material.experiments, "Experiment")
+        .or_else(|| first(&material.sweeps, "Sweep"))
+        .or_else(|| first(&material.load_lines, "Load line"))
+    {
+        return title;
+    }
+    let model = |p: &Profile| p.model_info.name.clone();
+    match material.runs.as_slice() {
+        [one] => format!(
+            "Memory of {} on {}",
+            model(&one.profile).unwrap_or_else(|| "an unknown model".into()),
+            engine(&one.profile)
+        ),
+        [a, b] if material.compare => format!("{} against {}", b.name, a.name),
+        [] => "Memory of earlier runs".into(),
+        many => {
+            let first = many.first().and_then(|r| model(&r.profile));
+            match first.filter(|f| {
+                many.iter()
+                    .all(|r| r.profile.model_info.name.as_ref() == Some(f))
+            }) {
+                Some(model) => format!("Memory of {model}: {} runs", many.len()),
+                None => format!("Memory of {} runs", many.len()),
+            }
+        }
+    }
+}

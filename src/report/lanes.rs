@@ -1,0 +1,400 @@
+//! From the samples of a capture, or the points of a profile, to a timeline: lanes, phases, events.
+
+use super::chart::{Event, Lane, Phase, Stretch, Timeline};
+use crate::capture::{
+    AtNs, Capture, DeviceFacts, DeviceKind, ExecRole, MemorySample, Mode, Phase as Part, RunEnd,
+};
+use crate::engine::facts::{EngineStep, StepMark};
+use crate::profile::Profile;
+use crate::units::gib;
+use std::collections::BTreeMap;
+
+/// Events that are shown at most; the first and the bad ones matter.
+const MOST_EVENTS: usize = 100;
+
+/// What lies beside the samples: read from the log of the same capture.
+#[derive(Debug, Default)]
+pub struct Told {
+    /// Milestones of the engine.
+    pub steps: Vec<StepMark>,
+    /// Moments of findings: code, and whether it is bad.
+    pub findings: Vec<(AtNs, String, bool)>,
+}
+
+/// The timeline of a capture, of at most `most` stretches in all lanes together.
+pub fn of_capture(
+    capture: &Capture,
+    samples: impl Iterator<Item = MemorySample>,
+    told: &Told,
+    profile: &Profile,
+    most: usize,
+) -> Timeline {
+    let from = capture.shared_start.as_ref().map_or(0, |s| s.began_at_ns);
+    let range = (from.min(0), capture.ended_at_ns.max(from.min(0)));
+    let devices = &capture.devices;
+    // Memory, power and temperature of each device, three gauges.
+    let each = (most / (devices.len() * 3 + 3)).max(2);
+    let mut found: BTreeMap<(Kind, u32), Envelope> = BTreeMap::new();
+    let mut put = |kind, device, at: AtNs, low: f64, high: f64| {
+        let lane = found.entry((kind, device));
+        lane.or_insert_with(|| Envelope::new(range, each))
+            .add(at, low, high);
+    };
+    for sample in samples {
+        if !devices.iter().any(|d| d.index == sample.device) {
+            continue;
+        }
+        let (at, device) = (sample.at_ns, sample.device);
+        // As the peak counts it: with what the driver keeps for itself.
+        let whole = |bytes: u64| gib(bytes.saturating_add(sample.reserved_bytes.unwrap_or(0)));
+        let used = whole(sample.used_bytes);
+        let low = sample.low_bytes.map_or(used, |b| whole(b).min(used));
+        let high = sample.high_bytes.map_or(used, |b| whole(b).max(used));
+        put(Kind::Memory, device, at, low, high);
+        if let Some(watts) = sample.power_mw.map(|mw| f64::from(mw) / 1e3) {
+            put(Kind::Power, device, at, watts, watts);
+        }
+        if let Some(degrees) = sample.temperature_c.map(f64::from) {
+            put(Kind::Temperature, device, at, degrees, degrees);
+        }
+    }
+    for gauge in &capture.gauges {
+        let figures = [
+            (Kind::KvUsage, gauge.kv_cache_usage.map(|u| u * 100.0)),
+            (Kind::Running, gauge.requests_running.map(|n| n as f64)),
+            (Kind::Waiting, gauge.requests_waiting.map(|n| n as f64)),
+        ];
+        for (kind, value) in figures {
+            if let Some(value) = value.filter(|v| v.is_finite()) {
+                put(kind, 0, gauge.at_ns, value, value);
+            }
+        }
+    }
+    let thinned = found.values().any(|e| e.samples > e.stretches.len() as u64);
+    let lanes = found
+        .into_iter()
+        .map(|((kind, device), envelope)| kind.lane(facts(devices, device), envelope));
+    let lanes: Vec<Lane> = lanes.collect();
+    let first = (lanes.iter().filter_map(|l| l.stretches.first()))
+        .map(|s| s.from_s)
+        .fold(f64::INFINITY, f64::min);
+    Timeline {
+        title: "Memory over time".into(),
+        note: thinned.then(|| {
+            "Samples that lie close together are drawn as one stretch from their lowest to their highest.".into()
+        }),
+        simulated: profile.metadata.simulated,
+        origin: origin(capture.wall_start_ns),
+        range_s: (first.min(0.0), seconds(range.1)),
+        phases: phases(capture, &told.steps, first),
+        events: events(capture, told, profile),
+        lanes,
+        ..Timeline::default()
+    }
+}
+
+/// The timeline of a profile whose capture is not there: its own points, summed over the devices.
+pub fn of_profile(profile: &Profile) -> Timeline {
+    let points = &profile.memory_timeline.timeline;
+    let began = profile.metadata.timestamp.parse::<jiff::Timestamp>();
+    let origin_s = match &began {
+        Ok(at) => at.as_nanosecond() as f64 / 1e9,
+        Err(_) => points.first().map_or(0.0, |p| p.timestamp),
+    };
+    let lane = |kind: Kind,
+                label: &str,
+                pick: fn(&crate::profile::TimelinePoint) -> Option<(f64, f64)>| {
+        let stretches: Vec<Stretch> = (points.iter())
+            .filter_map(|p| {
+                let (low, high) = pick(p)?;
+                let at = p.timestamp - origin_s;
+                let known = [low, high, at].iter().all(|v| v.is_finite());
+                known.then_some(Stretch {
+                    from_s: at,
+                    to_s: at,
+                    low,
+                    high,
+                })
+            })
+            .collect();
+        let samples = match kind {
+            Kind::Memory => profile.memory_timeline.num_samples,
+            _ => stretches.len() as u64,
+        };
+        Lane {
+            label: label.into(),
+            unit: kind.unit().into(),
+            capacity: None,
+            samples,
+            stretches,
+        }
+    };
+    let devices = &profile.gpu_info.devices;
+    let label = match devices.as_slice() {
+        [one] => format!("{} memory", device(one)),
+        _ => "Memory of all devices".to_owned(),
+    };
+    let mut memory = lane(Kind::Memory, &label, |p| {
+        Some((p.memory_gb, p.high_gb.max(p.memory_gb)))
+    });
+    if let [one] = devices.as_slice() {
+        memory.capacity = Kind::Memory.capacity(Some(one));
+    }
+    let mut lanes = vec![
+        memory,
+        lane(Kind::Power, "Power of all devices", |p| {
+            p.power_w.map(|w| (w, w))
+        }),
+        lane(Kind::Temperature, "Hottest device", |p| {
+            p.temp_c.map(|t| (t, t))
+        }),
+    ];
+    lanes.retain(|l| !l.stretches.is_empty());
+    let edge = |pick: fn(&Stretch) -> f64, of: fn(f64, f64) -> f64| {
+        let all = lanes.iter().flat_map(|l| &l.stretches).map(pick);
+        all.reduce(of).unwrap_or(0.0)
+    };
+    Timeline {
+        title: "Memory over time".into(),
+        note: Some(
+            "The capture is not beside the profile: these are its own points, thinned to 2000, and phases are not known.".into(),
+        ),
+        simulated: profile.metadata.simulated,
+        origin: began.is_ok().then(|| profile.metadata.timestamp.clone()),
+        range_s: (edge(|s| s.from_s, f64::min), edge(|s| s.to_s, f64::max)),
+        events: peak_event(profile).into_iter().collect(),
+        lanes,
+        ..Timeline::default()
+    }
+}
+
+/// What a lane shows. The order is that of the lanes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Memory,
+    KvUsage,
+    Running,
+    Waiting,
+    Power,
+    Temperature,
+}
+
+impl Kind {
+    fn unit(self) -> &'static str {
+        match self {
+            Kind::Memory => "GiB",
+            Kind::KvUsage => "%",
+            Kind::Running | Kind::Waiting => "",
+            Kind::Power => "W",
+            Kind::Temperature => "°C",
+        }
+    }
+
+    fn capacity(self, device: Option<&DeviceFacts>) -> Option<f64> {
+        let device = device.filter(|_| self == Kind::Memory)?;
+        device.total_bytes.map(gib)
+    }
+
+    fn lane(self, facts: Option<&DeviceFacts>, envelope: Envelope) -> Lane {
+        let of = facts.map_or_else(|| "device".to_owned(), device);
+        let label = match self {
+            Kind::Memory => format!("{of} memory"),
+            Kind::Power => format!("{of} power"),
+            Kind::Temperature => format!("{of} temperature"),
+            Kind::KvUsage => "KV pool in use".into(),
+            Kind::Running => "Requests running".into(),
+            Kind::Waiting => "Requests waiting".into(),
+        };
+        Lane {
+            label,
+            unit: self.unit().into(),
+            capacity: self.capacity(facts),
+            samples: envelope.samples,
+            stretches: envelope.stretches,
+        }
+    }
+}
+
+fn facts(devices: &[DeviceFacts], index: u32) -> Option<&DeviceFacts> {
+    devices.iter().find(|d| d.index == index)
+}
+
+/// A device in words: `GPU 0`.
+pub(super) fn device(facts: &DeviceFacts) -> String {
+    match facts.kind {
+        DeviceKind::Gpu => format!("GPU {}", facts.index),
+        DeviceKind::HostCgroup => "Container".into(),
+    }
+}
+
+/// Samples as they come, in as many stretches as there may be.
+struct Envelope {
+    from: AtNs,
+    width: AtNs,
+    most: usize,
+    at: AtNs,
+    stretches: Vec<Stretch>,
+    samples: u64,
+}
+
+impl Envelope {
+    fn new((from, to): (AtNs, AtNs), most: usize) -> Envelope {
+        let width = to.saturating_sub(from) / most.max(1) as AtNs + 1;
+        Envelope {
+            from,
+            width,
+            most,
+            at: AtNs::MIN,
+            stretches: Vec::new(),
+            samples: 0,
+        }
+    }
+
+    fn add(&mut self, at: AtNs, low: f64, high: f64) {
+        self.samples += 1;
+        let bucket = at.saturating_sub(self.from).div_euclid(self.width);
+        let full = self.stretches.len() >= self.most;
+        match self.stretches.last_mut() {
+            Some(last) if bucket == self.at || full => {
+                last.to_s = last.to_s.max(seconds(at));
+                last.low = last.low.min(low);
+                last.high = last.high.max(high);
+            }
+            _ => self.stretches.push(Stretch {
+                from_s: seconds(at),
+                to_s: seconds(at),
+                low,
+                high,
+            }),
+        }
+        self.at = bucket;
+    }
+}
+
+/// The phases of a run: what plimsoll went through, and within a start-up what the engine did.
+fn phases(capture: &Capture, steps: &[StepMark], first: f64) -> Vec<Phase> {
+    let many = capture.marks.iter().any(|m| m.repeat > Some(1));
+    let mut begins: Vec<(AtNs, String)> = (capture.marks.iter())
+        .map(|m| {
+            let word = match m.phase {
+                Part::Baseline => "baseline",
+                Part::Start => "start",
+                Part::Warmup => "warm-up",
+                Part::Bench => "load",
+                Part::Cooldown => "after",
+            };
+            match m.repeat.filter(|_| many) {
+                Some(n) => (m.at_ns, format!("{word} {n}")),
+                None => (m.at_ns, word.to_owned()),
+            }
+        })
+        .collect();
+    // A bench that loads its own engine: its start ends the baseline.
+    if capture.mode == Mode::Idle {
+        let benches = capture.execs.iter().filter(|e| e.role == ExecRole::Bench);
+        begins.extend(benches.map(|e| (e.started_at_ns, "start".to_owned())));
+    }
+    // A step ends what is named after it.
+    let mut before: Option<AtNs> = None;
+    for step in steps {
+        let Some(at) = step.at_ns else { continue };
+        let word = match step.step {
+            EngineStep::WeightsLoaded => "weights",
+            EngineStep::Profiled => "profile run",
+            EngineStep::KvCacheAllocated => "KV pool",
+            EngineStep::GraphsCaptured => "CUDA graphs",
+            EngineStep::Ready => "getting ready",
+            EngineStep::Started | EngineStep::LoadingWeights | EngineStep::Stopping => "start",
+        };
+        if let Some(from) = before {
+            begins.push((from, word.to_owned()));
+        }
+        before = (step.step != EngineStep::Ready).then_some(at);
+        if step.step == EngineStep::Ready {
+            begins.push((at, "ready".to_owned()));
+        }
+    }
+    begins.sort_by_key(|(at, _)| *at);
+    let ends = begins.iter().skip(1).map(|(at, _)| *at);
+    let ends: Vec<AtNs> = ends.chain([capture.ended_at_ns]).collect();
+    let mut all: Vec<Phase> = Vec::new();
+    for ((from, label), to) in begins.into_iter().zip(ends) {
+        // What is shorter than a sample apart is no phase; what lies before the samples is unseen.
+        if to - from < 1_000_000 || seconds(to) <= first {
+            continue;
+        }
+        match all.last_mut() {
+            Some(last) if last.label == label => last.to_s = seconds(to),
+            _ => all.push(Phase {
+                label,
+                from_s: seconds(from).max(first),
+                to_s: seconds(to),
+            }),
+        }
+    }
+    all
+}
+
+fn events(capture: &Capture, told: &Told, profile: &Profile) -> Vec<Event> {
+    let of_container = capture.events.iter().filter_map(|e| {
+        let bad = matches!(e.action.as_str(), "die" | "oom" | "kill" | "destroy");
+        let known = bad || matches!(e.action.as_str(), "start" | "restart" | "stop" | "pause");
+        known.then(|| Event {
+            at_s: seconds(e.at_ns),
+            label: match e.attributes.get("exitCode") {
+                Some(code) => format!("container: {}, exit code {code}", e.action),
+                None => format!("container: {}", e.action),
+            },
+            bad,
+        })
+    });
+    let of_devices = capture.sampling.events.iter().map(|e| Event {
+        at_s: seconds(e.at_ns),
+        label: e.message.clone(),
+        bad: true,
+    });
+    let of_findings = told.findings.iter().map(|(at, code, bad)| Event {
+        at_s: seconds(*at),
+        label: code.replace('_', " "),
+        bad: *bad,
+    });
+    let mut all: Vec<Event> = of_container.chain(of_devices).chain(of_findings).collect();
+    all.extend(peak_event(profile));
+    if !matches!(capture.end, RunEnd::Completed) {
+        all.push(Event {
+            at_s: seconds(capture.ended_at_ns),
+            label: super::chapters::outcome(&capture.end).to_owned(),
+            bad: true,
+        });
+    }
+    all.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
+    if all.len() > MOST_EVENTS {
+        let bad = all.iter().filter(|e| e.bad).count();
+        let mut others = MOST_EVENTS.saturating_sub(bad);
+        all.retain(|e| {
+            let keep = e.bad || others > 0;
+            others = others.saturating_sub(usize::from(!e.bad));
+            keep
+        });
+        all.truncate(MOST_EVENTS);
+    }
+    all
+}
+
+fn peak_event(profile: &Profile) -> Option<Event> {
+    let peak = profile.memory_measurements.peak.as_ref()?;
+    Some(Event {
+        at_s: seconds(peak.at_ns),
+        label: format!("peak: {:.3} GiB", peak.total_gb),
+        bad: false,
+    })
+}
+
+fn origin(wall_ns: i64) -> Option<String> {
+    let at = jiff::Timestamp::from_nanosecond(wall_ns.into()).ok()?;
+    Some(format!("{at:.3}"))
+}
+
+fn seconds(at: AtNs) -> f64 {
+    at as f64 / 1e9
+}
