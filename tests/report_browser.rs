@@ -82,10 +82,6 @@ fn memory_over_time_is_looked_into() {
     let Some(mut browser) = shown(test_name!(), &report) else {
         return;
     };
-    browser.value(&format!(
-        "{CANVAS}.scrollIntoView({{block: 'center', behavior: 'instant'}})"
-    ));
-    browser.settle();
     assert_eq!(range(&mut browser), (0.0, 300.0), "all of it");
 
     let (at, said) = point(&mut browser, 0.6);
@@ -183,7 +179,7 @@ fn a_figure_opens_its_source_by_keyboard_and_gives_the_focus_back() {
     };
     let drawer = "document.getElementById('report-drawer')";
     for opener in [
-        "document.querySelector('a.sourced')",
+        "document.querySelector('#breakdown_parts a.sourced')",
         "document.querySelector('.picture .mark[data-source]')",
     ] {
         browser.value(&format!("{opener}.focus()"));
@@ -330,6 +326,7 @@ fn the_page_says_the_same_without_scripts() {
     );
     browser.open("report.html");
     // The tree is asked for, because no script runs.
+    browser.lay_out_all();
     let snapshot = browser.command(
         "DOMSnapshot.captureSnapshot",
         json!({ "computedStyles": [] }),

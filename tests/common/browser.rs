@@ -155,13 +155,18 @@ impl Browser {
         );
     }
 
-    /// A place in an element that is in view: a share of its width, half its height.
+    /// A place in an element: a share of its width, half its height, in whole pixels. It is
+    /// brought into view first.
     pub fn place(&mut self, element: &str, share: f64) -> (f64, f64) {
+        self.value(&format!(
+            "{element}.scrollIntoView({{ block: 'center', behavior: 'instant' }})"
+        ));
+        self.settle();
         let place = self.value(&format!(
-            "(e => {{ const b = e.getBoundingClientRect(); return [b.left, b.width, b.top, b.height]; }})({element})"
+            "(b => [b.left, b.width, b.top, b.height])({element}.getBoundingClientRect())"
         ));
         let n = |i: usize| place[i].as_f64().unwrap();
-        (n(0) + n(1) * share, n(2) + n(3) / 2.0)
+        ((n(0) + n(1) * share).round(), (n(2) + n(3) / 2.0).round())
     }
 
     pub fn pointer(&mut self, kind: &str, x: f64, y: f64) {
@@ -205,7 +210,7 @@ impl Browser {
 
     /// Nothing was complained about, asked for or opened but the page itself.
     pub fn quiet(&mut self) {
-        self.settle();
+        self.command("Page.getFrameTree", json!({}));
         for event in &self.events {
             let params = &event["params"];
             match event["method"].as_str().unwrap_or("") {
@@ -222,11 +227,28 @@ impl Browser {
         }
     }
 
+    /// What is out of view is not laid out otherwise.
+    pub fn lay_out_all(&mut self) {
+        self.value(
+            "(s => s.insertRule('section { content-visibility: visible !important }', \
+             s.cssRules.length))(document.styleSheets[0])",
+        );
+    }
+
     /// A picture of the whole page where pictures are wanted.
     pub fn picture(&mut self, name: &str) {
         if std::env::var_os("PLIMSOLL_TEST_PICTURES").is_some() {
             let whole = name != "drawer" && name != "zoomed";
-            let asked = json!({ "format": "png", "captureBeyondViewport": whole });
+            let mut asked = json!({ "format": "png" });
+            if whole {
+                self.lay_out_all();
+                let size =
+                    self.command("Page.getLayoutMetrics", json!({}))["cssContentSize"].clone();
+                asked["captureBeyondViewport"] = json!(true);
+                asked["clip"] = json!({
+                    "x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1,
+                });
+            }
             let picture = self.command("Page.captureScreenshot", asked);
             let data = picture["data"].as_str().unwrap().to_owned();
             self.keep(&format!("{name}.png"), &data);

@@ -115,6 +115,7 @@ fn summary(words: Words) -> Vec<Block> {
         Block::Text(s(
             "The container used 71.2 GiB of 80.0 GiB on each GPU; weights and the KV cache are nine tenths of that.",
         )),
+        Block::Table(figures(words)),
         note(
             Severity::Warning,
             "preemption_seen",
