@@ -10,7 +10,8 @@ const told = (tag, words, name) => {
 
 /* Numbers packed by the writer: differences, seven bits a byte, the sign in the lowest bit. */
 const unpacked = (lane, tick) => {
-  const bytes = Uint8Array.from(atob(lane.data), c => c.charCodeAt(0));
+  const text = atob(lane.data), bytes = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
   const n = lane.count;
   const out = { from: new Float64Array(n), to: new Float64Array(n), low: new Float64Array(n), high: new Float64Array(n) };
   let at = 0;
@@ -81,6 +82,8 @@ const look = (figureElement, tip) => {
     for (let i = 1; i < lane.count; i += Math.ceil(lane.count / 500)) steps.push(lane.from[i] - lane.from[i - 1]);
     lane.gap = Math.max(8 * (steps.sort((a, b) => a - b)[steps.length >> 1] || 0), 1);
   }
+  /* Lanes of one unit have one colour, as in the drawing. */
+  const units = [...new Set(lanes.map(l => l.unit))];
   data.events.sort((a, b) => a[1] - b[1]);
   const whole = [Math.min(data.range[0], ...lanes.map(l => l.from[0])), Math.max(data.range[1], ...lanes.map(l => l.to[l.count - 1]))];
   const least = Math.max((whole[1] - whole[0]) / 1e6, 0.002);
@@ -201,7 +204,7 @@ const look = (figureElement, tip) => {
     pen.font = "12px " + (colour("--sans") || "sans-serif");
     const end = width - right, bottom = height - foot;
     backdrop(pen, end, bottom);
-    lanes.forEach((lane, n) => paintLane(pen, lane, n, head + n * (laneHeight + gap), end));
+    lanes.forEach((lane, n) => paintLane(pen, lane, head + n * (laneHeight + gap), end));
     marks(pen, end, bottom);
     const span = view[1] - view[0];
     shown.textContent = seconds(view[0], span) + " – " + seconds(view[1], span) + " s";
@@ -243,7 +246,7 @@ const look = (figureElement, tip) => {
     while (n > 0 && pen.measureText(words.slice(0, n) + "…").width > room) n--;
     return n ? words.slice(0, n) + "…" : "";
   };
-  const paintLane = (pen, lane, n, top, end) => {
+  const paintLane = (pen, lane, top, end) => {
     const first = Math.max(lastUpTo(lane.from, view[0]) - 1, 0);
     const last = Math.min(lastUpTo(lane.from, view[1]) + 1, lane.count - 1);
     let low = lane.bottom, high = lane.top;
@@ -263,7 +266,7 @@ const look = (figureElement, tip) => {
     if (!(high > low)) high = low + 1;
     const base = top + laneHeight;
     const y = v => base - (v - low) / (high - low) * (laneHeight - 20);
-    const ink = colour("--series-" + (n % 8 + 1));
+    const ink = colour("--series-" + (units.indexOf(lane.unit) % 8 + 1));
     const by = step(high - low, laneHeight / 32);
     const digits = Math.max(0, Math.min(6, -Math.floor(Math.log10(by) + 1e-9)));
     pen.textAlign = "right";
