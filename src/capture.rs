@@ -8,10 +8,12 @@ mod null_for_zero;
 mod requests;
 mod sampling;
 mod shared;
+mod workload;
 
 pub use requests::{ErrorKind, LengthUnit, RequestError, RequestRow, TokenSource};
 pub use sampling::{CallCost, DeviceEvent, SamplingFacts, Tenants};
 pub use shared::SharedStart;
+pub use workload::{ShortPrompts, Workload};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -116,38 +118,6 @@ pub struct Request {
     pub sample_interval_ns: u64,
     /// Whole-run deadline, seconds.
     pub timeout_s: f64,
-}
-
-/// The load to put on the engine. `None` leaves a value to the engine's bench.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Workload {
-    /// Prompt tokens per request; null where a prompt was given instead (0 in the type: no bench
-    /// takes a prompt of nothing).
-    #[serde(default, with = "null_for_zero")]
-    #[schemars(with = "Option<u32>")]
-    pub input_len: u32,
-    /// Generated tokens per request.
-    pub output_len: u32,
-    /// Sequences per batch (latency bench).
-    pub batch_size: Option<u32>,
-    /// Measured iterations (latency bench).
-    pub num_iters: Option<u32>,
-    /// Warm-up iterations (latency bench) or requests (serve bench).
-    pub num_iters_warmup: Option<u32>,
-    /// Requests (throughput and serve bench).
-    pub num_prompts: Option<u32>,
-    /// Requests in flight at most (serve bench).
-    pub max_concurrency: Option<u32>,
-    /// Requests per second (serve bench); `None` is as fast as possible.
-    pub request_rate: Option<f64>,
-    /// Random seed handed to the bench.
-    pub seed: Option<u64>,
-    /// Text of the prompt (transformers probe); `None` is `input_len` random tokens.
-    #[serde(default)]
-    pub prompt: Option<String>,
-    /// Whether operators and layers are told apart (transformers probe).
-    #[serde(default)]
-    pub per_layer: bool,
 }
 
 /// Engine settings the user named by flag; `None` leaves them to the engine.

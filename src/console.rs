@@ -22,7 +22,7 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use sweep::Board;
-pub use sweep::{CellLine, Lane, SweepBoard};
+pub use sweep::{BoardWords, CellLine, Lane, SweepBoard};
 
 /// Between two pictures of what is drawn: spinners turn, and nobody waits for a figure.
 const TICK: Duration = Duration::from_millis(120);

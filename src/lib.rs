@@ -14,7 +14,7 @@
 //! container | telemetry | load | store | models      (these do not see each other)
 //! report
 //! matrix
-//! compare -> profile -> breakdown -> estimate -> engine
+//! compare, experiment -> profile -> breakdown -> estimate -> engine
 //! capture, catalog, clock, host, preset, progress, redact, error, units
 //! ```
 
@@ -32,6 +32,7 @@ pub mod container;
 pub mod engine;
 pub mod error;
 pub mod estimate;
+pub mod experiment;
 pub mod host;
 pub mod live;
 pub mod load;

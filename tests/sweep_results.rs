@@ -59,6 +59,7 @@ fn cell(server: &Arc<Server>, input_len: u32, batch: u32) -> Cell {
         num_iters_warmup: None,
         repeats: 1,
         seed: None,
+        short_prompts: None,
     };
     Cell::new(server.clone(), load)
 }
@@ -280,6 +281,7 @@ fn the_table_says_what_was_asked_for_and_what_ran() {
         num_iters: Some(5),
         num_iters_warmup: Some(1),
         seed: Some(7),
+        short_prompts: None,
         ..cell(&Arc::new(server.clone()), 128, 8).load
     };
     let cell = Cell::new(Arc::new(server), load);

@@ -101,6 +101,10 @@ pub struct EstimateArgs {
     /// Draft model for speculative decoding, named as MODEL is
     #[arg(long, value_name = "MODEL", value_parser = some_text, help_heading = "Model")]
     pub draft_model: Option<String>,
+    /// Ask the Hugging Face hub for a model that is not here: its config.json and the headers of its files, with
+    /// HF_TOKEN where that is set; never the weights
+    #[arg(long, help_heading = "Model")]
+    pub online: bool,
 
     /// Engine: vllm, sglang, tgi, tensorrt-llm, llama-cpp, transformers
     #[arg(

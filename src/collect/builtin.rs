@@ -71,7 +71,14 @@ pub fn load_plan(workload: &Workload, repeat: u32) -> LoadPlan {
         requests,
         warmups: workload.num_iters_warmup.unwrap_or(WARMUPS),
         arrivals,
-        lengths: Lengths::fixed(workload.input_len, workload.output_len),
+        lengths: match workload.short_prompts {
+            None => Lengths::fixed(workload.input_len, workload.output_len),
+            Some(short) => Lengths::mixed(
+                (short.input_len, short.share),
+                workload.input_len,
+                workload.output_len,
+            ),
+        },
         seed: workload.seed.unwrap_or(0),
         first_prompt: 0,
         patience: PATIENCE,
@@ -114,8 +121,8 @@ pub fn words(target: &Target, plan: &LoadPlan) -> Vec<String> {
         format!("http://{}{}", target.address, target.path()),
     );
     put("--model", target.model.clone());
+    put("--input-len", plan.lengths.inputs());
     let length = plan.lengths.of(plan.seed, plan.first_prompt);
-    put("--input-len", length.input.to_string());
     put("--output-len", length.output.to_string());
     put("--num-prompts", plan.requests.to_string());
     match plan.arrivals {

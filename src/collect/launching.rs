@@ -124,9 +124,17 @@ pub async fn end(runtime: &Runtime, id: &str, grace: Duration) -> Result<(), Fai
 
 /// The port that the command asks for, when the extra arguments name another.
 pub fn told_port(engine: &dyn Engine, serve: &ServePlan) -> Option<u16> {
-    let argv = [engine.name().to_owned(), "serve".to_owned()].into_iter();
+    // The words that the image's entrypoint supplies, without which a reader does not see its server.
+    let program = match engine.program() {
+        [] => vec![engine.name().to_owned(), "serve".to_owned()],
+        words => words.iter().map(|w| (*w).to_owned()).collect(),
+    };
     let facts = ContainerFacts {
-        argv: argv.chain(serve.cmd.iter().cloned()).collect(),
+        argv: program
+            .into_iter()
+            .chain(serve.cmd.iter().cloned())
+            .collect(),
+        env: serve.env.iter().cloned().collect(),
         ..Default::default()
     };
     engine.settings(&facts).port
@@ -208,6 +216,32 @@ mod tests {
             ("plimsoll.deadline", "1060")
         );
         assert_eq!(deadline(now, Duration::MAX).1, i64::MAX.to_string());
+    }
+
+    #[test]
+    fn another_port_among_the_arguments_is_seen_for_every_engine() {
+        for name in [
+            "vllm",
+            "sglang",
+            "tgi",
+            "tensorrt-llm",
+            "llama-cpp",
+            "reference",
+        ] {
+            let engine = engine::by_name(name).unwrap();
+            let port = |extra: &[&str]| {
+                let extra: Vec<String> = extra.iter().map(|w| (*w).to_owned()).collect();
+                let serve = engine.serve(&engine::ServeJob {
+                    model: "acme/m",
+                    port: 8123,
+                    settings: &Default::default(),
+                    extra_engine_args: &extra,
+                });
+                told_port(engine, &serve)
+            };
+            assert_eq!(port(&[]), Some(8123), "{name}");
+            assert_eq!(port(&["--port", "9001"]), Some(9001), "{name}");
+        }
     }
 
     #[test]

@@ -83,7 +83,7 @@ async fn with_and_without(
         model: args.model_path.clone().or(args.load.model.clone()),
         ..args.load.clone()
     };
-    if load.enforce_eager {
+    if load.settings.enforce_eager {
         return Err(Failure::usage("with --enforce-eager neither arm has graphs").into());
     }
     let arms = [

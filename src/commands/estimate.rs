@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 pub fn run(console: &Console, args: EstimateArgs) -> anyhow::Result<ExitCode> {
     if let Some(file) = &args.batch {
-        return batch::run(console, file);
+        return batch::run(console, file, args.online);
     }
     let asked = Asked::of(console, &args)?;
     if args.table {
@@ -98,6 +98,7 @@ fn tell(
     if args.json {
         let mut told = document::of(&asked.model.name, &estimate);
         if let Some(map) = told.as_object_mut() {
+            map.insert("source".into(), json!(asked.model.source));
             map.insert("concurrency".into(), json!(concurrency));
             map.insert("risk".into(), json!(risk));
             if let Some(found) = solved {

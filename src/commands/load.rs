@@ -1,7 +1,7 @@
 //! What `profile` and `run` share: from flags to a request, and from a capture to its profile.
 
 use crate::capture::{Mode, Request, RequestedSettings, RunEnd, Workload};
-use crate::cli::{BackendArg, BackendWord, BenchChoice, LoadArgs};
+use crate::cli::{BackendArg, BackendWord, BenchChoice, EngineFlags, LoadArgs};
 use crate::clock::Clock;
 use crate::collect::{Collected, Stop, derive_and_store};
 use crate::console::Console;
@@ -51,13 +51,7 @@ pub fn request(args: &LoadArgs, kind: Option<LoadKind>) -> Result<Request, Failu
             .hint("--engine transformers in a container that has torch and transformers; --input-len for the others"));
         }
     }
-    let mut extra_engine_args = Vec::new();
-    for text in &args.extra_engine_args {
-        let words = shlex::split(text).ok_or_else(|| {
-            Failure::usage(format!("`--extra-engine-args {text}` has an open quote"))
-        })?;
-        extra_engine_args.extend(words);
-    }
+    let (settings, extra_engine_args) = settings(&args.settings)?;
     Ok(Request {
         model: args.model.clone(),
         bench: kind.map_or("none", LoadKind::as_str).into(),
@@ -74,20 +68,34 @@ pub fn request(args: &LoadArgs, kind: Option<LoadKind>) -> Result<Request, Failu
             seed: args.seed,
             prompt: args.prompt.clone(),
             per_layer: args.per_layer,
+            short_prompts: None,
         },
-        settings: RequestedSettings {
-            dtype: args.dtype.clone(),
-            quantization: args.quantization.clone(),
-            kv_cache_dtype: args.kv_cache_dtype.clone(),
-            tensor_parallel_size: args.tensor_parallel_size,
-            enforce_eager: args.enforce_eager,
-            gpu_memory_utilization: args.gpu_memory_utilization,
-            max_model_len: args.max_model_len,
-        },
+        settings,
         extra_engine_args,
         sample_interval_ns: u64::try_from(args.sample_interval.as_nanos()).unwrap_or(u64::MAX),
         timeout_s: args.timeout.as_secs_f64(),
     })
+}
+
+/// The engine's settings that the flags name, and the further arguments for it.
+pub fn settings(flags: &EngineFlags) -> Result<(RequestedSettings, Vec<String>), Failure> {
+    let mut extra_engine_args = Vec::new();
+    for text in &flags.extra_engine_args {
+        let words = shlex::split(text).ok_or_else(|| {
+            Failure::usage(format!("`--extra-engine-args {text}` has an open quote"))
+        })?;
+        extra_engine_args.extend(words);
+    }
+    let settings = RequestedSettings {
+        dtype: flags.dtype.clone(),
+        quantization: flags.quantization.clone(),
+        kv_cache_dtype: flags.kv_cache_dtype.clone(),
+        tensor_parallel_size: flags.tensor_parallel_size,
+        enforce_eager: flags.enforce_eager,
+        gpu_memory_utilization: flags.gpu_memory_utilization,
+        max_model_len: flags.max_model_len,
+    };
+    Ok((settings, extra_engine_args))
 }
 
 /// The memory backend that was asked for, for a container. A recorded session plays on `clock`.

@@ -9,6 +9,7 @@ mod cuda_graphs;
 mod derive;
 mod doctor;
 mod estimate;
+mod experiment;
 mod gpus;
 mod load;
 mod models;
@@ -46,6 +47,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Profile(args) => profile::run(&console, *args),
         Command::Run(args) => run::run(&console, *args),
         Command::Sweep(args) => sweep::run(&console, *args),
+        Command::Experiment(args) => experiment::run(&console, *args),
         Command::Ablate(args) => ablate::run(&console, *args),
         Command::CudaGraphs(args) => cuda_graphs::run(&console, *args),
         Command::Estimate(args) => estimate::run(&console, *args),

@@ -2,7 +2,7 @@
 
 use super::load::{bench_kind, conclude, obey_signals, open_backend, open_results, request, tokio};
 use crate::capture::Mode;
-use crate::cli::RunArgs;
+use crate::cli::{RunArgs, StartArgs};
 use crate::clock::Clock;
 use crate::collect::{
     self, Deadline, Health, Instruments, Launch, Plan, Stop, found_with, lock, run_id,
@@ -83,7 +83,7 @@ async fn launch_and_profile(
         name: name.unwrap_or_else(|| format!("plimsoll-{run_id}")),
         image: &image,
         run_id: &run_id,
-        preset: &merged(&args, &preset)?,
+        preset: &merged(&args.start, &preset)?,
         port,
         serve: &serve,
         // What is kept is wanted for as long as the user says.
@@ -111,7 +111,7 @@ async fn launch_and_profile(
         .await?
         .is_none()
     {
-        if !args.pull {
+        if !args.start.pull {
             return Err(Failure::environment(format!("image `{image}` is not here"))
                 .hint(format!("`docker pull {image}`, or --pull"))
                 .into());
@@ -148,7 +148,7 @@ async fn launch_and_profile(
         watch: load.duration,
         health: Some(Health {
             path: serve.health_path,
-            timeout: args.health_timeout,
+            timeout: args.start.health_timeout,
         }),
         cooldown: collect::COOLDOWN,
         shared: collect::Shared::default(),
@@ -204,7 +204,7 @@ async fn clean_up(
 }
 
 /// The preset with what the flags say in its place.
-fn merged(args: &RunArgs, preset: &Preset) -> Result<Preset, Failure> {
+pub(super) fn merged(args: &StartArgs, preset: &Preset) -> Result<Preset, Failure> {
     let or = |flag: &Option<String>, preset: &Option<String>| flag.clone().or(preset.clone());
     let mut env = preset.env.clone();
     for entry in &args.env {

@@ -3,9 +3,9 @@
 mod elsewhere;
 mod fit;
 mod merge;
-mod results;
-mod source;
-mod watch;
+pub(super) mod results;
+pub(super) mod source;
+pub(super) mod watch;
 
 use super::load::{choice, obey_signals, tokio};
 use crate::cli::{BackendArg, SweepArgs, SweepCommand, SweepRunArgs};

@@ -13,6 +13,7 @@ use crate::matrix::Status;
 use crate::progress::{Progress, Sink};
 use crate::report::layout::{clean, width};
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
+pub use picture::BoardWords;
 use picture::{Counts, Now, lane_line, overall_line};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -79,12 +80,18 @@ impl Console {
     /// Shows a sweep of so many cells, of which some were done in an earlier run. Ends the running
     /// stage as done.
     pub fn overall(&self, cells: u64, already_done: u64) -> SweepBoard {
+        self.overall_of(BoardWords::SWEEP, cells, already_done)
+    }
+
+    /// The same in other words.
+    pub fn overall_of(&self, words: BoardWords, cells: u64, already_done: u64) -> SweepBoard {
         let console = &self.0;
         console.end_board();
         console.end_stage(Ended::Done);
         let counts = Arc::new(Mutex::new(Counts {
             done: already_done.min(cells),
             of: cells,
+            words,
             ..Counts::default()
         }));
         let overall = console.drawing.as_ref().map(|drawing| {
@@ -107,7 +114,7 @@ impl Console {
             0 => String::new(),
             n => format!(", {n} of them done before"),
         };
-        board.plain(|| format!("sweep: {cells} cells{before}"));
+        board.plain(|| format!("{}: {cells} {}{before}", words.whole, words.parts));
         SweepBoard(board)
     }
 }
@@ -277,9 +284,11 @@ impl Board {
         }
         let counts = locked(&self.counts).clone();
         let text = format!(
-            "sweep: {} of {} cells{}",
+            "{}: {} of {} {}{}",
+            counts.words.whole,
             counts.done,
             counts.of,
+            counts.words.parts,
             counts.faults(", ")
         );
         if self.console.drawing.is_none() {

@@ -4,8 +4,8 @@
 
 use super::{
     Deployment, EngineKind, Mixer, Model, Tensor, Version,
+    encoder::{self, Encoder},
     engines::{self, Generation, Settings, vllm},
-    kv::text_value,
 };
 use serde_json::Value;
 
@@ -24,17 +24,6 @@ pub struct Activation {
     pub encoding: u64,
     /// What is known of the encoder.
     pub encoder: Encoder,
-}
-
-/// What is known of a model's encoder of images or sound.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Encoder {
-    /// It has none.
-    None,
-    /// What it leaves and takes is counted, for images as large as the family's processor lets them be.
-    Counted,
-    /// Its peak is not known: it depends on limits of a processor that is not in the configuration.
-    Unknown,
 }
 
 /// How the top of the logits is taken.
@@ -98,8 +87,10 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings) -> Activa
         sampling = sampling.saturating_add(rows.saturating_mul(model.vocab).saturating_mul(4));
     }
     let experts = expert_workspace(model, deployment, tokens, value);
-    let (left, encoder) = encoder_left(model, deployment, tokens, hidden, value);
-    let mut kept = left.saturating_add(library_workspace(gpu.map(engines::generation)));
+    let encoding = encoder::of(model, deployment, settings, value);
+    let mut kept = encoding
+        .left
+        .saturating_add(library_workspace(gpu.map(engines::generation)));
     let vllm = deployment.engine == EngineKind::Vllm;
     let keeps_experts = vllm && vllm::version(deployment) >= Version::new(0, 15, 0);
     if keeps_experts {
@@ -107,21 +98,25 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings) -> Activa
         kept = kept.saturating_add(experts);
     }
     if vllm {
-        kept = kept.saturating_add(sparse_workspace(model, settings));
+        kept = kept.saturating_add(sparse_workspace(model, deployment, settings));
     }
     let layer = widest_layer(model, deployment, tokens, value)
         .saturating_add(byte_copies(model, deployment, tokens))
         .max(if keeps_experts { 0 } else { experts })
-        .max(latent_context(model, deployment, settings, value));
+        .max(latent_context(model, deployment, settings, value))
+        .max(sparse_logits(model, deployment));
     // The residual stream, the layer's input and its output; an all-reduce writes one more.
     let stream = if deployment.tp > 1 { 4 } else { 3 };
+    let streams = step
+        .saturating_mul(stream)
+        .saturating_add(held_by_nccl(model, deployment, step));
     Activation {
-        forward: step.saturating_mul(stream).saturating_add(layer),
+        forward: streams.saturating_add(layer),
         sampler: sampling,
         kept,
         kind,
-        encoding: encoding(model, deployment, tokens, value).saturating_add(left),
-        encoder,
+        encoding: encoding.peak,
+        encoder: encoding.known,
     }
 }
 
@@ -303,9 +298,38 @@ fn latent_context(model: &Model, deployment: &Deployment, settings: &Settings, v
         .saturating_mul(value)
 }
 
-/// Workspaces of sparse latent attention: 40 sequences of full length for the indexer's keys, 5 for the rows
-/// (vLLM 0.19, v1/attention/backends/mla/indexer.py and flashmla_sparse.py).
-fn sparse_workspace(model: &Model, settings: &Settings) -> u64 {
+/// What NCCL kept of each layer: PyTorch gives a tensor that was all-reduced to nobody else before the GPU is done with
+/// it, and in the profile run the host is far ahead of the GPU. So the outputs of attention and of the MLP of every
+/// layer lay side by side, and the free memory that was counted lacked them, until vLLM 0.2.6 set
+/// TORCH_NCCL_AVOID_RECORD_STREAMS (worker/worker.py).
+fn held_by_nccl(model: &Model, deployment: &Deployment, step: u64) -> u64 {
+    let vllm = deployment.engine == EngineKind::Vllm;
+    if !vllm || deployment.tp < 2 || vllm::version(deployment) >= Version::new(0, 2, 6) {
+        return 0;
+    }
+    step.saturating_mul(2)
+        .saturating_mul(model.mixers.len() as u64)
+}
+
+/// Logits of a sparse indexer: the profile run allocates the most that they may take, 512 MiB (vLLM 0.19,
+/// model_executor/layers/sparse_attn_indexer.py; VLLM_SPARSE_INDEXER_MAX_LOGITS_MB).
+fn sparse_logits(model: &Model, deployment: &Deployment) -> u64 {
+    let sparse = model
+        .mixers
+        .iter()
+        .any(|m| matches!(m, Mixer::Latent { index: Some(_), .. }));
+    let since = Version::new(0, 19, 0);
+    if sparse && deployment.engine == EngineKind::Vllm && vllm::version(deployment) >= since {
+        512 << 20
+    } else {
+        0
+    }
+}
+
+/// Workspaces of sparse latent attention: 40 sequences of full length for the indexer's keys; where the cache is in 8
+/// bits, 5 for the rows in 16 bits, beside a step's queries (vLLM 0.19, v1/attention/backends/mla/indexer.py and
+/// flashmla_sparse.py).
+fn sparse_workspace(model: &Model, deployment: &Deployment, settings: &Settings) -> u64 {
     let sparse = model.mixers.iter().find_map(|m| match *m {
         Mixer::Latent {
             rank,
@@ -320,125 +344,17 @@ fn sparse_workspace(model: &Model, settings: &Settings) -> u64 {
     let keys = longest
         .saturating_mul(40)
         .saturating_mul(index.saturating_add(4));
-    let rows = longest
-        .saturating_mul(5)
+    let queries = settings
+        .batched_tokens
+        .saturating_mul(split(model.heads, deployment.tp));
+    let eight = deployment
+        .kv_dtype
+        .as_deref()
+        .is_some_and(|k| k.starts_with("fp8"));
+    let rows = queries
+        .saturating_add(if eight { longest.saturating_mul(5) } else { 0 })
         .saturating_mul(row)
         .saturating_mul(2);
     // The workspace is one: the larger of its uses.
     keys.max(rows)
-}
-
-/// What the encoder leaves for the rest of the profile run: its results, one for each token of a step, and the images
-/// that it was given. The second: what is known of the encoder.
-fn encoder_left(
-    model: &Model,
-    deployment: &Deployment,
-    tokens: u64,
-    hidden: u64,
-    value: u64,
-) -> (u64, Encoder) {
-    let Some(vision) = model.config.get("vision_config").filter(|v| v.is_object()) else {
-        return (0, Encoder::None);
-    };
-    if deployment.engine != EngineKind::Vllm || vllm::is_v0(deployment) {
-        return (0, Encoder::Unknown);
-    }
-    let number = |key: &str| {
-        vision
-            .get(key)
-            .or_else(|| model.config.get(key))
-            .and_then(Value::as_u64)
-    };
-    let kind = model
-        .config
-        .get("model_type")
-        .and_then(Value::as_str)
-        .unwrap_or(&model.kind);
-    let side = number("image_size").unwrap_or(0);
-    let patch = number("patch_size").unwrap_or(14).max(1);
-    // Tokens of the largest image, where the configuration tells.
-    let of_image = match kind {
-        "gemma3" => text_value(&model.config, "mm_tokens_per_image")
-            .and_then(Value::as_u64)
-            .or(Some(256)),
-        "mistral3" | "pixtral" => {
-            // Mistral 3 merges 2 x 2 patches unless it says otherwise.
-            let default = if kind == "mistral3" { 2 } else { 1 };
-            let merge = number("spatial_merge_size").unwrap_or(default).max(1);
-            let across = side / (patch * merge).max(1);
-            Some(across.saturating_mul(across))
-        }
-        _ => None,
-    };
-    match of_image.filter(|t| *t > 0) {
-        Some(of_image) => {
-            let images = (tokens / of_image).max(1);
-            let pixels = images
-                .saturating_mul(3)
-                .saturating_mul(side)
-                .saturating_mul(side)
-                .saturating_mul(value);
-            let results = images.saturating_mul(of_image).saturating_mul(hidden);
-            (pixels.saturating_add(results), Encoder::Counted)
-        }
-        None if is_qwen(kind) => {
-            let results = QWEN_IMAGE.max(tokens).saturating_mul(hidden);
-            (results, Encoder::Counted)
-        }
-        None => (tokens.saturating_mul(hidden), Encoder::Unknown),
-    }
-}
-
-/// Tokens of the largest image that Qwen's processors let through: 12,845,056 pixels of 28 x 28 a token, and
-/// 16,777,216 of 32 x 32 from Qwen3-VL on.
-const QWEN_IMAGE: u64 = 16_384;
-
-/// Families with Qwen's encoder of images.
-fn is_qwen(kind: &str) -> bool {
-    kind.starts_with("qwen2_vl")
-        || kind.starts_with("qwen2_5_vl")
-        || kind.starts_with("qwen3_vl")
-        || kind.starts_with("qwen3_5")
-}
-
-/// The peak of Qwen's encoder: the profile run gives it images that fill a step, at least one of the largest.
-/// Beside the patches themselves, an MLP holds the residual stream, its norm, the first product and the activated
-/// one; attention holds the residual stream and its norm, queries, keys and values as one and apart (3 + 3), queries
-/// and keys joined for their rotation and rotated (2 + 2).
-///
-/// Counted by hand, not yet checked against vLLM's qwen2_5_vl.py and qwen3_vl.py; four patches are one token.
-/// Nobody logs it alone: of two runs of 0.24 what is left for the cache agrees to 0.3 GiB.
-fn encoding(model: &Model, deployment: &Deployment, tokens: u64, value: u64) -> u64 {
-    let kind = model
-        .config
-        .get("model_type")
-        .and_then(Value::as_str)
-        .unwrap_or(&model.kind);
-    let vision = model.config.get("vision_config");
-    let number = |key: &str| vision.and_then(|v| v.get(key)).and_then(Value::as_u64);
-    let known = deployment.engine == EngineKind::Vllm && !vllm::is_v0(deployment) && is_qwen(kind);
-    let (Some(width), Some(inner), Some(patch), true) = (
-        number("hidden_size"),
-        number("intermediate_size"),
-        number("patch_size"),
-        known,
-    ) else {
-        return 0;
-    };
-    let merged = number("spatial_merge_size").unwrap_or(2);
-    let frames = number("temporal_patch_size").unwrap_or(2);
-    let patches = QWEN_IMAGE
-        .max(tokens / QWEN_IMAGE * QWEN_IMAGE)
-        .saturating_mul(merged.saturating_mul(merged));
-    // Gated in Qwen2.5-VL: both halves and their product.
-    let products = if kind.starts_with("qwen2_5_vl") { 3 } else { 2 };
-    let pixels = patch
-        .saturating_mul(patch)
-        .saturating_mul(frames)
-        .saturating_mul(3);
-    let mlp = width
-        .saturating_mul(2)
-        .saturating_add(inner.saturating_mul(products));
-    let row = width.saturating_mul(12).max(mlp).saturating_add(pixels);
-    patches.saturating_mul(row).saturating_mul(value)
 }

@@ -5,7 +5,8 @@
 
 use super::{
     Band, Component, Deployment, EngineKind, Term, Version,
-    activation::{Activation, Encoder, Sampler},
+    activation::{Activation, Sampler},
+    encoder::Encoder,
     engines::{self, Generation, Settings, vllm},
     non_torch::NonTorch,
 };
@@ -107,6 +108,14 @@ fn activation(known: &Known) -> Option<Spread> {
             "no measurement: models that read images or sound, without their processor's limits",
         );
     }
+    if a.encoding > a.forward.max(a.sampler).saturating_add(a.kept) {
+        return spread(
+            (0.2, 0.2),
+            (0.25, 0.25),
+            2,
+            "shipped: two runs of vLLM 0.24, a model whose encoder is the peak",
+        );
+    }
     if a.encoder == Encoder::Counted {
         return spread(
             (0.15, 0.15),
@@ -201,6 +210,19 @@ fn cache(terms: &[Term], known: &Known) -> Option<Band> {
         .ok()?;
     if known.deployment.kv_cache_memory.is_some() {
         return None;
+    }
+    if matches!(
+        known.deployment.engine,
+        EngineKind::Sglang | EngineKind::TensorRtLlm
+    ) {
+        // What was not told in these runs decided: the share, the build's batch and tokens, reservations.
+        return spread(
+            (0.0, 0.0),
+            (0.35, 0.30),
+            5,
+            "shipped: SGLang and TensorRT-LLM, settings not all told",
+        )
+        .map(|s| s.band(bytes));
     }
     let (mut above, mut below) = (0.0f64, 0.0f64);
     let mut cases = u64::MAX;

@@ -2,6 +2,7 @@
 
 use super::{
     Component, Deployment, EngineKind, Mixer, Model, Term, Unknown, activation, bands,
+    encoder::Encoder,
     engines::{self, Settings, vllm},
     graphs, kv, non_torch,
     pool::{self, Layout, Pool},
@@ -11,7 +12,7 @@ use super::{
     explain::{cache_formula, cache_inputs, graph_term, inputs},
     fits::{Verdict, verdict},
 };
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 
 /// What a deployment will need, per GPU.
 #[derive(Debug, Clone, PartialEq)]
@@ -182,8 +183,9 @@ pub fn with_weights(
     }
     let weights = loaded.as_ref().map(|w| w.bytes).map_err(Clone::clone);
     let activation = activation::of(model, deployment, &settings);
-    let peak = match model.vocab {
-        0 => Err(no_vocabulary()),
+    let peak = match (activation.encoder, model.vocab) {
+        (Encoder::Undescribed, _) => Err(no_encoder(model)),
+        (_, 0) => Err(no_vocabulary()),
         _ => Ok(activation.peak()),
     };
     let graphs = graphs::of(model, deployment, &settings);
@@ -197,12 +199,13 @@ pub fn with_weights(
         Err(why) => (kv::of(model, deployment).ok(), Err(why)),
     };
     match activation.encoder {
-        activation::Encoder::None => {}
-        activation::Encoder::Counted => warnings.push(
+        // The weights say what of it is not counted.
+        Encoder::None | Encoder::Undescribed => {}
+        Encoder::Counted => warnings.push(
             "the model reads images: its encoder is counted for the largest that its family's processor lets through"
                 .into(),
         ),
-        activation::Encoder::Unknown => warnings.push(
+        Encoder::Unknown => warnings.push(
             "the model reads images or sound: the peak of its encoder depends on the processor's limits and is not in it"
                 .into(),
         ),
@@ -212,7 +215,7 @@ pub fn with_weights(
         EngineKind::Sglang | EngineKind::Tgi | EngineKind::TensorRtLlm
     );
     let lacks = match activation.encoder {
-        activation::Encoder::Unknown => Some(Lack::Encoder),
+        Encoder::Unknown | Encoder::Undescribed => Some(Lack::Encoder),
         _ if captures && !settings.eager && deployment.own.cuda_graphs.is_none() => {
             Some(Lack::Graphs)
         }
@@ -248,7 +251,7 @@ pub fn with_weights(
             &settings,
             Parts {
                 weights: *w,
-                activation: peak.as_ref().ok().copied(),
+                activation: &peak,
                 forecast: graphs.map_or(0, |g| g.forecast),
                 rest,
             },
@@ -412,6 +415,16 @@ fn unknown_term(component: Component, why: &Unknown) -> Term {
     }
 }
 
+/// A configuration that leaves out an encoder that all of its kind have: neither its weights nor its peak are known.
+fn no_encoder(model: &Model) -> Unknown {
+    let kind = model.config.get("model_type").and_then(Value::as_str);
+    let kind: String = kind.unwrap_or(&model.kind).chars().take(40).collect();
+    Unknown::new(format!(
+        "the configuration does not describe the encoder of images that a `{kind}` has"
+    ))
+    .hint("give the model's whole config.json")
+}
+
 /// The sampler's part, often the largest, is of the vocabulary.
 fn no_vocabulary() -> Unknown {
     Unknown::new("the vocabulary is not known, and the sampler works on all of it")
@@ -420,10 +433,9 @@ fn no_vocabulary() -> Unknown {
 
 /// What is known when the rest is asked for.
 #[derive(Clone, Copy)]
-struct Parts {
+struct Parts<'a> {
     weights: u64,
-    /// `None` where the vocabulary is not known.
-    activation: Option<u64>,
+    activation: &'a Result<u64, Unknown>,
     forecast: u64,
     rest: non_torch::NonTorch,
 }
@@ -459,7 +471,7 @@ fn asked(deployment: &Deployment, settings: &Settings, cache: Option<&kv::Cache>
 fn for_cache(
     deployment: &Deployment,
     settings: &Settings,
-    parts: Parts,
+    parts: Parts<'_>,
     budget: Option<u64>,
     asked: Option<u64>,
 ) -> Result<i128, Unknown> {
@@ -478,7 +490,7 @@ fn for_cache(
         return Err(Unknown::new("the GPU is not known").hint("give --gpu"));
     };
     let counted = parts.rest.counted;
-    let activation = parts.activation.unwrap_or(0);
+    let activation = parts.activation.as_ref().map_or(0, |bytes| *bytes);
     let left = match deployment.engine {
         EngineKind::Sglang => {
             engines::sglang::for_cache(deployment, settings, parts.weights, counted)
@@ -506,10 +518,9 @@ fn for_cache(
             left
         }
     };
-    // Where even without it there is no room, that much is sure.
-    let needed = parts.activation.is_none() && deployment.engine != EngineKind::Sglang;
-    match needed && left > 0 {
-        true => Err(no_vocabulary()),
-        false => Ok(left),
+    // SGLang does not count it. Where even without it there is no room, that much is sure.
+    match parts.activation {
+        Err(why) if deployment.engine != EngineKind::Sglang && left > 0 => Err(why.clone()),
+        _ => Ok(left),
     }
 }

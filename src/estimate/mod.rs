@@ -11,6 +11,7 @@ pub mod case;
 pub mod deployment;
 pub mod document;
 pub mod draft;
+pub mod encoder;
 pub mod engines;
 // The verb and its noun are one word here: `estimate::estimate(&model, &deployment)`.
 #[allow(clippy::module_inception)]

@@ -119,6 +119,10 @@ pub fn of(deployment: &Deployment) -> NonTorch {
     }
     match vllm::rule(deployment) {
         vllm::Rule::Absolute => counted += ABSOLUTE_GIB,
+        // All that is not free was counted, the context included, up to 0.3.0 (worker/worker.py; 0.3.3 takes differences).
+        vllm::Rule::FreeMemory if version < Version::new(0, 3, 1) => {
+            counted += OLD_V0_GIB + ABSOLUTE_GIB;
+        }
         vllm::Rule::FreeMemory => counted += OLD_V0_GIB,
         vllm::Rule::Increase if version < Version::new(0, 7, 0) => counted += OLD_V0_GIB,
         _ => {}

@@ -1,7 +1,8 @@
 //! A deployment as an engine's own command line describes it: the flags as `engine/` reads them.
 
 use super::{Deployment, EngineKind, Lora, Unknown};
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 
 /// vLLM's rank of LoRA adapters where nobody says (vLLM 0.11, config/lora.py).
@@ -17,7 +18,32 @@ pub struct Said {
     pub draft: Option<String>,
     /// What is set, takes memory or gives it, and is not computed with: sentences.
     pub warnings: Vec<String>,
+    /// Names of the values that nothing here reads, but for those that have nothing to do with memory.
+    pub unread: Vec<String>,
 }
+
+/// Settings of a server that no byte of its GPUs depends on, whatever the engine.
+const BESIDE: &[&str] = &[
+    "alias",
+    "api_key",
+    "chat_template",
+    "config_file",
+    "download_dir",
+    "host",
+    "hostname",
+    "json_output",
+    "log_level",
+    "model",
+    "model_id",
+    "model_path",
+    "port",
+    "revision",
+    "served_model_name",
+    "tokenizer",
+    "tokenizer_path",
+    "trust_remote_code",
+    "verbose",
+];
 
 /// Puts an engine's settings, flag name with underscores → value, into a deployment.
 ///
@@ -27,7 +53,10 @@ pub fn apply(
     deployment: &mut Deployment,
     values: &BTreeMap<String, String>,
 ) -> Result<Said, Unknown> {
-    let read = Read(values);
+    let read = Read {
+        values,
+        seen: RefCell::default(),
+    };
     let d = deployment;
     put(
         &mut d.tp,
@@ -116,6 +145,7 @@ pub fn apply(
                 Some(config.get("model")?.as_str()?.to_owned())
             }),
         warnings: Vec::new(),
+        unread: Vec::new(),
     };
     for (name, does) in [
         ("cpu_offload_gb", "moves weights to the host's memory"),
@@ -132,15 +162,28 @@ pub fn apply(
                 .push(format!("--{flag} {does}, and is not computed with"));
         }
     }
+    let seen = read.seen.into_inner();
+    let unread = |name: &&String| !seen.contains(*name) && !BESIDE.contains(&name.as_str());
+    said.unread = values.keys().filter(unread).cloned().collect();
     Ok(said)
 }
 
-struct Read<'a>(&'a BTreeMap<String, String>);
+/// The values, and the names of those that were asked for.
+struct Read<'a> {
+    values: &'a BTreeMap<String, String>,
+    seen: RefCell<BTreeSet<String>>,
+}
 
 impl Read<'_> {
+    fn look(&self, names: &[&str]) {
+        let names = names.iter().map(|n| (*n).to_owned());
+        self.seen.borrow_mut().extend(names);
+    }
+
     /// The first of these that is set to something; `auto` is as good as nothing.
     fn text(&self, names: &[&str]) -> Option<&str> {
-        let said = |name: &&str| self.0.get(*name).map(|v| v.trim());
+        self.look(names);
+        let said = |name: &&str| self.values.get(*name).map(|v| v.trim());
         names
             .iter()
             .filter_map(said)
@@ -149,7 +192,7 @@ impl Read<'_> {
 
     /// The one of these names that is set, as a flag.
     fn flag(&self, names: &[&str]) -> String {
-        let name = names.iter().find(|n| self.0.contains_key(**n));
+        let name = names.iter().find(|n| self.values.contains_key(**n));
         name.copied().unwrap_or_default().replace('_', "-")
     }
 
@@ -202,7 +245,8 @@ impl Read<'_> {
     }
 
     fn switch(&self, name: &str) -> Option<bool> {
-        match self.0.get(name)?.to_ascii_lowercase().as_str() {
+        self.look(&[name]);
+        match self.values.get(name)?.to_ascii_lowercase().as_str() {
             "true" | "1" => Some(true),
             "false" | "0" => Some(false),
             _ => None,
@@ -282,6 +326,14 @@ mod tests {
         );
         assert_eq!((d.max_seqs, d.eager), (Some(32), Some(true)));
         assert_eq!(d.max_batched_tokens, None);
+    }
+
+    #[test]
+    fn what_nothing_reads_is_named() {
+        let (_, said) = read(
+            "text-generation-launcher --model-id m --port 80 --num-shard 2 --speculate 4 --quantize awq",
+        );
+        assert_eq!(said.unread, ["speculate"]);
     }
 
     #[test]

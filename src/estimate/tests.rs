@@ -367,3 +367,93 @@ fn what_was_measured_on_other_makers_gpus_makes_no_band() {
     assert_eq!(bands("H100"), (true, true));
     assert_eq!(bands("MI300X"), (false, false));
 }
+
+/// A language model in a configuration of this kind, with an encoder of images or without.
+fn seeing(kind: &str, vision: Option<Value>) -> Model {
+    let mut config = json!({
+        "model_type": kind, "torch_dtype": "bfloat16",
+        "text_config": {
+            "model_type": "qwen3", "hidden_size": 4096, "intermediate_size": 12288, "num_attention_heads": 32,
+            "num_hidden_layers": 36, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151_936,
+            "max_position_embeddings": 40_960,
+        },
+    });
+    if let Some(vision) = vision {
+        config["vision_config"] = vision;
+    }
+    let mut model = model::from_config(kind, &config["text_config"], "test").unwrap();
+    model.config = config;
+    model
+}
+
+#[test]
+fn a_file_that_leaves_its_encoder_out_makes_no_pool() {
+    let with = |vision| estimate(&seeing("qwen3_vl", vision), &vllm(19, "H100", 79.19));
+    let vision = json!({"hidden_size": 1152, "intermediate_size": 4304, "patch_size": 16,
+        "spatial_merge_size": 2, "temporal_patch_size": 2, "deepstack_visual_indexes": [8, 16, 24]});
+    let (whole, cut) = (with(Some(vision)), with(None));
+    assert_eq!(whole.fits, Some(true));
+    assert!(whole.bytes(Component::KvCache).is_some());
+    assert_eq!((cut.fits, cut.bytes(Component::KvCache)), (None, None));
+    assert!(cut.reason.contains("`qwen3_vl`"), "{}", cut.reason);
+    assert_eq!(cut.lacks, Some(Lack::Encoder));
+    // Three layers take the encoder's results besides the first: a step's rows for each lie beside the weights.
+    let weights = |e: &Estimate| e.bytes(Component::Weights).unwrap();
+    assert_eq!(weights(&whole) - weights(&cut), 3 * 8192 * 4096 * 2);
+    // Where there is no room anyway, that much is sure.
+    let small = estimate(&seeing("qwen3_vl", None), &vllm(19, "T4", 14.74));
+    assert_eq!(small.fits, Some(false), "{}", small.reason);
+}
+
+#[test]
+fn before_0_2_6_nccl_kept_every_all_reduced_tensor() {
+    let model = pattern(80, |_| attention(8, 128, None));
+    let forward = |patch, tp| {
+        let mut d = vllm(2, "A100-80GB", 79.15);
+        d.version = Some(Version::new(0, 2, patch));
+        d.max_model_len = Some(4096);
+        d.tp = tp;
+        let settings = engines::settings(&model, &d);
+        activation::of(&model, &d, &settings).forward
+    };
+    let step = 4096 * model.hidden * 2;
+    assert_eq!(forward(4, 4) - forward(6, 4), 160 * step);
+    assert_eq!(forward(4, 1), forward(6, 1));
+}
+
+#[test]
+fn which_gpus_take_large_steps_changed_with_the_version() {
+    let model = pattern(32, |_| attention(8, 128, None));
+    let batch = |gpu: &str, gib, version| {
+        let mut d = vllm(8, gpu, gib);
+        d.version = Some(version);
+        let settings = engines::settings(&model, &d);
+        (settings.batched_tokens, settings.sequences)
+    };
+    let (large, small) = ((8192, 1024), (2048, 256));
+    let (by_name, by_memory) = (Version::new(0, 8, 4), Version::new(0, 8, 5));
+    assert_eq!(batch("H100", 79.18, by_name), large);
+    assert_eq!(batch("A100-80GB", 79.15, by_name), small);
+    assert_eq!(batch("A100-80GB", 79.15, by_memory), large);
+    assert_eq!(batch("A100-80GB", 79.15, Version::new(0, 9, 2)), small);
+    assert_eq!(batch("L40S", 44.5, by_memory), small);
+}
+
+#[test]
+fn only_the_table_of_layers_without_a_window_is_scaled() {
+    let config = |scaling| {
+        json!({
+            "model_type": "gemma3_text", "hidden_size": 3840, "num_hidden_layers": 48, "num_attention_heads": 16,
+            "num_key_value_heads": 8, "head_dim": 256, "intermediate_size": 15360, "vocab_size": 262_144,
+            "max_position_embeddings": 131_072, "sliding_window": 1024, "rope_scaling": scaling,
+        })
+    };
+    let positions = |scaling| {
+        let model = model::from_config("gemma", &config(scaling), "test").unwrap();
+        let rope = model.rope.unwrap();
+        rope.positions * rope.tables
+    };
+    assert_eq!(positions(json!(null)), 2 * 131_072);
+    let scaled = json!({"rope_type": "linear", "factor": 8.0});
+    assert_eq!(positions(scaled), 9 * 131_072);
+}

@@ -52,11 +52,30 @@ impl Lengths {
         Lengths::weighted(vec![(length(short)?, ratio), (length(long)?, 1.0 - ratio)])
     }
 
+    /// Short prompts, by their tokens and their share (0 to 1), among long ones.
+    pub fn mixed((short, share): (u32, f64), long: u32, output: u32) -> Lengths {
+        let length = |input: u32| Length {
+            input: input.max(1),
+            output: output.max(1),
+        };
+        // No share that is no number.
+        let share = share.clamp(0.0, 1.0).max(0.0);
+        Lengths(vec![(length(short), share), (length(long), 1.0 - share)])
+    }
+
+    /// The prompts in words: `256`, or `64:256:0.5` of a mixture of two.
+    pub fn inputs(&self) -> String {
+        match self.0.as_slice() {
+            [(only, _)] => only.input.to_string(),
+            [(short, share), (long, _)] => format!("{}:{}:{share}", short.input, long.input),
+            many => format!("{} lengths", many.len()),
+        }
+    }
+
     /// The lengths of request `number`.
     pub fn of(&self, seed: u64, number: u64) -> Length {
         let total: f64 = self.0.iter().map(|(_, weight)| weight).sum();
-        // Another stream than the prompt's words, so that length and words are independent.
-        let mut left = Random::new(!seed, number).share() * total;
+        let mut left = even_share(seed, number) * total;
         for (length, weight) in &self.0 {
             left -= weight;
             if left < 0.0 {
@@ -73,6 +92,23 @@ impl Lengths {
             |(length, _)| *length,
         )
     }
+}
+
+/// Requests of which each has its own place in the range of shares.
+const BLOCK: u64 = 16;
+
+/// A share for each request, 0 up to and without 1: in no order, and spread evenly over every so
+/// many requests, so that a short run has the mixture that was asked for.
+fn even_share(seed: u64, number: u64) -> f64 {
+    // Another stream than the prompt's words, so that length and words are independent.
+    let draw = |number| Random::new(!seed, number).share();
+    let mine = draw(number);
+    let first = number - number % BLOCK;
+    let before = (first..first.saturating_add(BLOCK)).filter(|other| {
+        let theirs = draw(*other);
+        theirs < mine || theirs == mine && *other < number
+    });
+    (before.count() as f64 + mine) / BLOCK as f64
 }
 
 #[cfg(test)]
@@ -94,6 +130,17 @@ mod tests {
                 output: 2
             }
         );
+        // Every sixteen have the mixture, not only many.
+        let half = Lengths::mixed((1, 0.5), 2, 1);
+        for block in 0..100 {
+            let of = |n: u64| half.of(9, 16 * block + n).input;
+            assert_eq!((0..16).filter(|n| of(*n) == 1).count(), 8, "{block}");
+        }
+        let order: Vec<u32> = (0..32).map(|n| half.of(9, n).input).collect();
+        assert_ne!(order[..16], order[16..], "and in no order");
+        let same = Lengths::mixed((128, 0.9), 2048, 64);
+        assert_eq!(same.of(5, 77), mixed.of(5, 77));
+        assert_eq!(same.inputs(), "128:2048:0.9");
         let only_long = Lengths::short_long("1:2:0", 1).unwrap();
         assert!((0..1000).all(|n| only_long.of(0, n).input == 2));
     }

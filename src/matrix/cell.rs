@@ -1,6 +1,6 @@
 //! One cell of a sweep: a server configuration and a load, and the id that follows from both.
 
-use crate::capture::RequestedSettings;
+use crate::capture::{RequestedSettings, ShortPrompts};
 use crate::preset::Preset;
 use crate::redact::{REDACTED, is_secret_name};
 use serde::{Deserialize, Serialize};
@@ -131,13 +131,26 @@ pub struct Load {
     pub repeats: u32,
     /// Random seed of the bench.
     pub seed: Option<u64>,
+    /// The other prompts of a mixture, where `input_len` is the length of the long ones. Not
+    /// written where there is none: no id changes by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub short_prompts: Option<ShortPrompts>,
 }
 
 impl Load {
     /// `in 256 out 128 batch 8`, and behind it whatever else the file says of the load: no two
     /// loads of a group have the same words.
     pub fn words(&self) -> String {
-        let mut words = format!("in {} out {}", self.input_len, self.output_len);
+        let mut words = match self.short_prompts {
+            None => format!("in {} out {}", self.input_len, self.output_len),
+            Some(short) => format!(
+                "in {} or {} ({} % short) out {}",
+                short.input_len,
+                self.input_len,
+                short.share * 100.0,
+                self.output_len
+            ),
+        };
         let mut put = |name: &str, value: Option<String>| {
             if let Some(value) = value {
                 words.push_str(&format!(" {name} {value}"));
@@ -175,6 +188,7 @@ impl Load {
         self.bench == other.bench
             && self.request_rate == other.request_rate
             && self.input_len >= other.input_len
+            && no_shorter(self, other)
             && self.output_len >= other.output_len
             && self.at_once() >= other.at_once()
             && as_many(self.num_prompts, other.num_prompts)
@@ -184,6 +198,18 @@ impl Load {
     /// Sequences at once; no limit is more than any.
     pub(super) fn at_once(&self) -> u64 {
         self.batch_size.map_or(u64::MAX, u64::from)
+    }
+}
+
+/// Whether no prompt of a mixture is shorter than the other load's that it takes the place of.
+fn no_shorter(these: &Load, others: &Load) -> bool {
+    match (these.short_prompts, others.short_prompts) {
+        (None, _) => true,
+        (Some(mine), None) => mine.input_len >= others.input_len,
+        (Some(mine), Some(theirs)) => {
+            mine.input_len >= others.input_len
+                || mine.input_len >= theirs.input_len && mine.share <= theirs.share
+        }
     }
 }
 

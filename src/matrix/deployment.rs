@@ -3,7 +3,7 @@
 use super::cell::{Place, Server};
 use crate::capture::ContainerFacts;
 use crate::engine::{Engine, ServeJob};
-use crate::estimate::{Deployment, EngineKind, Unknown, settings};
+use crate::estimate::{Deployment, EngineKind, Unknown, Version, case, settings};
 
 /// Settings that change what is needed in a way that is not computed with: their words.
 const BEYOND: [&str; 4] = ["config", "language_model_only", "load_format", "offload"];
@@ -33,6 +33,12 @@ pub fn deployment(server: &Server, engine: &dyn Engine) -> Result<(Deployment, b
     }
     let told = engine.settings(&facts);
     let mut deployment = Deployment::of(kind);
+    if let Place::Image(preset) = &server.place {
+        deployment.version = preset
+            .image
+            .as_deref()
+            .and_then(|image| version(image, kind));
+    }
     let said = settings::apply(&mut deployment, &told.values)?;
     // A flag that the engine's own reading leaves out was asked for here in the field's words.
     let asked = &server.settings;
@@ -55,6 +61,31 @@ pub fn deployment(server: &Server, engine: &dyn Engine) -> Result<(Deployment, b
             .iter()
             .any(|(name, value)| beyond(name) && value != "{}" || auto(name, value));
     Ok((deployment, settled))
+}
+
+/// Images whose tags are their engine's versions; others' tags are their maker's own.
+const RELEASES: [&str; 5] = [
+    "vllm/vllm-openai",
+    "vllm/vllm-openai-rocm",
+    "lmsysorg/sglang",
+    "huggingface/text-generation-inference",
+    "nvidia/tensorrt-llm/release",
+];
+
+/// The engine's version by an image's tag: `vllm/vllm-openai:v0.11.0`, from whatever registry.
+fn version(image: &str, kind: EngineKind) -> Option<Version> {
+    let (name, tag) = image.split('@').next()?.rsplit_once(':')?;
+    let released = |r: &str| name == r || name.ends_with(&format!("/{r}"));
+    if !RELEASES.iter().any(|r| released(r)) {
+        return None;
+    }
+    // `latest`, `nightly` and `0.11` tell too little.
+    let parts = tag.trim_start_matches('v').split('.');
+    let numbers = parts.take_while(|p| p.starts_with(|c: char| c.is_ascii_digit()));
+    match (numbers.count(), case::version_of(tag, kind)) {
+        (3.., (version, true)) => version,
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -95,6 +126,33 @@ mod tests {
             (d.kv_dtype.as_deref(), d.pp, settled),
             (Some("fp8"), 2, true)
         );
+    }
+
+    #[test]
+    fn a_released_images_tag_is_its_engines_version() {
+        let read = |image| version(image, EngineKind::Vllm).map(|v| (v.major, v.minor, v.patch));
+        assert_eq!(read("vllm/vllm-openai:v0.11.0"), Some((0, 11, 0)));
+        assert_eq!(
+            read("mirror.test:5000/vllm/vllm-openai:v0.8.5.post1@sha256:aa"),
+            Some((0, 8, 5))
+        );
+        for none in [
+            "vllm/vllm-openai",
+            "vllm/vllm-openai:latest",
+            "vllm/vllm-openai:nightly-0a1b.2c",
+            "acme/vllm-openai:v1.2.3",
+            "nvidia/vllm:25.09-py3",
+            "localhost:5000/vllm",
+        ] {
+            assert_eq!(read(none), None, "{none}");
+        }
+        let mut server = (*samples::server("m")).clone();
+        server.place = Place::Image(Box::new(crate::preset::Preset {
+            image: Some("vllm/vllm-openai:v0.9.1".into()),
+            ..Default::default()
+        }));
+        let told = deployment(&server, by_name("vllm").unwrap()).unwrap().0;
+        assert_eq!(told.version, Some(Version::new(0, 9, 1)));
     }
 
     #[test]

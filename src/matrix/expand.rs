@@ -325,6 +325,7 @@ fn load(template: &Template, values: &[(&AxisKey, &Setting)]) -> Load {
         num_iters_warmup: template.num_iters_warmup,
         repeats: template.repeats.max(1),
         seed: template.seed,
+        short_prompts: None,
     }
 }
 

@@ -212,7 +212,12 @@ fn grouped(cells: &[Cell]) -> Vec<Group> {
 fn smaller_first(a: &Cell, b: &Cell) -> Ordering {
     let size = |load: &Load| {
         let batch = load.at_once();
-        let (input, output) = (u64::from(load.input_len), u64::from(load.output_len));
+        let (longest, output) = (f64::from(load.input_len), u64::from(load.output_len));
+        // A mixture stands between its short prompts and its long ones.
+        let input = load.short_prompts.map_or(longest, |short| {
+            longest - short.share * (longest - f64::from(short.input_len))
+        });
+        let input = input.ceil() as u64;
         let tokens = batch.saturating_mul(input + output);
         let requests = (load.num_prompts, load.num_iters);
         (tokens, batch, input, output, requests)

@@ -176,7 +176,7 @@ pub struct Figures {
     pub kv_pool_bytes: Option<u64>,
     /// Tokens that the pool holds.
     pub kv_pool_tokens: Option<u64>,
-    /// What the load used of the pool at most, bytes.
+    /// KV in use at most while the load ran, by the engine, bytes.
     pub kv_used_bytes: Option<u64>,
     /// Activations, bytes.
     pub activations_bytes: Option<u64>,

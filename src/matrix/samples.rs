@@ -30,6 +30,7 @@ pub(crate) fn load(input_len: u32, output_len: u32, batch: u32) -> Load {
         num_iters_warmup: None,
         repeats: 1,
         seed: None,
+        short_prompts: None,
     }
 }
 

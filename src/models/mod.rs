@@ -2,12 +2,15 @@
 
 mod cache;
 pub mod headers;
+pub mod hub;
 mod json;
 pub mod shipped;
 
 pub use json::parse as parse_json;
 
 use crate::error::Failure;
+use crate::estimate::headers::Headers;
+use hub::{Facts, Hub, Keep};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -23,8 +26,20 @@ pub struct Found {
     pub directory: Option<PathBuf>,
     /// The GGUF file, where it is one.
     pub gguf: Option<PathBuf>,
-    /// A path, or `configs/models: …` and who says so.
+    /// A path, or `configs/models: …` and who says so, or the hub with its revision.
     pub source: String,
+    /// The headers of its files, where a hub told them.
+    pub headers: Option<Headers>,
+    /// What is to be said of it.
+    pub note: Option<String>,
+}
+
+/// How far a model is looked for.
+pub struct Reach<'a> {
+    /// Where a hub's answers are kept between runs.
+    pub keep: &'a dyn Keep,
+    /// Whether a hub may be asked. Without it nothing goes out of this host.
+    pub online: bool,
 }
 
 /// The model that is called so: a folder, a GGUF or JSON file, an id in the Hugging Face cache, a
@@ -34,6 +49,39 @@ pub struct Found {
 /// When there is no such model, with the names that are near; when its files cannot be read.
 pub fn find(wanted: &str) -> Result<Found, Failure> {
     find_in(wanted, cache::folder().as_deref())
+}
+
+/// [`find`], and then what a hub said of it before, and then the hub itself where that is allowed.
+///
+/// # Errors
+/// As [`find`], and as [`Hub::ask`].
+pub fn find_with(wanted: &str, reach: &Reach<'_>) -> Result<Found, Failure> {
+    let failure = match find(wanted) {
+        Err(failure) if !Path::new(wanted).exists() && hub::is_id(wanted) => failure,
+        other => return other,
+    };
+    let hub = Hub::from_env();
+    if let Some(facts) = (hub.as_ref().ok()).and_then(|hub| hub.kept(wanted, reach.keep)) {
+        return Ok(of_hub(wanted, facts));
+    }
+    match reach.online {
+        true => Ok(of_hub(wanted, hub?.ask(wanted, reach.keep)?)),
+        false => {
+            Err(failure.hint("with --online its configuration is asked from the Hugging Face hub"))
+        }
+    }
+}
+
+fn of_hub(name: &str, facts: Facts) -> Found {
+    Found {
+        name: name.to_owned(),
+        source: facts.source(),
+        config: facts.config,
+        directory: None,
+        gguf: None,
+        headers: facts.headers,
+        note: facts.note,
+    }
 }
 
 /// [`find`], with the cache's folder.
@@ -53,6 +101,8 @@ fn find_in(wanted: &str, cache: Option<&Path>) -> Result<Found, Failure> {
                 directory: None,
                 gguf: Some(path.to_owned()),
                 source: wanted.to_owned(),
+                headers: None,
+                note: None,
             }),
             _ => from_file(wanted, path),
         };
@@ -70,6 +120,8 @@ fn find_in(wanted: &str, cache: Option<&Path>) -> Result<Found, Failure> {
             directory: None,
             gguf: None,
             source: format!("configs/models: {source}"),
+            headers: None,
+            note: None,
         });
     }
     Err(unknown(wanted))
@@ -88,6 +140,8 @@ pub fn from_file(name: &str, path: &Path) -> Result<Found, Failure> {
         directory: None,
         gguf: None,
         source: path.display().to_string(),
+        headers: None,
+        note: None,
     })
 }
 
@@ -107,6 +161,8 @@ fn in_folder(name: &str, folder: &Path) -> Result<Option<Found>, Failure> {
         directory: Some(folder.to_owned()),
         gguf: None,
         source: path.display().to_string(),
+        headers: None,
+        note: None,
     }))
 }
 

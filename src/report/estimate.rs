@@ -285,14 +285,19 @@ impl Page {
             &format!("{} for {} tokens", Bytes(reading.request), count(longest)),
         );
         if let Some(on) = &reading.on {
-            self.pair(
-                "holds",
-                &format!(
-                    "{} requests of {} tokens at once",
-                    at_once(on.concurrency),
+            let (label, end) = match on.grows {
+                true => ("room for", ", where a cache for them is asked for"),
+                false => ("holds", ""),
+            };
+            let text = match on.concurrency {
+                n if n >= 1.0 => format!(
+                    "{} requests of {} tokens at once{end}",
+                    at_once(n),
                     count(longest)
                 ),
-            );
+                _ => format!("not one request of {} tokens", count(longest)),
+            };
+            self.pair(label, &text);
         }
     }
 

@@ -9,6 +9,7 @@ pub mod chart;
 pub mod compare;
 pub mod content;
 pub mod estimate;
+pub mod experiment;
 pub mod facts;
 mod figures;
 pub mod format;

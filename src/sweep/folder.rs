@@ -273,7 +273,11 @@ fn stamp_of(path: &Path) -> Option<String> {
 fn slug(cell: &Cell) -> String {
     let load = &cell.load;
     let model: String = file_word(&cell.server.model).chars().take(40).collect();
-    let mut slug = format!("{model}-in{}-out{}", load.input_len, load.output_len);
+    let short = load
+        .short_prompts
+        .map(|short| format!("{}or", short.input_len));
+    let short = short.unwrap_or_default();
+    let mut slug = format!("{model}-in{short}{}-out{}", load.input_len, load.output_len);
     if let Some(batch) = load.batch_size {
         slug.push_str(&format!("-b{batch}"));
     }

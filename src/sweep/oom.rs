@@ -45,7 +45,12 @@ impl OomFile {
     /// Reads what the runs of this name remember. Lines that cannot be read are left out, with a
     /// warning: at worst a cell runs out of memory once more.
     pub fn open(results: &Path, name: &str) -> Result<OomFile, Failure> {
-        let path = of_name(results, name).join(OOM_FILE);
+        OomFile::within(&of_name(results, name))
+    }
+
+    /// The same in a folder: of a run that no other run is to learn of.
+    pub fn within(folder: &Path) -> Result<OomFile, Failure> {
+        let path = folder.join(OOM_FILE);
         let found = read_lines::<Remembered>(&path)?;
         let mut memory = OomMemory::default();
         for line in found.records {

@@ -41,6 +41,7 @@ pub fn request(cell: &Cell, kind: LoadKind, interval: Duration, timeout: Duratio
             max_concurrency: load.batch_size.filter(|_| server),
             request_rate: load.request_rate.filter(|_| server),
             seed: load.seed,
+            short_prompts: load.short_prompts,
             ..Workload::default()
         },
         ..serving(&cell.server, interval, timeout)
@@ -211,6 +212,7 @@ mod tests {
             num_iters_warmup: None,
             repeats: 1,
             seed: None,
+            short_prompts: None,
         };
         let cell = Cell::new(Arc::new(server()), load);
         let of = |kind| request(&cell, kind, Duration::from_millis(100), Duration::ZERO).workload;

@@ -157,3 +157,101 @@ fn flags_that_the_engine_does_not_have_are_named() {
     let right = page(&right);
     assert!(!right.contains("not known as flags"), "{right}");
 }
+
+#[test]
+fn a_quantisation_that_the_checkpoint_has_not_is_refused() {
+    let file = config(
+        json!({"quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128}}),
+    );
+    let path = file.path().to_str().unwrap();
+    let ask = |method| {
+        [
+            &["--config", path, "--gpu", "H100", "--quantization"][..],
+            &[method],
+        ]
+        .concat()
+    };
+    let said = refused(&ask("fp8"), 2);
+    assert!(
+        said.contains("contradicts") && said.contains("`awq`"),
+        "{said}"
+    );
+    told(&ask("awq_marlin")).expect(0);
+    // Quantised by the engine while it loads.
+    let plain = config(json!({}));
+    let path = plain.path().to_str().unwrap();
+    told(&["--config", path, "--gpu", "H100", "--quantization", "fp8"]).expect(0);
+}
+
+#[test]
+fn what_is_not_computed_with_is_named_for_every_engine() {
+    let words = [
+        "--gpu",
+        "H100",
+        "--",
+        "text-generation-launcher",
+        "--model-id",
+        LLAMA_8B,
+        "--speculate",
+        "3",
+        "--port",
+        "80",
+    ];
+    let page = told(&words).expect(0).stdout;
+    let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        page.contains("nothing here reads them: --speculate"),
+        "{page}"
+    );
+    assert!(!page.contains("--port"), "{page}");
+}
+
+#[test]
+fn a_draft_of_another_vocabulary_is_noted() {
+    let d = document(&[
+        LLAMA_8B,
+        "--gpu",
+        "H100",
+        "--draft-model",
+        "Qwen/Qwen3-0.6B",
+        "--max-model-len",
+        "4096",
+    ]);
+    let notes = d["warnings"].to_string();
+    assert!(
+        notes.contains("a vocabulary of 151,936 entries and the model one of 128,256"),
+        "{notes}"
+    );
+}
+
+#[test]
+fn what_a_gpu_has_room_for_is_not_what_a_fixed_cache_holds() {
+    let words = [
+        "--gpu",
+        "H100",
+        "--",
+        "llama-server",
+        "-m",
+        LLAMA_8B,
+        "-c",
+        "8192",
+    ];
+    let page = told(&words).expect(0).stdout;
+    assert!(
+        page.contains("room for") && !page.contains("holds "),
+        "{page}"
+    );
+    let small = told(&[
+        LLAMA_8B,
+        "--gpu-memory",
+        "17GiB",
+        "--max-model-len",
+        "100000",
+    ])
+    .expect(0)
+    .stdout;
+    assert!(
+        small.contains("not one request of 100,000 tokens"),
+        "{small}"
+    );
+}

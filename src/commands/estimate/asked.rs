@@ -8,9 +8,10 @@ use crate::console::Console;
 use crate::engine;
 use crate::error::Failure;
 use crate::estimate::{
-    Deployment, EngineKind, Estimate, Lora, Model, Unknown, case, check, draft, headers::Headers,
-    own_runs::OwnRuns, settings, weights, with_weights,
+    Deployment, EngineKind, Estimate, Lora, Model, Unknown, case, check, draft,
+    format::contradiction, headers::Headers, own_runs::OwnRuns, settings, weights, with_weights,
 };
+use crate::report::layout::count;
 use crate::units::{Bytes, ParseBytesError};
 
 /// What is asked about.
@@ -43,12 +44,30 @@ impl Asked {
             .or(args.model.as_ref())
             .or(words.model.as_ref());
         let draft = match args.draft_model.as_ref().or(words.draft.as_ref()) {
-            Some(name) => Some(model::find(name)?.model),
+            Some(name) => Some(model::find(name, args.online)?.model),
             None => None,
         };
         let loaded = model::of(args, name.map(String::as_str))?;
         warnings.extend(loaded.warnings);
         let model = loaded.model;
+        if let Some(told) = &deployment.quantization
+            && let Some(own) = contradiction::of(&model, deployment.engine, told)
+        {
+            return Err(Failure::usage(format!(
+                "`--quantization {told}` contradicts the model's own configuration, which says `{own}`: the engine refuses that"
+            ))
+            .hint("leave --quantization out: what the configuration says is computed with"));
+        }
+        if let Some(draft) = &draft
+            && draft.vocab.min(model.vocab) > 0
+            && draft.vocab != model.vocab
+        {
+            warnings.push(format!(
+                "the draft model has a vocabulary of {} entries and the model one of {}: engines want the same of both",
+                count(draft.vocab),
+                count(model.vocab)
+            ));
+        }
         warnings.extend(model.warnings.iter().cloned());
         let (gpu, notes) = gpu::of(args, deployment.gpus())?;
         warnings.extend(notes);
@@ -153,6 +172,17 @@ impl Words {
             let failure = Failure::usage(why.what);
             why.hint.into_iter().fold(failure, Failure::hint)
         })?;
+        // Of the others no list of flags is at hand: what is not computed with may be known to them or not.
+        let beside: Vec<String> = (said.unread.iter().filter(flag))
+            .filter(|_| own.name() != "vllm")
+            .map(|name| format!("--{}", name.replace('_', "-")))
+            .collect();
+        if !beside.is_empty() {
+            said.warnings.push(format!(
+                "not computed with, as nothing here reads them: {}",
+                beside.join(", ")
+            ));
+        }
         if !unread.is_empty() {
             said.warnings.push(format!(
                 "not known as flags of {}, and left out: {}",

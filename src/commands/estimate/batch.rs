@@ -1,10 +1,11 @@
 //! `estimate --batch`: one line of JSON in, one line out, in order, whatever is wrong with a line.
 
+use super::model::{self, Loaded};
 use crate::console::Console;
 use crate::error::{ExitCode, Failure};
 use crate::estimate::case::Case;
 use crate::estimate::model::from_config;
-use crate::estimate::{Model, Unknown, case, check, document, estimate};
+use crate::estimate::{Unknown, case, check, document, weights, with_weights};
 use crate::models;
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -18,7 +19,7 @@ const LONGEST: u64 = 8 << 20;
 const GATHERED: usize = 64 << 10;
 
 /// Answers every line.
-pub fn run(console: &Console, file: &Path) -> anyhow::Result<ExitCode> {
+pub fn run(console: &Console, file: &Path, online: bool) -> anyhow::Result<ExitCode> {
     let name = file.display().to_string();
     let unreadable =
         |e: std::io::Error| Failure::usage(format!("cannot read cases `{name}`")).caused_by(e);
@@ -32,7 +33,7 @@ pub fn run(console: &Console, file: &Path) -> anyhow::Result<ExitCode> {
     while let Some(line) = next(reader.as_mut()).map_err(unreadable)? {
         let told = match line {
             Line::Whole(line) if line.iter().all(u8::is_ascii_whitespace) => continue,
-            Line::Whole(line) => answer(&line, &mut known),
+            Line::Whole(line) => answer(&line, &mut known, online),
             Line::TooLong => no_case(format!("the line is longer than {} MiB", LONGEST >> 20)),
         };
         serde_json::to_writer(&mut out, &told)?;
@@ -49,7 +50,7 @@ pub fn run(console: &Console, file: &Path) -> anyhow::Result<ExitCode> {
 }
 
 /// Models by the names of cases.
-type Known = HashMap<String, Result<Model, Unknown>>;
+type Known = HashMap<String, Result<Loaded, Unknown>>;
 
 /// A line of the file.
 enum Line {
@@ -92,7 +93,7 @@ fn no_case(error: String) -> Value {
     json!({"id": null, "error": error})
 }
 
-fn answer(line: &[u8], known: &mut Known) -> Value {
+fn answer(line: &[u8], known: &mut Known, online: bool) -> Value {
     let line = match std::str::from_utf8(line) {
         Ok(text) => models::parse_json(text).map_err(|e| e.to_string()),
         Err(e) => Err(e.to_string()),
@@ -102,7 +103,7 @@ fn answer(line: &[u8], known: &mut Known) -> Value {
         Err(e) => return no_case(format!("the line is no JSON: {e}")),
     };
     let id = line.get("id").cloned().unwrap_or(Value::Null);
-    let mut told = match answered(&line, known) {
+    let mut told = match answered(&line, known, online) {
         Ok(told) => told,
         Err(why) => document::of_error("", &why),
     };
@@ -114,38 +115,36 @@ fn answer(line: &[u8], known: &mut Known) -> Value {
 }
 
 /// A model by a case's name for it.
-fn shipped(name: &str) -> Result<Model, Unknown> {
-    let failed = |f: Failure| Unknown {
+fn named(name: &str, online: bool) -> Result<Loaded, Unknown> {
+    model::find(name, online).map_err(|f: Failure| Unknown {
         what: f.message,
         hint: f.hints.into_iter().next(),
-    };
-    let found = models::find(name).map_err(failed)?;
-    from_config(&found.name, &found.config, &found.source)
+    })
 }
 
-fn answered(line: &Value, known: &mut Known) -> Result<Value, Unknown> {
+fn answered(line: &Value, known: &mut Known, online: bool) -> Result<Value, Unknown> {
     let case = case::read(line)?;
     if let Some(config) = &case.config {
         let name = case.models.first().map_or("a model", String::as_str);
         let model = from_config(name, config, "the case's own `config`")?;
-        return told(&model, case);
+        return told(&Loaded::without_files(model), case);
     }
     for name in &case.models {
         if !known.contains_key(name) {
-            known.insert(name.clone(), shipped(name));
+            known.insert(name.clone(), named(name, online));
         }
     }
-    let named = |name: &String| known.get(name);
+    let of = |name: &String| known.get(name);
     let found = case
         .models
         .iter()
-        .filter_map(named)
+        .filter_map(of)
         .find_map(|m| m.as_ref().ok());
     let Some(model) = found else {
         let why = case
             .models
             .iter()
-            .filter_map(named)
+            .filter_map(of)
             .find_map(|m| m.as_ref().err());
         return Err(why
             .cloned()
@@ -154,9 +153,16 @@ fn answered(line: &Value, known: &mut Known) -> Result<Value, Unknown> {
     told(model, case.clone())
 }
 
-fn told(model: &Model, case: Case) -> Result<Value, Unknown> {
+fn told(loaded: &Loaded, case: Case) -> Result<Value, Unknown> {
+    let model = &loaded.model;
     check(model, &case.deployment)?;
-    let mut estimate = estimate(model, &case.deployment);
-    estimate.warnings.extend(case.warnings);
-    Ok(document::of(&case.id, &estimate))
+    let weights = weights::best(model, loaded.headers.as_ref(), &case.deployment);
+    let mut estimate = with_weights(model, &case.deployment, weights);
+    let said = loaded.warnings.iter().cloned().chain(case.warnings);
+    estimate.warnings.extend(said);
+    let mut told = document::of(&case.id, &estimate);
+    if let Some(map) = told.as_object_mut() {
+        map.insert("source".into(), json!(model.source));
+    }
+    Ok(told)
 }

@@ -6,7 +6,8 @@ use crate::error::Failure;
 use crate::estimate::Model;
 use crate::estimate::headers::{Headers, gguf_model};
 use crate::estimate::model::{Flags, from_config, from_flags};
-use crate::models::{self, Found, headers};
+use crate::models::{self, Found, Reach, headers, hub::Keep};
+use crate::store::{cached, keep};
 
 /// A model, and the headers of its files where these lie here.
 pub struct Loaded {
@@ -19,7 +20,7 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    fn without_files(model: Model) -> Loaded {
+    pub fn without_files(model: Model) -> Loaded {
         Loaded {
             model,
             headers: None,
@@ -55,19 +56,36 @@ pub fn of(args: &EstimateArgs, name: Option<&str>) -> Result<Loaded, Failure> {
             let model = from_flags(name.unwrap_or("a model of these figures"), &flags);
             Ok(Loaded::without_files(model.map_err(unknown)?))
         }
-        (None, Some(name)) => find(name),
+        (None, Some(name)) => find(name, args.online),
         (None, None) => Err(Failure::usage("no model is named").hint(
             "name one, as in `plimsoll estimate Qwen/Qwen3-8B --gpu H100`; `plimsoll models` lists those that ship",
         )),
     }
 }
 
-/// A model by its name, its folder or its file.
+/// A model by its name, its folder or its file; `online`: a hub may be asked for it.
 ///
 /// # Errors
 /// There is none, or its configuration cannot be used.
-pub fn find(name: &str) -> Result<Loaded, Failure> {
-    from_found(&models::find(name)?)
+pub fn find(name: &str, online: bool) -> Result<Loaded, Failure> {
+    let keep = &InCache;
+    from_found(&models::find_with(name, &Reach { keep, online })?)
+}
+
+/// Keeps what a hub said in the user's cache folder.
+struct InCache;
+
+/// The folder of it.
+const KIND: &str = "hub";
+
+impl Keep for InCache {
+    fn get(&self, key: &str) -> Option<String> {
+        cached(KIND, key)
+    }
+
+    fn put(&self, key: &str, text: &str) {
+        keep(KIND, key, text);
+    }
 }
 
 fn from_found(found: &Found) -> Result<Loaded, Failure> {
@@ -84,7 +102,11 @@ fn from_found(found: &Found) -> Result<Loaded, Failure> {
         });
     }
     let model = from_config(&found.name, &found.config, &found.source).map_err(unknown)?;
-    let mut loaded = Loaded::without_files(model);
+    let mut loaded = Loaded {
+        headers: found.headers.clone(),
+        warnings: found.note.iter().cloned().collect(),
+        ..Loaded::without_files(model)
+    };
     if let Some(folder) = &found.directory {
         match headers::read_folder(folder) {
             Ok(headers) => loaded.headers = Some(headers),

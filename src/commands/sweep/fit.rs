@@ -96,7 +96,7 @@ const FIGURES: &str = "the sweep file";
 fn model_of(server: &Server, path: Option<&str>) -> Result<Loaded, Unclear> {
     let name = &server.model;
     let found = match path {
-        Some(path) => model::find(path).map_err(|e| e.message),
+        Some(path) => model::find(path, false).map_err(|e| e.message),
         None => Err(format!("the files of model `{name}` are not on this host")),
     };
     found.or_else(|why| {

@@ -20,6 +20,11 @@ pub fn write_head(folder: &Folder, plan: &Plan, runtime: &Runtime) -> Result<(),
     let yaml = resolved_yaml(&plan.name, &cells.cells)
         .map_err(|e| unwritten("the resolved configuration", e))?;
     write_atomically(&folder.config(), yaml.as_bytes())?;
+    write_environment(folder, runtime)
+}
+
+/// Writes what a sweep or an experiment runs on.
+pub fn write_environment(folder: &Folder, runtime: &Runtime) -> Result<(), Failure> {
     let mut host = crate::host::facts();
     host.docker_version = Some(runtime.version().server.clone());
     host.docker_api_version = Some(runtime.version().api.clone());

@@ -41,7 +41,8 @@ fn with_bench(cell: Cell, word: BenchWord) -> Cell {
     }
 }
 
-fn bench(word: SweepBench) -> BenchWord {
+/// The bench that a flag names.
+pub fn bench(word: SweepBench) -> BenchWord {
     match word {
         SweepBench::Auto => BenchWord::Auto,
         SweepBench::Latency => BenchWord::Latency,

@@ -7,16 +7,36 @@ use crate::report::layout::duration;
 use crate::sweep::{LaneWatcher, Watcher};
 use crate::units::Bytes;
 
+/// What is told of a cell that has ended: its name, and its figures or why there are none.
+type Words = Box<dyn Fn(&Cell, &Row) -> (String, String) + Send + Sync>;
+
 /// Hands a sweep's news to the board.
 pub struct BoardWatcher {
     console: Console,
     board: SweepBoard,
+    words: Words,
 }
 
 impl BoardWatcher {
     /// For this board.
     pub fn new(console: Console, board: SweepBoard) -> BoardWatcher {
-        BoardWatcher { console, board }
+        BoardWatcher::telling(console, board, |cell, row| {
+            let label = format!("{} {}", cell.server.model, cell.words());
+            (label, detail(row))
+        })
+    }
+
+    /// The same in other words.
+    pub fn telling(
+        console: Console,
+        board: SweepBoard,
+        words: impl Fn(&Cell, &Row) -> (String, String) + Send + Sync + 'static,
+    ) -> BoardWatcher {
+        BoardWatcher {
+            console,
+            board,
+            words: Box::new(words),
+        }
     }
 }
 
@@ -26,12 +46,13 @@ impl Watcher for BoardWatcher {
     }
 
     fn row(&self, cell: &Cell, row: &Row, done: u64, of: u64) {
+        let (label, detail) = (self.words)(cell, row);
         self.board.cell_done(&CellLine {
             done,
             of,
-            label: format!("{} {}", cell.server.model, cell.words()),
+            label,
             status: row.status,
-            detail: detail(row),
+            detail,
         });
     }
 

@@ -9,9 +9,38 @@ use std::time::Instant;
 /// Cells that a lane's name has in the narrowest window.
 const NAME: usize = 8;
 
+/// What a board shows: of what, and what it is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BoardWords {
+    /// `sweep`, `experiment`.
+    pub whole: &'static str,
+    /// `cells`, `levels`.
+    pub parts: &'static str,
+}
+
+impl BoardWords {
+    /// Of a sweep.
+    pub const SWEEP: BoardWords = BoardWords {
+        whole: "sweep",
+        parts: "cells",
+    };
+    /// Of an experiment.
+    pub const EXPERIMENT: BoardWords = BoardWords {
+        whole: "experiment",
+        parts: "levels",
+    };
+}
+
+impl Default for BoardWords {
+    fn default() -> BoardWords {
+        BoardWords::SWEEP
+    }
+}
+
 /// How far the sweep is.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Counts {
+    pub(super) words: BoardWords,
     pub(super) done: u64,
     pub(super) of: u64,
     pub(super) failed: u64,
@@ -74,10 +103,14 @@ pub(super) fn overall_line(counts: &Counts, cells: usize, look: Look) -> String 
     if let Some(eta) = counts.eta() {
         text.push_str(&format!("  {eta}"));
     }
-    let room = cells.saturating_sub(width("sweep") + width(&text) + 4);
+    let whole = counts.words.whole;
+    let room = cells.saturating_sub(width(whole) + width(&text) + 4);
     let line = match room.min(24) {
-        0..4 => format!("sweep  {text}"),
-        bar => format!("sweep  {}  {text}", look.meter(counts.done, counts.of, bar)),
+        0..4 => format!("{whole}  {text}"),
+        bar => format!(
+            "{whole}  {}  {text}",
+            look.meter(counts.done, counts.of, bar)
+        ),
     };
     truncate(&line, cells, look.ellipsis())
 }

@@ -1,6 +1,7 @@
 //! vLLM: its defaults and its sizing rule, by version.
 
 use super::{Settings, gpu_model};
+use crate::catalog::GpuModel;
 use crate::estimate::{Deployment, EngineKind, Mixer, Model, Version};
 
 /// The newest version whose rules were read.
@@ -100,9 +101,7 @@ pub fn settings(model: &Model, deployment: &Deployment) -> Settings {
     let max_model_len = deployment.max_model_len.or(model.max_positions);
     let gpu = gpu_model(deployment);
     let total = deployment.gpu.as_ref().map_or(0, |g| g.total);
-    let a100 = gpu.is_some_and(|g| g.name.contains("A100"));
-    // A100 was taken out of the large defaults in 0.9 (pull request 17885).
-    let large = total >= 70 * GIB && (!a100 || v < Version::new(0, 9, 0));
+    let large = has_large_defaults(gpu, total, v);
     let (tokens, sequences) = if v0 {
         (v0_tokens(v, max_model_len), 256)
     } else if v >= Version::new(0, 30, 0) && total >= 160 * GIB {
@@ -140,6 +139,18 @@ pub fn settings(model: &Model, deployment: &Deployment) -> Settings {
         eager: deployment.eager.unwrap_or(false),
         batch_known: deployment.max_batched_tokens.is_some() && deployment.max_seqs.is_some(),
     }
+}
+
+/// A GPU that V1 takes more tokens and sequences of a step for.
+///
+/// By its name until 0.8.4, by its memory from 0.8.5, the A100 left out from 0.9 (pull request 17885)
+/// (engine/arg_utils.py, `_set_default_args_v1`).
+fn has_large_defaults(gpu: Option<&GpuModel>, total: u64, v: Version) -> bool {
+    let named = |names: &[&str]| gpu.is_some_and(|g| names.iter().any(|n| g.name.contains(n)));
+    if v < Version::new(0, 8, 5) {
+        return named(&["H100", "H200"]);
+    }
+    total >= 70 * GIB && (v < Version::new(0, 9, 0) || !named(&["A100"]))
 }
 
 /// Tokens of V0's profile run: a whole sequence, or a chunk where chunks are used, which they are above 32,768.

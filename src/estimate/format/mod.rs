@@ -1,6 +1,7 @@
 //! In what bytes a matrix is kept: plain, 8 and 4 bits with their scales, GGUF's blocks.
 
 pub mod config;
+pub mod contradiction;
 pub mod gguf;
 pub mod modules;
 pub mod named;

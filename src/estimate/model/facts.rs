@@ -95,6 +95,8 @@ impl<'a> Facts<'a> {
         }
         let latent = v.count(&["qk_rope_head_dim"])?.filter(|n| *n > 0);
         let scaling = v.part("rope_scaling").or_else(|| v.part("rope_parameters"));
+        // Told for each kind of layer: that of the layers without a window is the one that is scaled.
+        let scaling = scaling.map(|s| s.part("full_attention").unwrap_or(s));
         let share = v
             .share(&["partial_rotary_factor", "rotary_pct"])
             .or_else(|| {
@@ -108,17 +110,27 @@ impl<'a> Facts<'a> {
             // Truncated, as the engine does.
             _ => (self.head_dim as f64 * share) as u64,
         };
-        let tables = match self.kind.starts_with("gemma3") || self.kind.starts_with("gemma4") {
-            true => 2,
-            false => 1,
-        };
+        // One for layers with a window, which is never scaled, and one for the others.
+        let windows = self.kind.starts_with("gemma3") || self.kind.starts_with("gemma4");
         let kind = scaling
             .as_ref()
             .and_then(|s| s.words(&["rope_type", "type"]));
+        let silent = ["rope_scaling", "rope_parameters"]
+            .iter()
+            .all(|name| !v.text.contains_key(*name) && !v.outer.contains_key(*name));
+        let scaled = match self.kind.starts_with("gemma3") && silent && most >= GEMMA3_LONG {
+            // All its models of so many positions scale them by 8: an abridged configuration leaves that out.
+            true => most.saturating_mul(8),
+            false => positions(scaling, most),
+        };
+        let positions = match windows {
+            true => scaled.saturating_add(most) / 2,
+            false => scaled,
+        };
         Ok(Some(RopeTables {
-            positions: positions(scaling, most),
+            positions,
             dim,
-            tables,
+            tables: if windows { 2 } else { 1 },
             // DeepSeek's scaled tables are kept in 32 bits.
             value_bytes: match latent.is_some() && matches!(kind, Some("yarn" | "deepseek_yarn")) {
                 true => 4,
@@ -136,6 +148,9 @@ impl<'a> Facts<'a> {
         }
     }
 }
+
+/// Positions of the larger models of Gemma 3.
+const GEMMA3_LONG: u64 = 131_072;
 
 /// A sentence where `torch_dtype` is no type that is known.
 pub(super) fn odd_type(v: &View<'_>) -> Option<String> {

@@ -90,7 +90,7 @@ pub fn from_flags(name: &str, flags: &Flags) -> Result<Model, Unknown> {
     model.vocab = flags.vocab.unwrap_or(0);
     model.config = Value::Null;
     if let Some(parameters) = flags.parameters {
-        model.tensors = whole(&model, parameters)?;
+        model.tensors = whole(&model, parameters, flags.intermediate)?;
         model.warnings.push(
             "the parameters are taken as one matrix that tensor parallelism splits evenly".into(),
         );
@@ -104,8 +104,13 @@ pub fn from_flags(name: &str, flags: &Flags) -> Result<Model, Unknown> {
     Ok(model)
 }
 
-/// The parameters as one matrix, beside the embedding where the vocabulary is known.
-fn whole(model: &Model, parameters: u64) -> Result<Vec<super::Tensor>, Unknown> {
+/// The parameters as one matrix, beside the embedding where the vocabulary is known and the MLPs where their width
+/// is: a forward pass holds what is as wide as those.
+fn whole(
+    model: &Model,
+    parameters: u64,
+    intermediate: Option<u64>,
+) -> Result<Vec<super::Tensor>, Unknown> {
     let mut t = Table::default();
     let embedding = model.vocab.saturating_mul(model.hidden);
     let rest = match model.vocab {
@@ -122,6 +127,28 @@ fn whole(model: &Model, parameters: u64) -> Result<Vec<super::Tensor>, Unknown> 
     if model.vocab > 0 {
         t.plain("embed", model.vocab, model.hidden, Split::Vocabulary);
         t.plain("lm_head", model.vocab, model.hidden, Split::Vocabulary);
+    }
+    let layers = model.mixers.len() as u64;
+    let mlps = intermediate.and_then(|inner| {
+        inner
+            .checked_mul(3)?
+            .checked_mul(model.hidden)?
+            .checked_mul(layers)
+    });
+    let mut rest = rest;
+    if let (Some(inner), Some(left)) = (intermediate, mlps.and_then(|n| rest.checked_sub(n))) {
+        rest = left;
+        for layer in 0..model.mixers.len() {
+            t.enter(u32::try_from(layer).ok());
+            t.linear(
+                "gate_up",
+                inner.saturating_mul(2),
+                model.hidden,
+                Split::Columns,
+            );
+            t.linear("down", model.hidden, inner, Split::Rows);
+        }
+        t.enter(None);
     }
     // As wide as the model, in whole blocks of any format: scales are of many values, not of each.
     let width = model.hidden.max(1).next_multiple_of(256);

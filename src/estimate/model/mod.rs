@@ -17,6 +17,7 @@ mod written;
 
 pub use build::{from_config, known_kinds};
 pub use flags::{Flags, from_flags};
+pub use vision::MULTIMODAL;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -69,7 +70,7 @@ pub struct Model {
 /// Tables of rotary positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct RopeTables {
-    /// Positions of each.
+    /// Positions of each, on average.
     pub positions: u64,
     /// Values of a position.
     pub dim: u64,

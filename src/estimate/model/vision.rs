@@ -80,13 +80,19 @@ pub(super) fn tower(view: &View<'_>, hidden: u64) -> Tower {
 }
 
 /// Kinds that always have a tower.
-const MULTIMODAL: &[&str] = &[
+pub const MULTIMODAL: &[&str] = &[
     "gemma3",
     "gemma4",
+    "kimi_k25",
     "llama4",
     "mistral3",
+    "mllama",
     "qwen2_vl",
     "qwen2_5_vl",
+    "qwen3_vl",
+    "qwen3_vl_moe",
+    "qwen3_5",
+    "qwen3_5_moe",
 ];
 
 fn parameters(kind: &str, v: &View<'_>, hidden: u64) -> Result<Option<u128>, Unknown> {

@@ -28,6 +28,8 @@ pub struct OnGpu {
     pub budget: u64,
     /// The pool that is left for the cache.
     pub pool: u64,
+    /// The cache is as large as is asked for: the pool and the requests are what the GPU has room for.
+    pub grows: bool,
     /// Requests of the longest length at once, blocks and groups counted; below 1 the engine does
     /// not start with that length, and 0 where it does not start at all.
     pub concurrency: f64,
@@ -128,6 +130,7 @@ impl Reading {
             // Bytes that were asked for are taken of the whole GPU.
             budget: deployment.kv_cache_memory.map_or(budget, |_| free),
             pool,
+            grows,
             concurrency,
         });
         Ok(reading)
@@ -200,6 +203,7 @@ mod tests {
                 free: (budget + 8) * GIB,
                 budget: budget * GIB,
                 pool,
+                grows: false,
                 concurrency: pool as f64 / GIB as f64,
             }),
         }

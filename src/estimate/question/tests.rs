@@ -54,6 +54,7 @@ impl Toy {
                 free: self.memory,
                 budget,
                 pool,
+                grows: false,
                 concurrency: pool as f64 / length as f64,
             }),
         }

@@ -149,6 +149,10 @@ fn largest(
             layers,
             context.value_bytes,
         );
+        if at == 0 {
+            let deep = runtime::deep_inputs(model, deployment, context.value_bytes);
+            allocations.extend(deep.iter().map(|b| Allocation::plain("deepstack", *b)));
+        }
         let beside = if counted {
             allocations.extend(slots.iter().map(|b| Allocation::plain("lora", *b)));
             0

@@ -88,6 +88,7 @@ impl Context<'_> {
                     let (sum, more) = (&mut query.bytes, allocation.bytes);
                     sum.values = sum.values.saturating_add(more.values);
                     sum.scales = sum.scales.saturating_add(more.scales);
+                    query.role = "qkv";
                 }
                 None => made.push(allocation),
             }
@@ -209,11 +210,11 @@ impl Context<'_> {
         made
     }
 
-    /// Bytes of a vision tower. vLLM splits its MLPs and repeats the rest: as measured with gemma-3-27b on four
-    /// GPUs.
+    /// Bytes of a vision tower. vLLM splits its layers as those of the language model and repeats the rest (vLLM 0.8,
+    /// model_executor/models/siglip.py; measured with gemma-3-27b on four GPUs).
     fn tower(&self, tensor: &Tensor) -> u64 {
         let whole = tensor.values().saturating_mul(self.value_bytes);
-        if self.shards.tp == 1 || self.deployment.engine != EngineKind::Vllm {
+        if !self.splits_towers() {
             return whole;
         }
         let vision = self.model.config.get("vision_config");
@@ -229,13 +230,33 @@ impl Context<'_> {
         let (Some(layers), Some(width), Some(inner)) = parts else {
             return whole;
         };
-        let mlps = layers
-            .saturating_mul(width)
-            .saturating_mul(inner)
-            .saturating_mul(2)
+        let layers = layers.saturating_add(number(&["num_global_layers"]).unwrap_or(0));
+        let gated = ["mistral3", "pixtral", "qwen2_5_vl", "gemma4"];
+        let kind = self.model.config.get("model_type").and_then(Value::as_str);
+        let matrices = match kind.is_some_and(|kind| gated.contains(&kind)) {
+            true => 3,
+            false => 2,
+        };
+        let attention = width.saturating_mul(width).saturating_mul(4);
+        let mlp = width.saturating_mul(inner).saturating_mul(matrices);
+        let split = attention
+            .saturating_add(mlp)
+            .saturating_mul(layers)
             .saturating_mul(self.value_bytes)
             .min(whole);
-        whole - mlps + mlps.div_ceil(self.shards.tp)
+        whole - split + split.div_ceil(self.shards.tp)
+    }
+
+    /// Whether the layers of a vision tower are split over the GPUs: vLLM does, where its heads allow that.
+    pub fn splits_towers(&self) -> bool {
+        let vision = self.model.config.get("vision_config");
+        let heads = vision.and_then(|v| {
+            let keys = ["num_attention_heads", "num_heads", "attention_heads"];
+            keys.iter().find_map(|key| v.get(key)?.as_u64())
+        });
+        self.shards.tp > 1
+            && self.deployment.engine == EngineKind::Vllm
+            && heads.is_none_or(|n| n % self.shards.tp == 0)
     }
 }
 

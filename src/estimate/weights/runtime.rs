@@ -1,7 +1,7 @@
 //! What an engine keeps beside a model's own tensors: tables of positions, copies for latent attention, LoRA slots.
 
 use super::super::format::{Format, Scheme};
-use super::super::{Deployment, EngineKind, Lora, Mixer, Model, Tensor, Version};
+use super::super::{Deployment, EngineKind, Lora, Mixer, Model, Tensor, Version, encoder, engines};
 use super::shard::Shards;
 use std::ops::Range;
 
@@ -46,6 +46,21 @@ pub fn absorbed(
             .saturating_mul(shape.columns)
             .saturating_mul(value_bytes),
     )
+}
+
+/// Inputs of the layers that take the encoder's results besides the first: a step's rows for each, made with the model
+/// (vLLM 0.11 to 0.24, models/qwen3_vl.py, `deepstack_input_embeds`).
+pub fn deep_inputs(model: &Model, deployment: &Deployment, value_bytes: u64) -> Vec<u64> {
+    if deployment.engine != EngineKind::Vllm {
+        return Vec::new();
+    }
+    let tokens = engines::settings(model, deployment).batched_tokens;
+    let each = tokens
+        .saturating_mul(model.hidden)
+        .saturating_mul(value_bytes);
+    // No model has as many as a file can name.
+    let levels = encoder::deep_levels(model).min(model.mixers.len() as u64);
+    vec![each; levels as usize]
 }
 
 /// Linear layers that take LoRA slots, and how many an engine fuses in each.

@@ -55,6 +55,14 @@ pub fn from_headers(
     Ok(weights)
 }
 
+/// Whether it is a matrix of a vision tower's attention or MLPs, which are split as those of the language model.
+fn in_tower(stored: &Stored) -> bool {
+    let layer = [".layers.", ".blocks.", ".resblocks."];
+    let matrix = ["attn", "attention", "mlp", "feed_forward"];
+    let named = |words: &[&str]| words.iter().any(|word| stored.name.contains(word));
+    stored.shape.len() == 2 && named(&layer) && named(&matrix)
+}
+
 /// A tensor and what it is.
 struct Known<'a> {
     stored: &'a Stored,
@@ -176,7 +184,10 @@ impl<'a> Reading<'a> {
             let place = known.place;
             let key = (place.role, place.piece);
             // Norms and what else is alone stays alone.
-            let fused = matches!(place.role, "qkv" | "gate_up" | "sh_gate_up") || place.expert;
+            let fused = matches!(
+                place.role,
+                "qkv" | "gate_up" | "sh_gate_up" | "in_proj" | "in_ba"
+            ) || place.expert;
             let group = groups.iter_mut().find(|(k, _)| *k == key && fused);
             match group {
                 Some((_, sum)) => *sum = sum.saturating_add(bytes),
@@ -198,6 +209,9 @@ impl<'a> Reading<'a> {
         // One value for all, or one for each output of what is split by inputs.
         let single = stored.shape.last().is_none_or(|d| *d == 1) && place.piece != Piece::Values;
         let index = stored.name.ends_with("g_idx");
+        if place.role == "vision" && self.context.splits_towers() && in_tower(stored) {
+            return part(shards.tp);
+        }
         match place.split {
             Split::Replicated => whole,
             Split::Columns if index => whole,

@@ -259,3 +259,96 @@ fn numbers_of_any_size_are_no_panic() {
         let _ = of(&model, &deployment);
     }
 }
+
+/// A larger model of Gemma 3: width, layers, heads, key heads, head's width, MLP's; `rope`: what it says of positions.
+fn gemma3(shape: [u64; 6], rope: Value) -> Model {
+    let [hidden, layers, heads, kv, head, inner] = shape;
+    let mut text = json!({"model_type": "gemma3_text", "hidden_size": hidden, "num_hidden_layers": layers,
+        "num_attention_heads": heads, "num_key_value_heads": kv, "head_dim": head, "intermediate_size": inner,
+        "vocab_size": 262_208, "max_position_embeddings": 131_072, "sliding_window": 1024});
+    for (key, value) in rope.as_object().unwrap() {
+        text[key] = value.clone();
+    }
+    let whole = json!({"model_type": "gemma3", "torch_dtype": "bfloat16", "text_config": text,
+        "vision_config": {"hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27,
+            "num_attention_heads": 16, "patch_size": 14, "image_size": 896}});
+    from_config("gemma3", &whole, "test").unwrap()
+}
+
+#[test]
+fn gemma_3_scales_one_of_its_two_tables_of_positions() {
+    let linear = json!({"factor": 8.0, "rope_type": "linear"});
+    let deployment = Deployment::of(EngineKind::Vllm);
+    // vLLM 0.19 on one H100 printed these.
+    for (shape, printed) in [
+        ([2560, 34, 8, 4, 256, 10_240], 8.58),
+        ([3840, 48, 16, 8, 256, 15_360], 23.31),
+        ([5376, 62, 32, 16, 128, 21_504], 51.45),
+    ] {
+        let told = |rope| gib(&of(&gemma3(shape, rope), &deployment).unwrap());
+        let scaled = told(json!({"rope_scaling": linear}));
+        assert!((scaled - printed).abs() < 0.02, "{scaled} {printed}");
+        // As newer transformers write it, and where an abridged configuration leaves it out.
+        let by_layer = json!({"rope_parameters": {"full_attention": linear, "sliding_attention": {"rope_type": "default"}}});
+        assert_eq!(told(by_layer), scaled);
+        assert_eq!(told(json!({})), scaled);
+        assert!(told(json!({"rope_scaling": null})) < scaled - 0.2);
+    }
+}
+
+#[test]
+fn the_layers_of_a_vision_tower_are_split_by_figures_and_by_files() {
+    let model = gemma3([5376, 62, 32, 16, 128, 21_504], json!({}));
+    let mut deployment = Deployment::of(EngineKind::Vllm);
+    deployment.tp = 4;
+    // vLLM 0.8.2 on four GPUs: 13.1665 GiB.
+    let weights = gib(&of(&model, &deployment).unwrap());
+    assert!((weights - 13.1665).abs() < 0.02, "{weights}");
+    let mut vision = |tp: u64| {
+        let stored = |name: &str, shape: &[u64]| crate::estimate::headers::Stored {
+            name: name.into(),
+            dtype: "BF16".into(),
+            shape: shape.to_vec(),
+            bytes: 2 * shape.iter().product::<u64>(),
+        };
+        let mut tensors = vec![
+            stored(
+                "vision_tower.vision_model.encoder.layers.0.self_attn.q_proj.weight",
+                &[1152, 1152],
+            ),
+            stored(
+                "vision_tower.vision_model.encoder.layers.0.mlp.fc2.weight",
+                &[1152, 4304],
+            ),
+            stored(
+                "vision_tower.vision_model.encoder.layers.0.layer_norm1.weight",
+                &[1152],
+            ),
+            stored(
+                "vision_tower.vision_model.embeddings.position_embedding.weight",
+                &[4096, 1152],
+            ),
+        ];
+        let layers =
+            (0..62).map(|n| format!("language_model.model.layers.{n}.input_layernorm.weight"));
+        tensors.extend(layers.map(|name| stored(&name, &[5376])));
+        let headers = Headers {
+            tensors,
+            ..Headers::default()
+        };
+        deployment.tp = tp;
+        let weights = from_headers(&model, &headers, &deployment).unwrap();
+        weights
+            .parts
+            .iter()
+            .find(|p| p.role == "vision")
+            .unwrap()
+            .bytes
+    };
+    let (mut split, whole) = (2 * (1152 * 1152 + 1152 * 4304), 2 * (1152 + 4096 * 1152));
+    assert_eq!(vision(1), split + whole);
+    split /= 4;
+    assert_eq!(vision(4), split + whole);
+    // 16 heads are not divided by 32.
+    assert_eq!(vision(32), 4 * split + whole);
+}

@@ -2,6 +2,7 @@
 
 use super::super::samples::{cell, load, record, server, sweep};
 use super::*;
+use crate::capture::ShortPrompts;
 use crate::matrix::{BenchWord, CellId};
 use proptest::prelude::*;
 
@@ -132,13 +133,28 @@ prop_compose! {
     }
 }
 
+/// The short prompts of a mixture, perhaps: their length and their share, in quarters.
+fn any_short() -> impl Strategy<Value = Option<(u32, u8)>> {
+    prop::option::weighted(0.4, (1..4u32, 1..4u8))
+}
+
+/// Short prompts that are no longer than the long ones.
+fn shorter(short: Option<(u32, u8)>, input: u32) -> Option<ShortPrompts> {
+    short.map(|(len, quarters)| ShortPrompts {
+        input_len: len.min(input),
+        share: f64::from(quarters) / 4.0,
+    })
+}
+
 prop_compose! {
     fn any_load()(
         input in 1..5u32, output in 1..5u32, batch in prop::option::of(1..5u32),
         rate in prop::option::of(1..3u8), bench in 0..3usize,
         num_prompts in prop::option::of(1..4u32), num_iters in prop::option::of(1..4u32),
+        short in any_short(),
     ) -> Load {
         Load {
+            short_prompts: shorter(short, input),
             bench: BenchWord::ALL[bench].1,
             batch_size: batch,
             request_rate: rate.map(f64::from),
@@ -152,12 +168,21 @@ prop_compose! {
 /// A load, and two that are near it: any three are hardly ever comparable.
 fn related_loads() -> impl Strategy<Value = [Load; 3]> {
     let small = || prop::option::of(1..3u32);
-    let one = (0..3usize, 1..3u32, 1..3u32, small(), small(), small());
+    let one = (
+        0..3usize,
+        1..3u32,
+        1..3u32,
+        small(),
+        small(),
+        small(),
+        any_short(),
+    );
     let rate = prop::option::of(Just(2.0));
     (prop::array::uniform3(one), prop::bool::ANY, rate).prop_map(|(three, alike, rate)| {
         let bench = three[0].0;
         three.map(
-            |(own, input, output, batch_size, num_prompts, num_iters)| Load {
+            |(own, input, output, batch_size, num_prompts, num_iters, short)| Load {
+                short_prompts: shorter(short, input),
                 bench: BenchWord::ALL[if alike { bench } else { own }].1,
                 batch_size,
                 request_rate: rate,

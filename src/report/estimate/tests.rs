@@ -68,6 +68,7 @@ fn told<'a>(terms: &'a [Term], warnings: &[String]) -> Told<'a> {
                 free: 79 * GIB,
                 budget: 71 * GIB + GIB / 4,
                 pool: 51 * GIB,
+                grows: false,
                 concurrency: 9.07,
             }),
         }),

@@ -1,0 +1,264 @@
+//! Flags of `experiment`.
+
+use super::{
+    BackendArg, EngineFlags, LONGEST_INPUT, StartArgs, SweepBench, backend_arg, duration,
+    sample_interval, size, some_text, some_time,
+};
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// `plimsoll experiment`
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Each kind puts its levels on one start of one engine: in a container that is there (CONTAINER), or in one that is started for it \
+                  (--image, --preset). Rows of all requests, a table, a document and plots go to a folder of their own"
+)]
+pub struct ExperimentArgs {
+    /// What is varied.
+    #[command(subcommand)]
+    pub command: ExperimentCommand,
+}
+
+/// What an experiment varies.
+#[derive(Debug, Subcommand)]
+pub enum ExperimentCommand {
+    /// More and more requests at once
+    Concurrency(ConcurrencyArgs),
+    /// Longer and longer prompts
+    Seqlen(SeqlenArgs),
+    /// Short prompts, long prompts, and both in one load
+    Mixed(MixedArgs),
+}
+
+/// `plimsoll experiment concurrency`
+#[derive(Debug, Args)]
+pub struct ConcurrencyArgs {
+    /// Requests at once, one level for each
+    #[arg(long, visible_alias = "concurrency", value_name = "N", num_args = 1.., value_delimiter = ',', default_value = "1,2,4,8", value_parser = requests_at_once, help_heading = "Levels")]
+    pub levels: Vec<u32>,
+    /// Prompt tokens per request
+    #[arg(long, visible_alias = "input-len", value_name = "TOKENS", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=LONGEST_INPUT), help_heading = "Levels")]
+    pub prompt_toks: u32,
+    /// What all kinds take.
+    #[command(flatten)]
+    pub flags: ExperimentFlags,
+}
+
+/// `plimsoll experiment seqlen`
+#[derive(Debug, Args)]
+pub struct SeqlenArgs {
+    /// Prompt tokens per request, one level for each
+    #[arg(long, visible_alias = "prompt-toks", value_name = "TOKENS", num_args = 1.., value_delimiter = ',', default_value = "64,128,256,512", value_parser = prompt_tokens, help_heading = "Levels")]
+    pub seqlens: Vec<u32>,
+    /// Requests at once, in all levels
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Levels")]
+    pub concurrency: u32,
+    /// What all kinds take.
+    #[command(flatten)]
+    pub flags: ExperimentFlags,
+}
+
+/// `plimsoll experiment mixed`
+#[derive(Debug, Args)]
+pub struct MixedArgs {
+    /// Tokens of a short prompt
+    #[arg(long, value_name = "TOKENS", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=LONGEST_INPUT), help_heading = "Levels")]
+    pub short: u32,
+    /// Tokens of a long prompt
+    #[arg(long, value_name = "TOKENS", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=LONGEST_INPUT), help_heading = "Levels")]
+    pub long: u32,
+    /// Share of short prompts in the mixture, between 0 and 1
+    #[arg(long, value_name = "SHARE", default_value_t = 0.5, value_parser = inner_share, help_heading = "Levels")]
+    pub ratio: f64,
+    /// Requests at once, in all levels
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Levels")]
+    pub concurrency: u32,
+    /// What all kinds take.
+    #[command(flatten)]
+    pub flags: ExperimentFlags,
+}
+
+/// What all kinds of experiments take.
+#[derive(Debug, Args)]
+pub struct ExperimentFlags {
+    /// Container with the engine: its name, its id or 4 or more characters of it
+    #[arg(value_name = "CONTAINER")]
+    pub container: Option<String>,
+    /// The same as a flag
+    #[arg(long = "container", value_name = "NAME", conflicts_with = "container")]
+    pub container_flag: Option<String>,
+    /// Image to start instead; it is stopped and removed at the end
+    #[arg(long, short, value_name = "IMAGE", conflicts_with_all = ["container", "container_flag"], help_heading = "Starting a container")]
+    pub image: Option<String>,
+    /// Preset to start instead: a shipped one by name (vllm-cuda, vllm-rocm, vllm-cpu, reference) or a YAML file; flags win over it
+    #[arg(long, value_name = "NAME|FILE", conflicts_with_all = ["container", "container_flag"], help_heading = "Starting a container")]
+    pub preset: Option<String>,
+    /// How it is started.
+    #[command(flatten, next_help_heading = "Starting a container")]
+    pub start: StartArgs,
+
+    /// Model, as the engine knows it: id or path in the container [default: what the engine serves]
+    #[arg(long, short, env = "PLIMSOLL_MODEL", value_parser = some_text, help_heading = "Load")]
+    pub model: Option<String>,
+    /// Engine, where it is not recognised (a wrong name lists the known ones)
+    #[arg(long, value_name = "NAME", help_heading = "Load")]
+    pub engine: Option<String>,
+    /// Generated tokens per request
+    #[arg(long, visible_alias = "output-len", value_name = "TOKENS", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Load")]
+    pub gen_toks: u32,
+    /// Requests of a level [default: 4 for each that is in flight, at least 16]
+    #[arg(long, visible_alias = "requests", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = "Load")]
+    pub num_prompts: Option<u32>,
+    /// Requests before those that are measured, in each level
+    #[arg(long, value_name = "N", help_heading = "Load")]
+    pub num_iters_warmup: Option<u32>,
+    /// Run the load of each level so many times
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = "Load")]
+    pub repeats: u32,
+    /// Random seed of prompts and lengths
+    #[arg(long, value_name = "N", help_heading = "Load")]
+    pub seed: Option<u64>,
+    /// What puts the load on; only builtin has a row for each request, and mixtures
+    #[arg(
+        long,
+        value_name = "KIND",
+        default_value = "builtin",
+        help_heading = "Load"
+    )]
+    pub bench: SweepBench,
+
+    /// Settings of the engine.
+    #[command(flatten)]
+    pub settings: EngineFlags,
+
+    /// What reads the memory: auto, nvml, amd, host
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = backend_arg, help_heading = "Measuring")]
+    pub memory_backend: BackendArg,
+    /// Time between samples, 10ms or more
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = sample_interval, help_heading = "Measuring")]
+    pub sample_interval: Duration,
+    /// How long to sample before the load of a level
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = duration, help_heading = "Measuring")]
+    pub baseline: Duration,
+    /// Longest time for one level
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = some_time, help_heading = "Measuring")]
+    pub timeout: Duration,
+    /// How much of the log to keep at most, per level
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = size, help_heading = "Measuring")]
+    pub max_log: String,
+    /// Say what would be run, and run nothing
+    #[arg(long, help_heading = "Measuring")]
+    pub dry_run: bool,
+
+    /// Results directory: an experiment goes to DIR/experiments/KIND-TIME/
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "results",
+        env = "PLIMSOLL_RESULTS_DIR",
+        help_heading = "Output"
+    )]
+    pub results_dir: PathBuf,
+    /// Folder for this experiment, new or empty, instead of a name in the results directory
+    #[arg(long, short, value_name = "DIR", help_heading = "Output")]
+    pub output_dir: Option<PathBuf>,
+    /// Print the document as JSON to standard output instead of the report
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+}
+
+impl ExperimentFlags {
+    /// The container that is named, one way or the other.
+    pub fn container(&self) -> Option<&str> {
+        self.container.as_deref().or(self.container_flag.as_deref())
+    }
+}
+
+/// Most requests at once: each has a connection of its own.
+const MOST_AT_ONCE: u32 = 10_000;
+
+fn requests_at_once(text: &str) -> Result<u32, String> {
+    level(text, MOST_AT_ONCE)
+}
+
+fn prompt_tokens(text: &str) -> Result<u32, String> {
+    level(text, u32::try_from(LONGEST_INPUT).unwrap_or(u32::MAX))
+}
+
+/// One level: the name of a container that comes after the levels is taken for one of them.
+fn level(text: &str, most: u32) -> Result<u32, String> {
+    match text.trim().parse::<u32>() {
+        Ok(0) => Err(format!("must be 1 to {most}")),
+        Ok(n) if n <= most => Ok(n),
+        Ok(_) => Err(format!("must be 1 to {most}")),
+        Err(_) if text.starts_with(|c: char| c.is_ascii_digit() || c == '-') => {
+            Err(format!("must be a whole number, 1 to {most}"))
+        }
+        Err(_) => Err(
+            "no number (the name of a container stands before the levels, or after --container)"
+                .into(),
+        ),
+    }
+}
+
+fn inner_share(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(v) if v > 0.0 && v < 1.0 => Ok(v),
+        _ => Err("must be above 0 and below 1".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command};
+    use clap::Parser;
+
+    fn parsed(line: &str) -> Result<ExperimentCommand, String> {
+        let words = ["plimsoll", "experiment"]
+            .into_iter()
+            .chain(line.split_whitespace());
+        match Cli::try_parse_from(words)
+            .map_err(|e| e.to_string())?
+            .command
+        {
+            Command::Experiment(args) => Ok(args.command),
+            _ => Err("another command".into()),
+        }
+    }
+
+    #[test]
+    fn levels_are_written_with_spaces_or_commas() {
+        for line in [
+            "concurrency llm --levels 1 2 8",
+            "concurrency llm --levels 1,2,8",
+            "concurrency --concurrency 1,2 8 --container llm",
+            "concurrency --levels=1,2,8 llm",
+        ] {
+            let Ok(ExperimentCommand::Concurrency(args)) = parsed(line) else {
+                panic!("{line}: {:?}", parsed(line));
+            };
+            assert_eq!(args.levels, [1, 2, 8], "{line}");
+            assert_eq!(args.flags.container(), Some("llm"), "{line}");
+        }
+        let Ok(ExperimentCommand::Seqlen(args)) =
+            parsed("seqlen llm --seqlens 64 128 --gen-toks 8")
+        else {
+            panic!("no seqlen");
+        };
+        assert_eq!((args.seqlens, args.flags.gen_toks), (vec![64, 128], 8));
+    }
+
+    #[test]
+    fn what_is_no_level_is_told() {
+        let refused = |line: &str| parsed(line).unwrap_err();
+        assert!(refused("concurrency llm --levels 0").contains("1 to 10000"));
+        assert!(refused("concurrency llm --levels 1 x").contains("stands before the levels"));
+        assert!(refused("concurrency --levels 1 2 llm").contains("stands before the levels"));
+        assert!(refused("concurrency llm --levels 1.5").contains("whole number"));
+        assert!(refused("mixed llm --ratio 1").contains("below 1"));
+        assert!(refused("concurrency llm --image x").contains("cannot be used with"));
+        assert!(refused("concurrency llm --level 1").contains("--levels"));
+    }
+}

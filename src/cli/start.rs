@@ -1,0 +1,73 @@
+//! Flags that commands share which start an engine: its container, and its settings.
+
+use super::{arguments, share, size, some_time};
+use clap::Args;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A container of our own for an engine, beside its image.
+#[derive(Debug, Clone, Args)]
+pub struct StartArgs {
+    /// GPUs: none, all, a count, or ids as in 0,2 or GPU-… [default: none]
+    #[arg(long, value_name = "GPUS")]
+    pub gpus: Option<String>,
+    /// Size of /dev/shm
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub shm_size: Option<String>,
+    /// Memory limit of the container
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub memory: Option<String>,
+    /// Hugging Face cache on the host, mounted into the container
+    #[arg(long, value_name = "DIR", env = "HF_HOME")]
+    pub hf_cache: Option<PathBuf>,
+    /// Mount, as docker's -v: SOURCE:TARGET or SOURCE:TARGET:ro
+    #[arg(long, value_name = "SPEC")]
+    pub volume: Vec<String>,
+    /// Environment, as docker's -e: NAME=VALUE, or NAME to pass on the value of this shell
+    #[arg(long, short, value_name = "ENV")]
+    pub env: Vec<String>,
+    /// Share the host's IPC namespace
+    #[arg(long)]
+    pub ipc_host: bool,
+    /// Pull the image when it is not here
+    #[arg(long)]
+    pub pull: bool,
+    /// How long the engine may take until it serves
+    #[arg(long, value_name = "TIME", default_value = "20m", value_parser = some_time)]
+    pub health_timeout: Duration,
+}
+
+/// Settings of an engine, in the field's words.
+#[derive(Debug, Clone, Args)]
+pub struct EngineFlags {
+    /// Type of weights and activations
+    #[arg(long, value_name = "TYPE", help_heading = "Engine settings")]
+    pub dtype: Option<String>,
+    /// Quantization method
+    #[arg(long, value_name = "METHOD", help_heading = "Engine settings")]
+    pub quantization: Option<String>,
+    /// Type of the KV cache
+    #[arg(long, value_name = "TYPE", help_heading = "Engine settings")]
+    pub kv_cache_dtype: Option<String>,
+    /// Tensor parallel size
+    #[arg(long, visible_alias = "tp", value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Engine settings")]
+    pub tensor_parallel_size: Option<u32>,
+    /// No compilation, no CUDA graphs
+    #[arg(long, help_heading = "Engine settings")]
+    pub enforce_eager: bool,
+    /// Share of device memory that the engine may take, above 0 to 1
+    #[arg(long, value_name = "SHARE", value_parser = share, help_heading = "Engine settings")]
+    pub gpu_memory_utilization: Option<f64>,
+    /// Longest sequence, prompt and output together
+    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Engine settings")]
+    pub max_model_len: Option<u64>,
+    /// Further arguments for the engine, as one quoted string; may be repeated
+    #[arg(
+        long,
+        value_name = "ARGS",
+        value_parser = arguments,
+        allow_hyphen_values = true,
+        help_heading = "Engine settings"
+    )]
+    pub extra_engine_args: Vec<String>,
+}

@@ -1,0 +1,215 @@
+//! `plimsoll experiment`: one thing varied over a few levels, on one start of one engine.
+
+mod levels;
+mod results;
+mod target;
+
+use super::load::{choice, obey_signals, tokio};
+use super::sweep::results::write_environment;
+use super::sweep::watch::BoardWatcher;
+use crate::cli::{BackendArg, ExperimentArgs, ExperimentFlags};
+use crate::collect::{Stop, unless_stopped};
+use crate::console::{BoardWords, Console};
+use crate::container::Runtime;
+use crate::error::{ExitCode, Failure};
+use crate::matrix::{
+    BenchWord, Cell, CellId, Forecast, OomMemory, Plan, PlanOptions, Row, Status, Sweep,
+};
+use crate::report::experiment::{LevelLine, line};
+use crate::sweep::{Cells, Context, Folder, Journal, OomFile, Options, Session, Work};
+use crate::units::Bytes;
+use levels::Levels;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use target::Aim;
+
+/// Longest time for memory to be given back by an engine before.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Further tries of a level after a fault that passes.
+const RETRIES: u32 = 2;
+
+pub fn run(console: &Console, args: ExperimentArgs) -> anyhow::Result<ExitCode> {
+    let levels = Levels::of(&args.command)?;
+    let stop = Stop::new();
+    tokio()?.block_on(async {
+        obey_signals(&stop, console)?;
+        experiment(console, &levels, &stop).await
+    })
+}
+
+async fn experiment(
+    console: &Console,
+    levels: &Levels<'_>,
+    stop: &Stop,
+) -> anyhow::Result<ExitCode> {
+    let flags = levels.flags;
+    let runtime = unless_stopped(stop, Runtime::connect()).await?;
+    let aim = target::aim(console, flags, &runtime, stop).await?;
+    let options = options(flags, aim.fresh)?;
+    let cells = cells(levels, &aim)?;
+    if flags.dry_run {
+        console.data(described(levels, &aim).as_bytes())?;
+        return Ok(ExitCode::Done);
+    }
+    let plan = Plan::of(
+        &Sweep {
+            name: format!("experiment-{}", levels.kind.as_str()),
+            cells: cells.clone(),
+            timeout: None,
+            health_timeout: None,
+        },
+        &PlanOptions {
+            fresh: aim.fresh,
+            shard: None,
+            only: &[],
+            known_oom: &OomMemory::default(),
+            retry_oom: false,
+        },
+    )?;
+    let folder = folder(levels)?;
+    let (mut journal, history) = Journal::open(folder.path())?;
+    let started = jiff::Timestamp::now().to_string();
+    journal.session(&Session::new(&plan.name, started, aim.fresh, None))?;
+    Cells::of(&plan).write(folder.path())?;
+    write_environment(&folder, &runtime)?;
+    let work = Work {
+        plan: &plan,
+        history: &history,
+        retry_failed: false,
+    };
+    let ooms = OomFile::within(folder.path())?;
+    let board = console.overall_of(BoardWords::EXPERIMENT, cells.len() as u64, 0);
+    let watcher = BoardWatcher::telling(console.clone(), board.clone(), lines(levels, &cells));
+    let context = Context::new(&runtime, &options, &folder, stop, &watcher, journal);
+    let ended = crate::sweep::run(&context, &work, Forecast::default(), ooms).await;
+    board.finish();
+    drop(context);
+    // Whatever happened: what was measured is written.
+    let written = results::write(console, levels, &cells, &folder, ended.is_err());
+    if let Err(failure) = ended {
+        if let Err(e) = written {
+            console.warning(&e.to_string());
+        }
+        let shown = folder.path().display();
+        return Err(failure
+            .hint(format!("the levels that were measured are in {shown}"))
+            .into());
+    }
+    Ok(results::exit_code(&written?))
+}
+
+fn options(flags: &ExperimentFlags, fresh: bool) -> Result<Options, Failure> {
+    let BackendArg::Live(word) = &flags.memory_backend else {
+        return Err(Failure::usage(
+            "an experiment measures live: it cannot play a recording back",
+        ));
+    };
+    let max_log: Bytes = flags
+        .max_log
+        .parse()
+        .map_err(|e: crate::units::ParseBytesError| Failure::usage(format!("--max-log: {e}")))?;
+    Ok(Options {
+        fresh,
+        fresh_client: false,
+        memory: choice(*word),
+        sample_interval: flags.sample_interval,
+        baseline: flags.baseline,
+        timeout: flags.timeout,
+        health_timeout: flags.start.health_timeout,
+        settle_timeout: SETTLE_TIMEOUT,
+        max_log: max_log.0,
+        retries: RETRIES,
+    })
+}
+
+/// A cell for each level, in their order.
+fn cells(levels: &Levels<'_>, aim: &Aim) -> Result<Vec<Cell>, Failure> {
+    let server = Arc::new(aim.server.clone());
+    let cells = levels.levels.iter().map(|(_, asked)| {
+        if asked.short_prompts.is_some() && aim.bench != BenchWord::Builtin {
+            return Err(Failure::usage(
+                "only plimsoll's own client sends a mixture of prompt lengths, and it needs a server",
+            )
+            .hint("leave out --bench, and name a container in which the engine serves"));
+        }
+        Ok(Cell::new(server.clone(), levels.load(asked, aim.bench)))
+    });
+    cells.collect()
+}
+
+/// The folder of this experiment: named by the user, or by kind and time.
+fn folder(levels: &Levels<'_>) -> Result<Folder, Failure> {
+    let now = jiff::Zoned::now();
+    if let Some(path) = &levels.flags.output_dir {
+        return Folder::create_at(path, &now).map_err(without_resume);
+    }
+    let kind = levels.kind.as_str();
+    let stem = format!("{kind}-{}", now.strftime("%Y%m%d_%H%M%S"));
+    let named = |n: u32| -> PathBuf {
+        let experiments = levels.flags.results_dir.join("experiments");
+        match n {
+            1 => experiments.join(&stem),
+            n => experiments.join(format!("{stem}-{n}")),
+        }
+    };
+    // Two of one second: the second one finds the first's folder there.
+    let free = (1..1000).map(named).find(|path| !path.exists());
+    Folder::create_at(&free.unwrap_or_else(|| named(1000)), &now).map_err(without_resume)
+}
+
+/// An experiment is not gone on with: it is short.
+fn without_resume(mut failure: Failure) -> Failure {
+    failure.hints.retain(|hint| !hint.contains("--resume"));
+    failure
+}
+
+/// What is told as a level ends: its name, and its figures or why there are none.
+fn lines(
+    levels: &Levels<'_>,
+    cells: &[Cell],
+) -> impl Fn(&Cell, &Row) -> (String, String) + Send + Sync + 'static {
+    let names: HashMap<CellId, (String, u64)> = cells
+        .iter()
+        .zip(&levels.levels)
+        .map(|(cell, (name, asked))| (cell.id.clone(), (name.clone(), asked.all_requests())))
+        .collect();
+    move |cell, row| {
+        let (name, asked) = names.get(&cell.id).cloned().unwrap_or_default();
+        let figures = &row.figures;
+        let detail = match row.status {
+            Status::Done => line(&LevelLine {
+                completed: figures.completed,
+                asked,
+                mean_latency_s: figures.mean_latency_ms.map(|ms| ms / 1e3),
+                tokens_per_s: figures.tokens_per_second,
+                peak_bytes: figures.peak_bytes,
+                kv_used_bytes: figures.kv_used_bytes,
+            }),
+            _ => {
+                let cause = row.cause.map_or("unknown", |c| c.as_str());
+                let message = row.message.as_deref().unwrap_or_default();
+                format!("{cause}: {message}")
+            }
+        };
+        (format!("level {name}"), detail)
+    }
+}
+
+/// What would be run.
+fn described(levels: &Levels<'_>, aim: &Aim) -> String {
+    let server = aim.server.redacted();
+    let mut text = format!(
+        "experiment {}: {} in {}, {} levels\n",
+        levels.kind.as_str(),
+        server.model,
+        server.place.name(),
+        levels.levels.len()
+    );
+    for (name, asked) in &levels.levels {
+        let words = levels.load(asked, aim.bench).words();
+        text.push_str(&format!("  level {name}: {words}\n"));
+    }
+    text
+}

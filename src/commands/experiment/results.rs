@@ -1,0 +1,158 @@
+//! The files of an experiment: what came of its levels, read back and written for people and tools.
+
+use super::levels::Levels;
+use crate::console::Console;
+use crate::error::{ExitCode, Failure};
+use crate::experiment::{Experiment, Head, LevelRun, State};
+use crate::matrix::{Cell, Place, Row, Status};
+use crate::report::chart::Chart;
+use crate::report::experiment as page;
+use crate::report::text::TextOptions;
+use crate::store::{ProfileFile, StoredCapture, read_profile, write_atomically};
+use crate::sweep::{Folder, History};
+use std::path::Path;
+
+/// Width of the page on disk, cells.
+const PAGE_WIDTH: usize = 160;
+
+/// Reads what came of the levels, writes all files and shows the report.
+pub fn write(
+    console: &Console,
+    levels: &Levels<'_>,
+    cells: &[Cell],
+    folder: &Folder,
+    interrupted: bool,
+) -> anyhow::Result<Experiment> {
+    let history = History::read(folder.path())?;
+    let mut runs = Vec::new();
+    for ((name, asked), cell) in levels.levels.iter().zip(cells) {
+        let row = history.rows.get(&cell.id);
+        let found = row.and_then(|row| {
+            let path = row.profile.as_ref()?;
+            Some(of_disk(console, &folder.path().join(path)))
+        });
+        let (profile, requests, wall_start_ns) = found.unwrap_or_default();
+        runs.push(LevelRun {
+            name: name.clone(),
+            asked: asked.clone(),
+            state: row.map_or(State::NotRun, |row| state(row.status)),
+            why: row.and_then(why),
+            profile,
+            profile_path: row.and_then(|row| row.profile.clone()),
+            requests,
+            wall_start_ns,
+        });
+    }
+    let server = cells.first().map(|cell| &cell.server);
+    let place = |container: bool| {
+        let place = server.map(|s| &s.place)?;
+        let is = matches!(place, Place::Container(_));
+        (is == container).then(|| place.name().to_owned())
+    };
+    let head = Head {
+        kind: levels.kind,
+        started: (history.sessions.first())
+            .map(|s| s.started.clone())
+            .unwrap_or_default(),
+        took_s: history.worked_s(),
+        interrupted,
+        model: server.map(|s| s.model.clone()).unwrap_or_default(),
+        container: place(true),
+        image: place(false),
+        bench: cells
+            .first()
+            .map_or_else(String::new, |c| c.load.bench.as_str().into()),
+    };
+    let experiment = Experiment::of(head, &runs);
+    store(folder, &experiment, &runs)?;
+    let drawn = draw(folder.path(), &page::charts(&experiment))?;
+    match levels.flags.json {
+        true => console.data(&page::document(&experiment)?)?,
+        false => console.data(page::render(&experiment, console.text_options()).as_bytes())?,
+    }
+    if !drawn.is_empty() {
+        console.note(&format!("plots: {}", drawn.join(", ")));
+    }
+    console.note(&format!("results: {}", folder.path().display()));
+    Ok(experiment)
+}
+
+/// The tables, the documents and the page.
+fn store(folder: &Folder, experiment: &Experiment, runs: &[LevelRun]) -> anyhow::Result<()> {
+    let records = experiment.records(runs);
+    let options = TextOptions {
+        width: PAGE_WIDTH,
+        ..TextOptions::default()
+    };
+    for (name, bytes) in [
+        ("experiment.json", page::document(experiment)?),
+        ("requests.csv", page::requests_csv(&records)?),
+        ("requests.json", page::requests(experiment, &records)?),
+        ("summary.csv", page::summary_csv(experiment)?),
+        ("report.txt", page::render(experiment, options).into_bytes()),
+    ] {
+        write_atomically(&folder.path().join(name), &bytes)?;
+    }
+    Ok(())
+}
+
+/// Writes the figures; gives the names of the files.
+fn draw(folder: &Path, charts: &[Chart]) -> Result<Vec<String>, Failure> {
+    let _ = (folder, charts);
+    Ok(Vec::new())
+}
+
+type OnDisk = (
+    Option<Box<crate::profile::Profile>>,
+    Vec<crate::capture::RequestRow>,
+    i64,
+);
+
+/// The profile of a level and its requests. What cannot be read is told, and missing.
+fn of_disk(console: &Console, path: &Path) -> OnDisk {
+    let unread = |what: &str, e: Failure| {
+        console.warning(&format!("{what} of a level cannot be read: {e}"));
+    };
+    let profile = match read_profile(path) {
+        Ok(ProfileFile::Profile(profile)) => Some(profile),
+        Ok(ProfileFile::Older(_)) => None,
+        Err(e) => {
+            unread("the profile", e);
+            None
+        }
+    };
+    let capture = StoredCapture::open(&path.with_extension("capture")).and_then(|stored| {
+        let requests = stored.requests()?.collect();
+        Ok((requests, stored.capture.wall_start_ns))
+    });
+    match capture {
+        Ok((requests, wall_start_ns)) => (profile, requests, wall_start_ns),
+        Err(e) => {
+            unread("the capture", e);
+            (profile, Vec::new(), 0)
+        }
+    }
+}
+
+fn state(status: Status) -> State {
+    match status {
+        Status::Done => State::Done,
+        Status::Failed => State::Failed,
+        Status::Skipped => State::Skipped,
+    }
+}
+
+fn why(row: &Row) -> Option<(String, String)> {
+    let cause = row.cause?.as_str().to_owned();
+    Some((cause, row.message.clone().unwrap_or_default()))
+}
+
+/// How an experiment ended, as an exit code.
+pub fn exit_code(experiment: &Experiment) -> ExitCode {
+    let all = experiment.levels.len();
+    match experiment.done().count() {
+        n if n == all => ExitCode::Done,
+        0 => ExitCode::RunFailed,
+        _ => ExitCode::Partial,
+    }
+}

@@ -1,0 +1,35 @@
+//! A quantisation that is asked for against the one that a checkpoint has: engines refuse to start with another.
+
+use super::super::{EngineKind, Model};
+use super::config;
+use serde_json::Value;
+
+/// Methods by the words of engines, those that read the same checkpoints in one line. What is in none is not judged.
+/// Source: vLLM 0.11, config/model.py, `_verify_quantization`, and the `override_quantization_method` of each method.
+const METHODS: &[&[&str]] = &[
+    &["awq", "awq_marlin"],
+    &["gptq", "gptq_marlin"],
+    &["fp8"],
+    &["fbgemm_fp8"],
+    &["compressed-tensors", "compressed_tensors"],
+    &["bitsandbytes"],
+    &["modelopt", "modelopt_fp4", "modelopt_mixed"],
+    &["mxfp4"],
+    &["quark"],
+];
+
+/// The checkpoint's own method, where the engine would refuse the one that it is told.
+pub fn of(model: &Model, engine: EngineKind, told: &str) -> Option<String> {
+    if !matches!(engine, EngineKind::Vllm | EngineKind::Sglang) {
+        return None;
+    }
+    let stored = config::quantization(model)?;
+    let own = stored.get("quant_method").and_then(Value::as_str);
+    let own = own.or_else(|| stored.get("quantization").map(|_| "modelopt"))?;
+    let family = |word: &str| {
+        let word = word.trim().to_ascii_lowercase();
+        METHODS.iter().position(|f| f.contains(&word.as_str()))
+    };
+    let (asked, has) = (family(told)?, family(own)?);
+    (asked != has).then(|| own.chars().filter(|c| !c.is_control()).take(40).collect())
+}

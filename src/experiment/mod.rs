@@ -1,0 +1,253 @@
+//! An experiment: one thing varied over a few levels, and what was measured at each. Pure: no I/O,
+//! no clock. Every sentence and figure follows from the rows and the profiles of the levels.
+
+mod level;
+mod reading;
+mod record;
+#[cfg(test)]
+pub(crate) mod samples;
+
+pub use level::{Level, LevelRun, OfLength, State};
+pub use record::Record;
+
+use crate::capture::{DeviceKind, ShortPrompts};
+use crate::profile::Profile;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Version of the document. Fields are added, never renamed.
+pub const EXPERIMENT_VERSION: &str = "1.0";
+
+/// What an experiment varies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Requests at once.
+    Concurrency,
+    /// Tokens of the prompts.
+    Seqlen,
+    /// Short prompts, long prompts, and both together.
+    Mixed,
+}
+
+impl Kind {
+    /// As written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Kind::Concurrency => "concurrency",
+            Kind::Seqlen => "seqlen",
+            Kind::Mixed => "mixed",
+        }
+    }
+
+    /// What stands across its plots.
+    pub fn axis(self) -> &'static str {
+        match self {
+            Kind::Concurrency => "requests at once",
+            Kind::Seqlen => "prompt tokens",
+            Kind::Mixed => "prompt tokens, mean",
+        }
+    }
+
+    /// The same as a word of file names: `fig1_mem_vs_concurrency`.
+    pub fn axis_word(self) -> &'static str {
+        match self {
+            Kind::Concurrency => "concurrency",
+            Kind::Seqlen | Kind::Mixed => "seqlen",
+        }
+    }
+}
+
+/// The load of a level, as it was asked for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Asked {
+    /// Requests at once.
+    pub concurrency: u32,
+    /// Prompt tokens; of a mixture those of the long ones.
+    pub prompt_tokens: u32,
+    /// The short prompts of a mixture.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub short_prompts: Option<ShortPrompts>,
+    /// Generated tokens.
+    pub output_tokens: u32,
+    /// Requests, in each repeat.
+    pub requests: u32,
+    /// Times that the load was run.
+    pub repeats: u32,
+}
+
+impl Asked {
+    /// Requests over all repeats.
+    pub fn all_requests(&self) -> u64 {
+        u64::from(self.requests) * u64::from(self.repeats)
+    }
+
+    /// Prompt tokens, mean over the requests.
+    pub fn mean_prompt_tokens(&self) -> f64 {
+        let long = f64::from(self.prompt_tokens);
+        match self.short_prompts {
+            None => long,
+            Some(short) => long - short.share * (long - f64::from(short.input_len)),
+        }
+    }
+
+    /// The prompts in words: `128`, `64 or 256`.
+    pub fn prompt_words(&self) -> String {
+        match self.short_prompts {
+            None => self.prompt_tokens.to_string(),
+            Some(short) => format!("{} or {}", short.input_len, self.prompt_tokens),
+        }
+    }
+}
+
+/// What is known of an experiment beside its levels.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Head {
+    /// What was varied.
+    pub kind: Kind,
+    /// Start, RFC 3339, UTC.
+    pub started: String,
+    /// From its start to its end, seconds.
+    pub took_s: f64,
+    /// Whether it was stopped before its end.
+    pub interrupted: bool,
+    /// The model, as the engine knows it.
+    pub model: String,
+    /// The container's name, where it was there already.
+    pub container: Option<String>,
+    /// The image, where a container was started of it.
+    pub image: Option<String>,
+    /// What put the load on, as asked for.
+    pub bench: String,
+}
+
+/// The document.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Experiment {
+    /// `experiment`.
+    pub document: String,
+    /// [`EXPERIMENT_VERSION`].
+    pub schema_version: String,
+    /// Version of the plimsoll that wrote it.
+    pub profiler_version: String,
+    /// What was varied.
+    pub kind: Kind,
+    /// Start, RFC 3339, UTC.
+    pub timestamp: String,
+    /// From its start to its end, seconds.
+    pub took_s: f64,
+    /// Whether it was stopped before its end.
+    pub interrupted: bool,
+    /// True when an engine or a device only pretends.
+    pub simulated: bool,
+    /// The model, as the engine knows it.
+    pub model: String,
+    /// The container's name; null where one was started for it.
+    pub container: Option<String>,
+    /// The image that was started; null where the container was there already.
+    pub image: Option<String>,
+    /// The engine; null where no level told it.
+    pub engine: Option<String>,
+    /// Its version.
+    pub engine_version: Option<String>,
+    /// The bench that put the load on.
+    pub bench: String,
+    /// Memory backend that measured; null where none did.
+    pub memory_backend: Option<String>,
+    /// Whose memory it measured: `GPU memory`, or `host memory of the container`.
+    pub memory_of: Option<String>,
+    /// The devices' names, each once.
+    pub devices: Vec<String>,
+    /// The levels, in the order of what is varied.
+    pub levels: Vec<Level>,
+    /// Figure of levels → why it is not known where it is null.
+    pub not_measured: BTreeMap<String, String>,
+    /// What the figures show; sentences.
+    pub readings: Vec<String>,
+    /// What must be known of the figures; sentences.
+    pub notes: Vec<String>,
+}
+
+impl Experiment {
+    /// From the levels as they were run; in the order of what is varied whatever theirs is.
+    pub fn of(head: Head, runs: &[LevelRun]) -> Experiment {
+        let mut runs: Vec<&LevelRun> = runs.iter().collect();
+        let place = |run: &&LevelRun| {
+            let Asked { concurrency, .. } = run.asked;
+            (run.asked.mean_prompt_tokens(), concurrency)
+        };
+        runs.sort_by(|a, b| {
+            let ((a_tokens, a), (b_tokens, b)) = (place(a), place(b));
+            a_tokens.total_cmp(&b_tokens).then(a.cmp(&b))
+        });
+        let levels: Vec<Level> = runs
+            .iter()
+            .copied()
+            .map(|r| Level::of(head.kind, r))
+            .collect();
+        let profiles = || runs.iter().filter_map(|r| r.profile.as_deref());
+        let told = |pick: fn(&Profile) -> Option<&str>| {
+            let word = profiles().find_map(pick);
+            word.filter(|w| !w.is_empty()).map(str::to_owned)
+        };
+        let mut devices: Vec<String> = Vec::new();
+        for name in profiles().flat_map(device_names) {
+            if !devices.contains(&name) {
+                devices.push(name);
+            }
+        }
+        let mut experiment = Experiment {
+            document: "experiment".into(),
+            schema_version: EXPERIMENT_VERSION.into(),
+            profiler_version: env!("CARGO_PKG_VERSION").into(),
+            kind: head.kind,
+            timestamp: head.started,
+            took_s: head.took_s,
+            interrupted: head.interrupted,
+            simulated: profiles().any(|p| p.metadata.simulated),
+            model: head.model,
+            container: head.container,
+            image: head.image,
+            engine: told(|p| Some(&p.engine_metadata.engine_type)),
+            engine_version: told(|p| p.engine_metadata.engine_version.as_deref()),
+            bench: told(|p| Some(&p.parameters.bench)).unwrap_or(head.bench),
+            memory_backend: told(|p| Some(&p.metadata.memory_backend.name)),
+            memory_of: profiles().find_map(memory_of).map(str::to_owned),
+            devices,
+            not_measured: level::not_measured(&runs, &levels),
+            levels,
+            readings: Vec::new(),
+            notes: level::notes(&runs),
+        };
+        experiment.readings = reading::sentences(&experiment);
+        experiment
+    }
+
+    /// The levels that were measured.
+    pub fn done(&self) -> impl Iterator<Item = &Level> {
+        self.levels.iter().filter(|l| l.state == State::Done)
+    }
+
+    /// Why a figure of the levels is not known.
+    pub fn why(&self, figure: &str) -> Option<&str> {
+        self.not_measured.get(figure).map(String::as_str)
+    }
+}
+
+/// What kind of memory was measured.
+fn memory_of(profile: &Profile) -> Option<&'static str> {
+    let kind = profile.gpu_info.devices.first()?.kind;
+    Some(match kind {
+        DeviceKind::Gpu => "GPU memory",
+        DeviceKind::HostCgroup => "host memory of the container",
+    })
+}
+
+/// Names of the devices whose memory was measured.
+fn device_names(profile: &Profile) -> Vec<String> {
+    let devices = profile.gpu_info.devices.iter();
+    devices.map(|d| d.name.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,222 @@
+//! What the figures show, in sentences. Each follows from figures of the levels and names them.
+
+use super::{Experiment, Kind, Level, State};
+use crate::units::gib;
+
+/// Below this change, of the larger of two figures, memory counts as flat.
+const FLAT: f64 = 0.02;
+
+/// The sentences.
+pub(super) fn sentences(e: &Experiment) -> Vec<String> {
+    let mut said = Vec::new();
+    said.extend(throughput(e));
+    said.extend(latency(e));
+    said.extend(mixture(e));
+    said.extend(memory(e));
+    said.extend(kv(e));
+    said.extend(ended(e));
+    said
+}
+
+/// A level that has a figure, and the figure.
+type With<'a, T> = (&'a Level, T);
+
+fn with<T>(e: &Experiment, pick: impl Fn(&Level) -> Option<T>) -> Vec<With<'_, T>> {
+    e.done().filter_map(|l| Some((l, pick(l)?))).collect()
+}
+
+/// The first and the last of two or more.
+fn ends<'a, T: Copy>(all: &[With<'a, T>]) -> Option<(With<'a, T>, With<'a, T>)> {
+    (all.len() > 1)
+        .then(|| (all.first().copied(), all.last().copied()))
+        .and_then(|(a, b)| a.zip(b))
+}
+
+/// `with 8 at once`, `with 256 prompt tokens`, `in mixed`: where a figure was measured.
+fn at(e: &Experiment, level: &Level) -> String {
+    match e.kind {
+        Kind::Concurrency => format!("with {} at once", level.name),
+        Kind::Seqlen => format!("with {} prompt tokens", level.name),
+        Kind::Mixed => format!("in `{}`", level.name),
+    }
+}
+
+fn throughput(e: &Experiment) -> Option<String> {
+    let all = with(e, |l| l.total_tokens_per_s);
+    let ((first, a), (last, b)) = ends(&all)?;
+    let mut text = format!(
+        "Total throughput: {a:.1} tok/s {}, {b:.1} tok/s {}",
+        at(e, first),
+        at(e, last)
+    );
+    if a > 0.0 {
+        text.push_str(&format!(", {:.2} times as much", b / a));
+        if e.kind == Kind::Concurrency && first.x > 0.0 {
+            text.push_str(&format!(" for {:.1} times the requests", last.x / first.x));
+        }
+    }
+    let best = all.iter().max_by(|x, y| x.1.total_cmp(&y.1))?;
+    if best.0.name != last.name && best.0.name != first.name {
+        text.push_str(&format!(
+            "; the most is {:.1} tok/s {}",
+            best.1,
+            at(e, best.0)
+        ));
+    }
+    Some(text + ".")
+}
+
+fn latency(e: &Experiment) -> Option<String> {
+    let all = with(e, |l| l.mean_latency_s);
+    let ((first, a), (last, b)) = ends(&all)?;
+    let mut text = format!(
+        "Mean latency: {a:.3} s {}, {b:.3} s {}",
+        at(e, first),
+        at(e, last)
+    );
+    let ttft = with(e, |l| l.mean_ttft_s);
+    if let Some(((f, a), (l, b))) = ends(&ttft)
+        && f.name == first.name
+        && l.name == last.name
+    {
+        text.push_str(&format!("; time to first token {a:.3} s and {b:.3} s"));
+    }
+    Some(text + ".")
+}
+
+/// What prompts of a length wait longer for in a mixture than among their like.
+fn mixture(e: &Experiment) -> Vec<String> {
+    if e.kind != Kind::Mixed {
+        return Vec::new();
+    }
+    let mixed = e.done().find(|l| !l.by_prompt.is_empty());
+    let lengths = mixed.iter().flat_map(|l| &l.by_prompt);
+    lengths
+        .filter_map(|length| {
+            let alone = e.done().find(|l| {
+                l.asked.short_prompts.is_none() && l.asked.prompt_tokens == length.prompt_tokens
+            })?;
+            Some(format!(
+                "Prompts of {} tokens: mean latency {:.3} s among their like, {:.3} s in the mixture ({} of {} requests).",
+                length.prompt_tokens,
+                alone.mean_latency_s?,
+                length.mean_latency_s?,
+                length.successful,
+                mixed?.successful?
+            ))
+        })
+        .collect()
+}
+
+fn memory(e: &Experiment) -> Option<String> {
+    let all = with(e, |l| l.peak_bytes);
+    let ((first, a), (last, b)) = ends(&all)?;
+    let low = all.iter().map(|l| l.1).min()?;
+    let high = all.iter().map(|l| l.1).max()?;
+    let whose = e.memory_of.as_deref().unwrap_or("memory");
+    let range = high - low;
+    let share = if high > 0 {
+        range as f64 / high as f64
+    } else {
+        0.0
+    };
+    Some(match share < FLAT {
+        true => format!(
+            "Peak {whose} is flat: between {:.3} and {:.3} GiB over all levels ({:.1} % apart).",
+            gib(low),
+            gib(high),
+            share * 100.0
+        ),
+        false => format!(
+            "Peak {whose}: {:.3} GiB {}, {:.3} GiB {}; between {:.3} and {:.3} GiB over all levels.",
+            gib(a),
+            at(e, first),
+            gib(b),
+            at(e, last),
+            gib(low),
+            gib(high)
+        ),
+    })
+}
+
+fn kv(e: &Experiment) -> Vec<String> {
+    let mut said = Vec::new();
+    let pools = with(e, |l| l.kv_pool_bytes);
+    if let Some((_, pool)) = pools.first() {
+        said.push(match pools.iter().all(|(_, p)| p == pool) {
+            true => format!(
+                "The engine reserved a KV pool of {:.3} GiB at its start, the same for every level: the memory of a device tells that a pool is there, not how much of it is used.",
+                gib(*pool)
+            ),
+            false => format!(
+                "The engine's KV pool is not the same in all levels: {}.",
+                list(e, &pools)
+            ),
+        });
+    }
+    let used = with(e, |l| l.kv_used_bytes);
+    if used.is_empty() {
+        let shares = with(e, |l| l.kv_used_share);
+        if !shares.is_empty() {
+            let one = |(l, share): &With<'_, f64>| format!("{:.1} % {}", share * 100.0, at(e, l));
+            said.push(format!(
+                "KV used, by the engine's own gauge, read about once a second: {} of its pool.",
+                shares.iter().map(one).collect::<Vec<_>>().join(", ")
+            ));
+        }
+    } else {
+        let pool = pools.iter().map(|p| p.1).max().filter(|p| *p > 0);
+        let most = used.iter().map(|u| u.1).max().unwrap_or(0);
+        let share = pool.map(|pool| {
+            format!(
+                "; {:.1} % of the pool at most",
+                most as f64 / pool as f64 * 100.0
+            )
+        });
+        said.push(format!(
+            "KV used, by the engine's own gauge, read about once a second: {}{}.",
+            list(e, &used),
+            share.unwrap_or_default()
+        ));
+    }
+    said
+}
+
+/// `0.012 GiB at 1 at once, …`.
+fn list(e: &Experiment, figures: &[With<'_, u64>]) -> String {
+    let one = |(level, bytes): &With<'_, u64>| {
+        // What takes less than a MiB would be 0.000 in GiB.
+        match *bytes < 1 << 30 {
+            true => format!(
+                "{:.2} MiB {}",
+                *bytes as f64 / f64::from(1 << 20),
+                at(e, level)
+            ),
+            false => format!("{:.3} GiB {}", gib(*bytes), at(e, level)),
+        }
+    };
+    figures.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+fn ended(e: &Experiment) -> Vec<String> {
+    let without = e.levels.iter().filter(|l| l.state != State::Done);
+    let mut said: Vec<String> = without
+        .map(|l| {
+            let why = l.message.as_deref().or(l.cause.as_deref());
+            let why = why.map(|w| format!(": {w}")).unwrap_or_default();
+            format!(
+                "Level {} was {}{why}.",
+                l.name,
+                match l.state {
+                    State::Skipped => "skipped",
+                    State::NotRun => "not run",
+                    _ => "tried and failed",
+                }
+            )
+        })
+        .collect();
+    if e.interrupted {
+        said.push("The experiment was stopped before its end.".to_owned());
+    }
+    said
+}

@@ -1,0 +1,145 @@
+//! The figures of an experiment: memory and throughput over what was varied.
+
+use crate::experiment::{Experiment, Level};
+use crate::report::chart::{Axis, Chart, Curve, Curves, Dot, Plot, Scale};
+use crate::units::gib;
+
+/// A line of a figure: its words, why it may be missing, and its values.
+type Series = (&'static str, &'static str, fn(&Level) -> Option<f64>);
+
+/// Memory: what the devices held, and of the KV cache what is reserved and what is used. An engine
+/// that reserves a pool at its start makes the first flat, whatever the load; only the last moves.
+const MEMORY: [Series; 5] = [
+    ("peak memory", "peak_bytes", |l| gibs(l.peak_bytes)),
+    ("KV pool reserved", "kv_pool_bytes", |l| {
+        gibs(l.kv_pool_bytes)
+    }),
+    ("KV used at most", "kv_used_bytes", |l| {
+        gibs(l.kv_used_bytes)
+    }),
+    ("torch allocated", "peak_alloc_bytes", |l| {
+        gibs(l.peak_alloc_bytes)
+    }),
+    ("torch reserved", "peak_reserved_bytes", |l| {
+        gibs(l.peak_reserved_bytes)
+    }),
+];
+
+const THROUGHPUT: [Series; 2] = [
+    ("all requests together", "total_tokens_per_s", |l| {
+        l.total_tokens_per_s
+    }),
+    ("each request, mean", "mean_tokens_per_s", |l| {
+        l.mean_tokens_per_s
+    }),
+];
+
+/// Both figures, named as their files.
+pub fn charts(e: &Experiment) -> Vec<Chart> {
+    let over = e.kind.axis();
+    let axis = |title: &str, unit: &str| Axis {
+        title: title.into(),
+        unit: unit.into(),
+        scale: Scale::FromZero,
+    };
+    let word = e.kind.axis_word();
+    let memory = match &e.memory_of {
+        Some(of) => format!("Memory over {over}: {of}"),
+        None => format!("Memory over {over}"),
+    };
+    [
+        (
+            format!("fig1_mem_vs_{word}"),
+            memory,
+            axis("memory", "GiB"),
+            &MEMORY[..],
+        ),
+        (
+            format!("fig2_tps_vs_{word}"),
+            format!("Throughput over {over}"),
+            axis("generated tokens per second", "tok/s"),
+            &THROUGHPUT[..],
+        ),
+    ]
+    .map(|(id, title, y, series)| Chart {
+        id,
+        title: format!("{title} ({})", e.model),
+        note: note(e, series),
+        simulated: e.simulated,
+        plot: Plot::Curves(Curves {
+            x: Axis {
+                scale: scale(e),
+                ..axis(over, "")
+            },
+            y,
+            curves: series.iter().filter_map(|s| curve(e, s)).collect(),
+            levels: Vec::new(),
+        }),
+    })
+    .into()
+}
+
+/// Levels that are doubled again and again stand evenly by powers of two.
+fn scale(e: &Experiment) -> Scale {
+    let mut all = e.levels.iter().map(|l| l.x);
+    let first = all.next().unwrap_or(0.0);
+    let last = all.next_back().unwrap_or(first);
+    match first > 0.0 && last >= 8.0 * first {
+        true => Scale::Log2,
+        false => Scale::FromZero,
+    }
+}
+
+fn curve(e: &Experiment, (label, _, value): &Series) -> Option<Curve> {
+    let points: Vec<Dot> = e
+        .done()
+        .filter_map(|level| {
+            Some(Dot {
+                x: level.x,
+                y: value(level)?,
+                range: None,
+                label: Some(level.words()),
+            })
+        })
+        .collect();
+    (!points.is_empty()).then(|| Curve {
+        label: (*label).into(),
+        points,
+        joined: true,
+    })
+}
+
+/// What is not in the figure, and why.
+fn note(e: &Experiment, series: &[Series]) -> Option<String> {
+    let mut said: Vec<String> = Vec::new();
+    for (label, key, value) in series {
+        let known = e.done().filter(|l| value(l).is_some()).count();
+        let torch = matches!(*key, "peak_alloc_bytes" | "peak_reserved_bytes");
+        match (known, e.why(key)) {
+            // Where no probe ran, nobody misses its lines.
+            (0, _) if torch => {}
+            (0, Some(why)) => said.push(format!("{label} not measured: {why}")),
+            (n, Some(why)) if n < e.done().count() => {
+                said.push(format!("{label} not measured in all levels: {why}"));
+            }
+            _ => {}
+        }
+    }
+    let without: Vec<String> = e
+        .levels
+        .iter()
+        .filter(|l| e.done().all(|d| d.name != l.name))
+        .map(|l| match &l.cause {
+            Some(cause) => format!("{} ({}: {cause})", l.name, l.state.as_str()),
+            None => format!("{} ({})", l.name, l.state.as_str()),
+        })
+        .collect();
+    if !without.is_empty() {
+        said.push(format!("levels without figures: {}", without.join(", ")));
+    }
+    (!said.is_empty()).then(|| said.join("; "))
+}
+
+fn gibs(bytes: Option<u64>) -> Option<f64> {
+    bytes.map(gib)
+}

@@ -1,0 +1,299 @@
+//! An experiment: as a page, as tables for spreadsheets, as documents, and as charts.
+
+mod charts;
+mod tables;
+#[cfg(test)]
+mod tests;
+
+pub use charts::charts;
+pub use tables::{document, requests, requests_csv, summary_csv};
+
+use super::layout::{Align, Table, count};
+use super::page::Page;
+use super::text::TextOptions;
+use crate::experiment::{Asked, Experiment, Kind, Level, State};
+use crate::units::{Bytes, gib};
+
+/// What stands where a figure is not known.
+const NOT_MEASURED: &str = "not measured";
+
+/// The page.
+pub fn render(e: &Experiment, options: TextOptions) -> String {
+    let mut page = Page::new(options);
+    head(&mut page, e);
+    page.title("Levels");
+    page.table(&requests_table(e));
+    page.title("Memory, GiB");
+    page.table(&memory_table(e));
+    if let Some(table) = lengths_table(e) {
+        page.title("Prompts of the mixture, by length");
+        page.table(&table);
+    }
+    page.asides("What it shows", &e.readings);
+    page.asides("To know", &e.notes);
+    page.asides("Not measured", &unknown(e));
+    page.into_text()
+}
+
+/// What is not known and why; figures that lack for one reason stand together.
+fn unknown(e: &Experiment) -> Vec<String> {
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (figure, why) in &e.not_measured {
+        // The share is told with the bytes.
+        if figure == "kv_used_share" {
+            continue;
+        }
+        match reasons.iter_mut().find(|(known, _)| known == why) {
+            Some((_, figures)) => figures.push(words(figure)),
+            None => reasons.push((why, vec![words(figure)])),
+        }
+    }
+    reasons
+        .into_iter()
+        .map(|(why, figures)| format!("{}: {why}", figures.join(", ")))
+        .collect()
+}
+
+fn head(page: &mut Page, e: &Experiment) {
+    let place = e.container.as_deref().or(e.image.as_deref());
+    let mut title = format!("Experiment {}: {}", e.kind.as_str(), e.model);
+    if let Some(place) = place {
+        title.push_str(&format!(" in {place}"));
+    }
+    if e.simulated {
+        title.push_str("  SIMULATED");
+    }
+    page.line(&title);
+    let engine = match (&e.engine, &e.engine_version) {
+        (Some(engine), Some(version)) => format!("{engine} {version}"),
+        (Some(engine), None) => engine.clone(),
+        _ => "engine not known".into(),
+    };
+    let memory = match (&e.memory_backend, &e.memory_of) {
+        (Some(backend), Some(of)) => format!("{of} read by {backend}"),
+        _ => "memory not measured".into(),
+    };
+    page.line(&format!("{engine}, {} bench, {memory}", e.bench));
+    if let Some(load) = load_words(e) {
+        page.line(&load);
+    }
+    if e.simulated {
+        page.sentence(0, "An engine or a device only pretends: these figures say nothing of a real model or GPU.");
+    }
+}
+
+/// What the levels have in common, and what a level is.
+fn load_words(e: &Experiment) -> Option<String> {
+    let Asked {
+        concurrency,
+        prompt_tokens,
+        output_tokens,
+        ..
+    } = &e.levels.first()?.asked;
+    let mixture = e
+        .levels
+        .iter()
+        .find_map(|l| Some((l, l.asked.short_prompts?)));
+    let at_once = match concurrency {
+        1 => "1 request at once".to_owned(),
+        n => format!("{n} requests at once"),
+    };
+    Some(match (e.kind, mixture) {
+        (Kind::Concurrency, _) => format!(
+            "in {prompt_tokens} out {output_tokens} tokens; a level is a number of requests at once"
+        ),
+        (Kind::Seqlen, _) => {
+            format!("out {output_tokens} tokens, {at_once}; a level is a number of prompt tokens")
+        }
+        (Kind::Mixed, Some((level, short))) => format!(
+            "out {output_tokens} tokens, {at_once}; prompts of {} tokens, of {}, and mixed with {} % short ones",
+            short.input_len,
+            level.asked.prompt_tokens,
+            short.share * 100.0
+        ),
+        (Kind::Mixed, None) => format!("out {output_tokens} tokens, {at_once}"),
+    })
+}
+
+fn requests_table(e: &Experiment) -> Table {
+    let mut table = Table::new(&[
+        ("level", Align::Right),
+        ("total", Align::Right),
+        ("successful", Align::Right),
+        ("failed", Align::Right),
+        ("error rate", Align::Right),
+        ("latency mean, s", Align::Right),
+        ("p95, s", Align::Right),
+        ("tok/s each", Align::Right),
+        ("tok/s total", Align::Right),
+        ("TTFT mean, s", Align::Right),
+        ("", Align::Left),
+    ]);
+    for level in &e.levels {
+        let mut row = vec![level.name.clone()];
+        if level.state != State::Done && level.total.is_none() {
+            row.push(ended(level));
+            table.row(row);
+            continue;
+        }
+        row.extend([
+            figure(level.total, count),
+            figure(level.successful, count),
+            figure(level.failed, count),
+            figure(level.error_rate, |r| format!("{:.1} %", r * 100.0)),
+            figure(level.mean_latency_s, seconds),
+            figure(level.p95_latency_s, seconds),
+            figure(level.mean_tokens_per_s, |t| format!("{t:.1}")),
+            figure(level.total_tokens_per_s, |t| format!("{t:.1}")),
+            figure(level.mean_ttft_s, seconds),
+        ]);
+        if level.state != State::Done {
+            row.push(ended(level));
+        }
+        table.row(row);
+    }
+    table
+}
+
+fn memory_table(e: &Experiment) -> Table {
+    let mut table = Table::new(&[
+        ("level", Align::Right),
+        ("peak", Align::Right),
+        ("KV pool reserved", Align::Right),
+        ("KV used", Align::Right),
+        ("torch allocated", Align::Right),
+        ("torch reserved", Align::Right),
+    ]);
+    for level in &e.levels {
+        let mut row = vec![level.name.clone()];
+        if level.state != State::Done && level.peak_bytes.is_none() {
+            row.push(ended(level));
+            table.row(row);
+            continue;
+        }
+        row.extend([
+            figure(level.peak_bytes, gib_figure),
+            figure(level.kv_pool_bytes, gib_figure),
+            kv_used(level),
+            figure(level.peak_alloc_bytes, gib_figure),
+            figure(level.peak_reserved_bytes, gib_figure),
+        ]);
+        table.row(row);
+    }
+    table
+}
+
+fn lengths_table(e: &Experiment) -> Option<Table> {
+    let level = e.levels.iter().find(|l| !l.by_prompt.is_empty())?;
+    let mut table = Table::new(&[
+        ("prompt tokens", Align::Right),
+        ("successful", Align::Right),
+        ("latency mean, s", Align::Right),
+        ("TTFT mean, s", Align::Right),
+    ]);
+    for length in &level.by_prompt {
+        table.row(vec![
+            count(length.prompt_tokens.into()),
+            count(length.successful),
+            figure(length.mean_latency_s, seconds),
+            figure(length.mean_ttft_s, seconds),
+        ]);
+    }
+    Some(table)
+}
+
+/// `failed: oom`.
+fn ended(level: &Level) -> String {
+    match &level.cause {
+        Some(cause) => format!("{}: {cause}", level.state.as_str()),
+        None => level.state.as_str().into(),
+    }
+}
+
+/// GiB; where the size of the pool is not known, its share.
+fn kv_used(level: &Level) -> String {
+    match (level.kv_used_bytes, level.kv_used_share) {
+        (None, Some(share)) => format!("{:.1} % of it", share * 100.0),
+        (bytes, _) => figure(bytes, gib_figure),
+    }
+}
+
+fn figure<T>(figure: Option<T>, write: impl Fn(T) -> String) -> String {
+    figure.map_or_else(|| NOT_MEASURED.into(), write)
+}
+
+fn seconds(s: f64) -> String {
+    format!("{s:.3}")
+}
+
+/// Three decimals; of what would be 0.000 and is not, all that is needed.
+fn gib_figure(bytes: u64) -> String {
+    let gib = gib(bytes);
+    match bytes {
+        1..537_000 => format!("{gib:.6}"),
+        _ => format!("{gib:.3}"),
+    }
+}
+
+/// `9/16 completed, 0.412 s, 77.5 tok/s, peak 1.23 GiB, KV used not measured`: one level in a
+/// line, as it ends.
+pub fn line(figures: &LevelLine) -> String {
+    let latency = figure(figures.mean_latency_s, |s| format!("latency {s:.3} s"));
+    let speed = figure(figures.tokens_per_s, |t| format!("{t:.1} tok/s"));
+    let bytes = |what: &str, bytes: Option<u64>| match bytes {
+        Some(b) => format!("{what} {}", Bytes(b)),
+        None => format!("{what} {NOT_MEASURED}"),
+    };
+    let completed = match figures.completed {
+        Some(n) => format!("completed {n}/{}", figures.asked),
+        None => format!("completed: {NOT_MEASURED}"),
+    };
+    let or = |text: String, what: &str| match text == NOT_MEASURED {
+        true => format!("{what} {NOT_MEASURED}"),
+        false => text,
+    };
+    [
+        completed,
+        or(latency, "latency"),
+        or(speed, "throughput"),
+        bytes("peak", figures.peak_bytes),
+        bytes("KV used", figures.kv_used_bytes),
+    ]
+    .join(", ")
+}
+
+/// Figures of the line that is told as a level ends.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct LevelLine {
+    /// Requests that were answered whole.
+    pub completed: Option<u64>,
+    /// Requests asked for.
+    pub asked: u64,
+    /// Mean latency, seconds.
+    pub mean_latency_s: Option<f64>,
+    /// Generated tokens per second of all requests together.
+    pub tokens_per_s: Option<f64>,
+    /// Peak of all devices, bytes.
+    pub peak_bytes: Option<u64>,
+    /// KV in use at most, bytes.
+    pub kv_used_bytes: Option<u64>,
+}
+
+/// A figure's key in words.
+fn words(key: &str) -> &str {
+    match key {
+        "total" => "counts of requests",
+        "mean_latency_s" => "mean latency",
+        "p95_latency_s" => "95th percentile of the latency",
+        "mean_tokens_per_s" => "throughput of each request",
+        "total_tokens_per_s" => "total throughput",
+        "mean_ttft_s" => "time to first token",
+        "peak_bytes" => "peak memory",
+        "kv_pool_bytes" => "KV pool",
+        "kv_used_bytes" => "KV used",
+        "peak_alloc_bytes" => "peak allocated",
+        "peak_reserved_bytes" => "peak reserved",
+        "requests" => "rows of requests",
+        other => other,
+    }
+}

@@ -1,0 +1,153 @@
+//! Tests of what an experiment looks like: the page, the tables, the figures.
+
+use super::*;
+use crate::capture::ErrorKind;
+use crate::experiment::samples::{head, level, mixed, refused, without};
+use crate::experiment::{Kind, LevelRun};
+use crate::report::chart::{Curves, Plot};
+
+fn runs() -> Vec<LevelRun> {
+    let mut eight = level(8, 20_100 << 20, None);
+    eight.requests.push(refused(99, ErrorKind::Status));
+    vec![
+        level(1, 20_000 << 20, Some(8 << 20)),
+        level(2, 20_050 << 20, Some(16 << 20)),
+        eight,
+        without(16, State::Failed, "oom", "CUDA out of memory"),
+        without(
+            32,
+            State::Skipped,
+            "implied_oom",
+            "a cell that needs no more ran out of memory",
+        ),
+    ]
+}
+
+fn wide() -> TextOptions {
+    TextOptions {
+        width: 160,
+        ..TextOptions::default()
+    }
+}
+
+#[test]
+fn the_page() {
+    let e = Experiment::of(head(Kind::Concurrency), &runs());
+    insta::assert_snapshot!(render(&e, wide()));
+}
+
+#[test]
+fn the_page_of_a_mixture() {
+    let e = Experiment::of(head(Kind::Mixed), &mixed());
+    insta::assert_snapshot!(render(&e, wide()));
+}
+
+/// What was not measured is a word, not a nought.
+#[test]
+fn nothing_unknown_is_written_as_nought() {
+    let e = Experiment::of(head(Kind::Concurrency), &runs());
+    let page = render(&e, wide());
+    let eight = page.lines().filter(|l| l.trim_start().starts_with("8 "));
+    let memory = eight.last().unwrap();
+    assert_eq!(memory.matches("not measured").count(), 3, "{memory}");
+    assert!(
+        !page.contains("0.00 G") && !page.contains("0.000 "),
+        "{page}"
+    );
+    let summary = String::from_utf8(summary_csv(&e).unwrap()).unwrap();
+    let mut table = csv::Reader::from_reader(summary.as_bytes());
+    let column = |name: &str, row: &csv::StringRecord, head: &csv::StringRecord| {
+        let at = head.iter().position(|h| h == name).unwrap();
+        row[at].to_owned()
+    };
+    let head = table.headers().unwrap().clone();
+    let rows: Vec<csv::StringRecord> = table.records().map(Result::unwrap).collect();
+    assert_eq!(rows.len(), 5);
+    for figure in ["total", "mean_latency_s", "peak_bytes", "kv_used_bytes"] {
+        assert_eq!(column(figure, &rows[3], &head), "", "{figure}");
+    }
+    assert_eq!(column("peak_alloc_bytes", &rows[0], &head), "");
+    assert_eq!(
+        column("kv_used_bytes", &rows[0], &head),
+        (8 << 20).to_string()
+    );
+}
+
+#[test]
+fn a_spreadsheet_meets_no_formula() {
+    let runs = runs();
+    let e = Experiment::of(head(Kind::Concurrency), &runs);
+    let mut records = e.records(&runs);
+    records[0].model = "=cmd|' /C calc'!A0".into();
+    let text = String::from_utf8(requests_csv(&records).unwrap()).unwrap();
+    assert!(text.contains(",'=cmd|"), "{text}");
+    let head = text.lines().next().unwrap();
+    assert!(head.starts_with("request_id,level,seq_prompt,seq_generate,total_latency_s"));
+    // Once, beside the rows.
+    let json: serde_json::Value = serde_json::from_slice(&requests(&e, &records).unwrap()).unwrap();
+    assert!(json["not_measured"]["peak_alloc_bytes"].is_string());
+    assert_eq!(json["rows"].as_array().unwrap().len(), records.len());
+    assert!(json["rows"][0]["peak_alloc_bytes"].is_null());
+}
+
+fn curves(chart: &crate::report::chart::Chart) -> &Curves {
+    match &chart.plot {
+        Plot::Curves(curves) => curves,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A pool makes the devices' curve flat: what is used of it is a line of its own.
+#[test]
+fn devices_pool_and_use_are_lines_of_their_own() {
+    let e = Experiment::of(head(Kind::Concurrency), &runs());
+    let charts = charts(&e);
+    let ids: Vec<&str> = charts.iter().map(|c| c.id.as_str()).collect();
+    assert_eq!(ids, ["fig1_mem_vs_concurrency", "fig2_tps_vs_concurrency"]);
+    let memory = curves(&charts[0]);
+    let labels: Vec<(&str, usize)> = (memory.curves.iter())
+        .map(|c| (c.label.as_str(), c.points.len()))
+        .collect();
+    assert_eq!(
+        labels,
+        [
+            ("peak memory", 3),
+            ("KV pool reserved", 3),
+            ("KV used at most", 2)
+        ]
+    );
+    let note = charts[0].note.as_deref().unwrap();
+    assert!(
+        note.contains("KV used at most not measured in all levels"),
+        "{note}"
+    );
+    assert!(
+        note.contains("16 (failed: oom), 32 (skipped: implied_oom)"),
+        "{note}"
+    );
+    let throughput = curves(&charts[1]);
+    let xs: Vec<f64> = throughput.curves[0].points.iter().map(|p| p.x).collect();
+    assert_eq!(xs, [1.0, 2.0, 8.0]);
+    assert_eq!(throughput.y.unit, "tok/s");
+}
+
+#[test]
+fn the_line_of_a_level_says_what_was_not_measured() {
+    let full = LevelLine {
+        completed: Some(31),
+        asked: 32,
+        mean_latency_s: Some(0.4121),
+        tokens_per_s: Some(77.54),
+        peak_bytes: Some(3 << 29),
+        kv_used_bytes: Some(12 << 20),
+    };
+    assert_eq!(
+        line(&full),
+        "completed 31/32, latency 0.412 s, 77.5 tok/s, peak 1.50 GiB, KV used 12.00 MiB"
+    );
+    let empty = line(&LevelLine::default());
+    assert_eq!(
+        empty,
+        "completed: not measured, latency not measured, throughput not measured, peak not measured, KV used not measured"
+    );
+}
