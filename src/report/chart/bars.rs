@@ -1,10 +1,11 @@
 //! Stacked bars: from zero to the right, what is below zero to the left of it.
 
+use super::curves::axis_words;
 use super::legend::{self, Sign};
-use super::lettering::{fit, harmless, width};
+use super::lettering::{fit, harmless, unit, width};
 use super::palette::{Ink, SERIES};
 use super::pen::{Anchor, Mark, Pattern, Pen};
-use super::scale::{Ruler, real, words};
+use super::scale::{Ruler, real, short, words};
 use super::svg::{Drawn, SIDE, WIDTH, left_out, nothing};
 use super::{Bar, Bars, Scale};
 
@@ -24,7 +25,7 @@ pub fn draw(pen: &mut Pen, bars: &Bars, top: f64) -> Drawn {
     if bars.bars.is_empty() {
         return nothing(pen, top);
     }
-    let unit = harmless(&bars.axis.unit);
+    let unit = unit(&bars.axis.unit);
     let pieces: Vec<Vec<Piece>> = bars.bars.iter().map(pieces).collect();
     let every = || bars.bars.iter().flat_map(|b| &b.segments);
     let missing = every().filter(|s| real(s.value).is_none()).count();
@@ -190,7 +191,7 @@ impl Row<'_> {
             );
             pen.path(&d, &attributes);
         }
-        let short = words(segment.value, "");
+        let short = short(segment.value);
         let size = 11.0;
         if self.thick >= 14.0 && width(&short, size) + 8.0 <= shown {
             let at = (x + shown / 2.0, self.y + self.thick / 2.0 + size * 0.35);
@@ -294,7 +295,7 @@ fn lay_out(
             wide.place(end) + 8.0 + width(sum, letters) - right
         })
         .fold(0.0, f64::max);
-    (ruler(right - beyond), sums)
+    (ruler(right - beyond.min((right - left) / 2.0)), sums)
 }
 
 /// The limit that all bars have, where it is one.
@@ -370,7 +371,7 @@ fn axis(pen: &mut Pen, ruler: &Ruler, title: &str, unit: &str, bottom: f64) -> f
         let at = (ruler.place(*value), bottom + 15.0);
         pen.words(at, 11.0, Anchor::Middle, Ink::Muted, said);
     }
-    super::curves::axis_words(pen, title, unit, bottom + 33.0)
+    axis_words(pen, title, unit, (WIDTH / 2.0, bottom + 33.0))
 }
 
 fn describe(bars: &Bars, kinds: usize) -> String {

@@ -1,7 +1,7 @@
 //! Lines and points over a number, with whiskers and levels.
 
 use super::legend::{self, Sign, dashes, marker};
-use super::lettering::{fit, harmless, width};
+use super::lettering::{fit, harmless, unit, width};
 use super::palette::Ink;
 use super::pen::{Anchor, Mark, Pen, go, n};
 use super::scale::{Ruler, on, words};
@@ -37,7 +37,7 @@ pub fn draw(pen: &mut Pen, curves: &Curves, top: f64) -> Drawn {
             ..nothing(pen, top)
         };
     }
-    let units = (harmless(&curves.x.unit), harmless(&curves.y.unit));
+    let units = (unit(&curves.x.unit), unit(&curves.y.unit));
     let entries = entries(curves);
     let top = legend::draw(pen, &entries, top);
     let y_words = titled(&harmless(&curves.y.title), &units.1);
@@ -89,7 +89,7 @@ pub fn draw(pen: &mut Pen, curves: &Curves, top: f64) -> Drawn {
         pen,
         &harmless(&curves.x.title),
         &units.0,
-        plot_bottom + 33.0,
+        ((left + right) / 2.0, plot_bottom + 33.0),
     );
 
     let mut taken = levels(pen, curves, &y, (left, right), &units.1);
@@ -132,23 +132,18 @@ pub fn draw(pen: &mut Pen, curves: &Curves, top: f64) -> Drawn {
     }
 }
 
-/// Words of an axis below it; where they end.
-pub fn axis_words(pen: &mut Pen, title: &str, unit: &str, at: f64) -> f64 {
+/// Words of an axis below it, around `at`; where they end.
+pub fn axis_words(pen: &mut Pen, title: &str, unit: &str, (middle, line): (f64, f64)) -> f64 {
     let said = titled(title, unit);
     if said.is_empty() {
-        return at - 12.0;
+        return line - 12.0;
     }
     let shown = fit(&said, 12.0, WIDTH - 2.0 * SIDE);
+    let half = width(&shown, 12.0) / 2.0;
+    let middle = middle.clamp(SIDE + half - 0.5, WIDTH - SIDE - half + 0.5);
     let muted = pen.paint(Ink::Muted);
-    pen.text(
-        (WIDTH / 2.0, at),
-        12.0,
-        Anchor::Middle,
-        &muted,
-        &shown,
-        &said,
-    );
-    at + 6.0
+    pen.text((middle, line), 12.0, Anchor::Middle, &muted, &shown, &said);
+    line + 6.0
 }
 
 /// The words of an axis with its unit.
@@ -219,24 +214,30 @@ fn levels(
         })
         .collect();
     levels.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let mut taken: Vec<Taken> = Vec::new();
-    let mut free = f64::NEG_INFINITY;
-    for (at, value, said) in levels {
+    for (at, value, said) in &levels {
         let mark = Mark {
             label: said.clone(),
-            value: words(value, unit),
-            number: Some(value),
+            value: words(*value, unit),
+            number: Some(*value),
             unit,
             ..Mark::default()
         };
         let stroke = pen.paint(Ink::Text);
         pen.marked_path(
-            &format!("{}H{}", go('M', (left, at)), n(right)),
+            &format!("{}H{}", go('M', (left, *at)), n(right)),
             &format!(r#"stroke="{stroke}" stroke-width="1.4" stroke-dasharray="6 3""#),
             &mark,
         );
-        let line = (at - 5.0).max(free);
-        free = line + 14.0;
+    }
+    let mut taken: Vec<Taken> = Vec::new();
+    let mut free = f64::NEG_INFINITY;
+    for (at, _, said) in levels {
+        // Above its line, or below it where another's words or line are above.
+        let line = match at - 16.0 >= free {
+            true => at - 5.0,
+            false => (at + 12.0).max(free + 13.0).min(WIDTH),
+        };
+        free = line.max(at);
         let shown = fit(&said, 11.0, (right - left) * 0.6);
         let start = right - 4.0 - width(&shown, 11.0);
         halo(pen, (right - 4.0, line), 11.0, Anchor::End, &shown, &said);
@@ -395,6 +396,13 @@ fn name_points(
         let (x, y) = spot.at;
         taken.push((x - 5.0, y - 5.0, x + 5.0, y + 5.0));
     }
+    for (_, line) in curves.curves.iter().zip(spots).filter(|(c, _)| c.joined) {
+        for pair in line.windows(2) {
+            if let [Some(a), Some(b)] = pair {
+                taken.extend(along(a.at, b.at));
+            }
+        }
+    }
     for spot in alone() {
         let whole = harmless(spot.dot.label.as_deref().unwrap_or_default());
         let shown = fit(&whole, SIZE, 150.0);
@@ -417,6 +425,17 @@ fn name_points(
             halo(pen, (at, line), SIZE, Anchor::Start, &shown, &whole);
         }
     }
+}
+
+/// Places that a line takes.
+fn along(a: (f64, f64), b: (f64, f64)) -> impl Iterator<Item = Taken> {
+    let (across, up) = (b.0 - a.0, b.1 - a.1);
+    let steps = (across.hypot(up) / 8.0).ceil().max(1.0);
+    (0..=steps as usize).map(move |i| {
+        let share = i as f64 / steps;
+        let (x, y) = (a.0 + across * share, a.1 + up * share);
+        (x - 1.5, y - 1.5, x + 1.5, y + 1.5)
+    })
 }
 
 fn describe(

@@ -1,8 +1,8 @@
 //! A figure for each pair of two settings, as coloured squares.
 
-use super::curves::titled;
+use super::curves::{axis_words, titled};
 use super::legend::{self, Sign};
-use super::lettering::{fit, harmless, width};
+use super::lettering::{fit, harmless, unit, width};
 use super::palette::{self, Ink};
 use super::pen::{Anchor, Mark, Pattern, Pen, n};
 use super::scale::{Ruler, on, words};
@@ -12,8 +12,8 @@ use super::{Heat, Scale, Square};
 /// Longest label of a row.
 const LABEL: f64 = 170.0;
 
-/// Widest and narrowest square.
-const WIDEST: f64 = 96.0;
+/// Widest square.
+const WIDEST: f64 = 180.0;
 
 /// Draws them below `top`.
 pub fn draw(pen: &mut Pen, heat: &Heat, top: f64) -> Drawn {
@@ -23,7 +23,7 @@ pub fn draw(pen: &mut Pen, heat: &Heat, top: f64) -> Drawn {
     if columns == 0 || rows == 0 {
         return nothing(pen, top);
     }
-    let unit = harmless(&heat.figure.unit);
+    let unit = unit(&heat.figure.unit);
     let shades = Shades::of(heat);
     let top = key(pen, heat, &shades, &unit, top);
 
@@ -41,14 +41,23 @@ pub fn draw(pen: &mut Pen, heat: &Heat, top: f64) -> Drawn {
     );
     for row in 0..rows {
         squares.name_row(pen, heat, row);
-        for column in 0..columns {
-            let square = heat.squares.get(row).and_then(|r| r.get(column));
-            let place = (row, column);
-            squares.draw(pen, heat, &shades, square, place, &unit);
-        }
     }
+    let each = |draw: &mut dyn FnMut(&Square, (usize, usize))| {
+        for (row, line) in heat.squares.iter().enumerate() {
+            for (column, square) in line.iter().enumerate() {
+                // What was never asked for is an empty place.
+                if square.value.is_some() || !square.text.is_empty() {
+                    draw(square, (row, column));
+                }
+            }
+        }
+    };
+    each(&mut |square, place| squares.draw(pen, heat, &shades, square, place, &unit));
+    pen.open(r#"pointer-events="none""#);
+    each(&mut |square, place| squares.write(pen, heat, &shades, square, place));
+    pen.close();
     let below = squares.name_columns(pen, heat, columns);
-    let bottom = super::curves::axis_words(pen, &titles.0, "", below + 16.0);
+    let bottom = axis_words(pen, &titles.0, "", (squares.middle(columns), below + 16.0));
     Drawn {
         bottom,
         description: describe(heat, rows, columns, &shades, &unit),
@@ -130,19 +139,23 @@ fn key(pen: &mut Pen, heat: &Heat, shades: &Shades, unit: &str, top: f64) -> f64
             let high = low + STEP * STEPS as f64 + 8.0;
             let said = words(shades.range.1, unit);
             pen.text((high, middle), 12.0, Anchor::Start, &ink, &said, &said);
+            at = high + width(&said, 12.0);
         }
     }
     let void = |s: &Square| s.value.and_then(|v| on(heat.figure.scale, v)).is_none();
-    let mut bottom = if shades.any() { top + 24.0 } else { top };
-    if heat
-        .squares
-        .iter()
-        .flatten()
-        .any(|s| void(s) && !s.text.is_empty())
-    {
-        let entry = (Sign::Pattern(Pattern::Void), "no figure, and why".into());
-        bottom = legend::draw(pen, &[entry], bottom);
+    let any_void = heat.squares.iter().flatten();
+    if any_void.filter(|s| void(s) && !s.text.is_empty()).count() > 0 {
+        let (sign, said) = (Sign::Pattern(Pattern::Void), "no figure, and why");
+        let beside = at + 24.0 + 24.0 + width(said, 12.0) <= WIDTH - SIDE;
+        let place = match (shades.any(), beside) {
+            (true, true) => (at + 24.0, middle),
+            (true, false) => (SIDE, middle + 22.0),
+            (false, _) => (SIDE, middle),
+        };
+        legend::entry(pen, sign, said, said, place);
+        return place.1 + 16.0;
     }
+    let bottom = if shades.any() { top + 24.0 } else { top };
     bottom + 2.0
 }
 
@@ -182,85 +195,108 @@ impl Squares {
         }
     }
 
-    fn draw(
-        &self,
-        pen: &mut Pen,
-        heat: &Heat,
-        shades: &Shades,
-        square: Option<&Square>,
-        (row, column): (usize, usize),
-        unit: &str,
-    ) {
-        let asked = square.filter(|s| s.value.is_some() || !s.text.is_empty());
-        let Some(square) = asked else {
-            // Never asked for: an empty place.
-            return;
+    /// Where a square is, and how large.
+    fn place(&self, (row, column): (usize, usize)) -> ((f64, f64), (f64, f64)) {
+        let gap = match self.wide > 8.0 && self.high > 8.0 {
+            true => 1.5,
+            false => 0.0,
         };
         let at = (
             self.left + self.wide * column as f64,
             self.top + self.high * row as f64,
         );
-        let gap = if self.wide > 8.0 && self.high > 8.0 {
-            1.5
-        } else {
-            0.0
-        };
-        let size = (self.wide - gap, self.high - gap);
+        (at, (self.wide - gap, self.high - gap))
+    }
+
+    /// The coloured square.
+    fn draw(
+        &self,
+        pen: &mut Pen,
+        heat: &Heat,
+        shades: &Shades,
+        square: &Square,
+        place: (usize, usize),
+        unit: &str,
+    ) {
+        let (at, size) = self.place(place);
         let value = square.value.and_then(|v| on(heat.figure.scale, v));
-        let (fill, ink) = match value {
-            Some(value) => {
-                let (fill, ink) = shades.colour(value);
-                (fill, ink.to_owned())
-            }
-            None => (pen.pattern(Pattern::Void), pen.paint(Ink::Text)),
+        let fill = match value {
+            Some(value) => shades.colour(value).0,
+            None => pen.pattern(Pattern::Void),
         };
-        let text = harmless(&square.text);
         let setting = |(title, values): &(String, Vec<String>), n: usize| {
             let value = values.get(n).map(|v| harmless(v)).unwrap_or_default();
             format!("{} {value}", harmless(title)).trim().to_owned()
         };
+        let text = harmless(&square.text);
         let mark = Mark {
-            label: format!("{}, {}", setting(&heat.x, column), setting(&heat.y, row)),
+            label: format!(
+                "{}, {}",
+                setting(&heat.x, place.1),
+                setting(&heat.y, place.0)
+            ),
             value: match value {
                 Some(value) => words(value, unit),
                 None if text.is_empty() => "no figure".into(),
-                None => text.clone(),
+                None => text,
             },
             number: value,
             unit,
             ..Mark::default()
         };
         pen.marked_rect(at, size, &fill, &mark);
-        let shown = match value {
+    }
+
+    /// What stands in it.
+    fn write(
+        &self,
+        pen: &mut Pen,
+        heat: &Heat,
+        shades: &Shades,
+        square: &Square,
+        place: (usize, usize),
+    ) {
+        let (at, size) = self.place(place);
+        let value = square.value.and_then(|v| on(heat.figure.scale, v));
+        let text = harmless(&square.text);
+        let said = match value {
             Some(value) if text.is_empty() => words(value, ""),
             _ => text,
         };
-        // A figure is whole or not there; a word may be cut.
         let room = size.0 - 3.0;
-        let size_of = [self.letters, self.letters - 1.5]
+        let fits = [self.letters, self.letters - 1.5]
             .into_iter()
-            .find(|s| width(&shown, *s) <= room);
-        let cut = match (size_of, value) {
-            (Some(_), _) => shown.clone(),
+            .find(|s| width(&said, *s) <= room);
+        let letters = fits.unwrap_or(self.letters - 1.5);
+        // A figure is whole or not there; a word may be cut.
+        let shown = match (fits, value) {
+            (Some(_), _) => said.clone(),
             (None, Some(_)) => String::new(),
-            (None, None) => fit(&shown, self.letters - 1.5, room),
+            (None, None) => fit(&said, letters, room),
         };
-        let letters = size_of.unwrap_or(self.letters - 1.5);
-        if self.high >= 11.0 && !cut.is_empty() {
-            let middle = (at.0 + size.0 / 2.0, at.1 + size.1 / 2.0 + letters * 0.36);
-            let around = match value {
-                Some(_) => String::new(),
-                None => {
-                    let band = pen.paint(Ink::Band);
-                    format!(
-                        r#" stroke="{band}" stroke-width="3" paint-order="stroke" stroke-linejoin="round""#
-                    )
-                }
-            };
-            pen.open(&format!(r#"pointer-events="none"{around}"#));
-            pen.text(middle, letters, Anchor::Middle, &ink, &cut, &cut);
-            pen.close();
+        if self.high < 11.0 {
+            return;
         }
+        let middle = (at.0 + size.0 / 2.0, at.1 + size.1 / 2.0 + letters * 0.36);
+        match value {
+            Some(value) => {
+                let ink = shades.colour(value).1;
+                pen.text(middle, letters, Anchor::Middle, ink, &shown, &said);
+            }
+            None => {
+                let (band, ink) = (pen.paint(Ink::Band), pen.paint(Ink::Text));
+                pen.open(&format!(
+                    r#"stroke="{band}" stroke-width="3" paint-order="stroke" stroke-linejoin="round""#
+                ));
+                pen.text(middle, letters, Anchor::Middle, &ink, &shown, &said);
+                pen.close();
+            }
+        }
+    }
+
+    /// The middle of all columns.
+    fn middle(&self, columns: usize) -> f64 {
+        self.left + self.wide * columns as f64 / 2.0
     }
 
     fn name_row(&self, pen: &mut Pen, heat: &Heat, row: usize) {

@@ -2,7 +2,7 @@
 
 use super::curves::axis_words;
 use super::envelope::Envelope;
-use super::lettering::{escaped, fit, harmless, width};
+use super::lettering::{escaped, fit, harmless, unit, width};
 use super::palette::Ink;
 use super::pen::{Anchor, Mark, Pen, go, n};
 use super::scale::{Ruler, real, time, words};
@@ -27,7 +27,7 @@ pub fn draw(pen: &mut Pen, timeline: &Timeline, top: f64, look: Look) -> Drawn {
     let ticks = lanes.iter().flat_map(|l| &l.ruler.ticks);
     let ticks = ticks.map(|t| width(&t.1, 10.0)).fold(0.0, f64::max);
     let (left, right) = (SIDE + ticks + 8.0, WIDTH - SIDE - 6.0);
-    let (x, unit) = time(range, (left, right), 10);
+    let (x, clock) = time(range, (left, right), 10);
 
     let phases = Names::place(phase_names(timeline, &x), (left, right));
     let events = Names::place(event_names(timeline, &x), (left, right));
@@ -40,6 +40,7 @@ pub fn draw(pen: &mut Pen, timeline: &Timeline, top: f64, look: Look) -> Drawn {
         let at = x.place(*value);
         pen.line((at, lanes_top), (at, lanes_bottom), Ink::Grid, "");
     }
+    marks(pen, timeline, &x, (lanes_top - 2.0, lanes_bottom));
     if look == Look::Inline {
         let (from, to) = x.ends();
         pen.open(&format!(
@@ -54,7 +55,6 @@ pub fn draw(pen: &mut Pen, timeline: &Timeline, top: f64, look: Look) -> Drawn {
         lane.draw(pen, &x, (left, right), lanes_top, look);
     }
     pen.close();
-    marks(pen, timeline, &x, (lanes_top - 2.0, lanes_bottom));
     phases.draw(pen, top);
     events.draw(pen, event_top);
     super::curves::ticks_words(pen, &x, lanes_bottom);
@@ -62,7 +62,12 @@ pub fn draw(pen: &mut Pen, timeline: &Timeline, top: f64, look: Look) -> Drawn {
         Some(origin) if !origin.is_empty() => format!("time since {origin}"),
         _ => "time".into(),
     };
-    let bottom = axis_words(pen, &since, unit, lanes_bottom + 33.0);
+    let bottom = axis_words(
+        pen,
+        &since,
+        clock,
+        ((left + right) / 2.0, lanes_bottom + 33.0),
+    );
     let unnamed = phases.left_out + events.left_out;
     Drawn {
         bottom,
@@ -159,7 +164,7 @@ impl<'a> Drawing<'a> {
 
     fn draw(&self, pen: &mut Pen, x: &Ruler, (left, right): (f64, f64), top: f64, look: Look) {
         let label = harmless(&self.lane.label);
-        let unit = harmless(&self.lane.unit);
+        let unit = unit(&self.lane.unit);
         let y = |value: f64| top + self.ruler.place(value);
         let (above, below) = (top + self.above, top + self.below);
         let (low, high) = self.ruler.ends();
@@ -184,18 +189,6 @@ impl<'a> Drawing<'a> {
             let at = (left - 6.0, y(*value) + 3.5);
             pen.words(at, 10.0, Anchor::End, Ink::Muted, said);
         }
-        let named = super::curves::titled(&label, &unit);
-        let ink = pen.paint(Ink::Text);
-        let room = (right - left) * 0.55;
-        let shown = fit(&named, 12.0, room);
-        pen.text(
-            (left, above - 6.0),
-            12.0,
-            Anchor::Start,
-            &ink,
-            &shown,
-            &named,
-        );
         match extremes(&self.stretches) {
             None => {
                 let middle = ((left + right) / 2.0, (above + below) / 2.0 + 4.0);
@@ -205,7 +198,7 @@ impl<'a> Drawing<'a> {
                 let count = super::super::layout::count(self.lane.samples);
                 let said = format!("{} to {}", words(low, ""), words(high, &unit));
                 let mark = Mark {
-                    label,
+                    label: label.clone(),
                     value: said.clone(),
                     more: (self.lane.samples > 0).then(|| format!("{count} samples")),
                     number: None,
@@ -230,14 +223,29 @@ impl<'a> Drawing<'a> {
             let at = y(capacity);
             let attributes = r#"stroke-width="1.3" stroke-dasharray="6 3""#;
             pen.line((left, at), (right, at), Ink::Text, attributes);
-            let said = format!("capacity {}", words(capacity, &unit));
-            let at = (right, above - 6.0);
-            pen.words(at, SIZE, Anchor::End, Ink::Muted, &said);
         }
         pen.line((left, below), (right, below), Ink::Muted, "");
+        self.name(pen, &label, &unit, (left, right), above - 6.0);
+        pen.close();
+    }
+
+    /// What it is, and how much there is of it, in the line above.
+    fn name(&self, pen: &mut Pen, label: &str, unit: &str, (left, right): (f64, f64), line: f64) {
+        let named = super::curves::titled(label, unit);
+        let (ink, ground) = (pen.paint(Ink::Text), pen.paint(Ink::Ground));
+        let shown = fit(&named, 12.0, (right - left) * 0.55);
+        pen.open(&format!(r#"stroke="{ground}" {HALO}"#));
+        pen.text((left, line), 12.0, Anchor::Start, &ink, &shown, &named);
+        if let Some(capacity) = self.lane.capacity.and_then(real) {
+            let said = format!("capacity {}", words(capacity, unit));
+            pen.words((right, line), SIZE, Anchor::End, Ink::Muted, &said);
+        }
         pen.close();
     }
 }
+
+/// A phase or an event goes through words that stand on nothing.
+const HALO: &str = r#"stroke-width="3" paint-order="stroke" stroke-linejoin="round""#;
 
 /// No more stretches than can be told apart across the picture.
 fn thinned(stretches: &[Stretch], (from, to): (f64, f64)) -> Vec<Stretch> {
@@ -454,7 +462,7 @@ fn describe(timeline: &Timeline, (from, to): (f64, f64)) -> String {
         .take(16)
         .map(|lane| {
             let label = harmless(&lane.label);
-            let unit = harmless(&lane.unit);
+            let unit = unit(&lane.unit);
             match extremes(&thinned(&lane.stretches, (from, to))) {
                 Some((low, high)) => {
                     format!("{label} from {} to {}", words(low, ""), words(high, &unit))

@@ -41,16 +41,21 @@ pub fn draw(pen: &mut Pen, entries: &[(Sign, String)], top: f64) -> f64 {
             pen.words(at, SIZE, Anchor::Start, Ink::Muted, &words);
             break;
         }
-        sign.draw(pen, (at.0, at.1 - 4.0));
-        let ink = pen.paint(Ink::Text);
-        let beside = (at.0 + 24.0, at.1);
-        pen.text(beside, SIZE, Anchor::Start, &ink, &words, label);
+        entry(pen, *sign, &words, label, at);
         at.0 += wide + 20.0;
     }
     match entries {
         [] => top,
         _ => at.1 + 14.0,
     }
+}
+
+/// One entry at a place.
+pub fn entry(pen: &mut Pen, sign: Sign, shown: &str, whole: &str, at: (f64, f64)) {
+    sign.draw(pen, (at.0, at.1 - 4.0));
+    let ink = pen.paint(Ink::Text);
+    let beside = (at.0 + 24.0, at.1);
+    pen.text(beside, SIZE, Anchor::Start, &ink, shown, whole);
 }
 
 impl Sign {

@@ -42,6 +42,11 @@ pub fn harmless(text: &str) -> String {
     clean
 }
 
+/// A unit from outside: harmless, and short, because it stands behind every figure.
+pub fn unit(text: &str) -> String {
+    harmless(text).chars().take(16).collect()
+}
+
 /// Text between tags or in an attribute. What is harmless already only has its signs escaped.
 pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());

@@ -12,6 +12,7 @@ mod legend;
 mod lettering;
 pub mod palette;
 mod pen;
+pub mod png;
 mod scale;
 pub mod svg;
 mod timeline;
@@ -166,3 +167,6 @@ pub struct Square {
     /// it was never asked for.
     pub text: String,
 }
+
+#[cfg(test)]
+mod tests;

@@ -24,7 +24,9 @@ pub fn words(value: f64, unit: &str) -> String {
     let figure = match value.abs() {
         m if !m.is_finite() => "not a number".into(),
         m if m >= 1e15 || (m < 5e-4 && m > 0.0) => format!("{value:.3e}"),
-        _ if value.fract() == 0.0 && value.abs() < 1000.0 => format!("{value:.0}"),
+        _ if unit.is_empty() && value.fract() == 0.0 && value.abs() < 1000.0 => {
+            format!("{value:.0}")
+        }
         _ => layout::figure(value),
     };
     // A negative zero is no figure.
@@ -34,6 +36,11 @@ pub fn words(value: f64, unit: &str) -> String {
         "%" => format!("{figure}%"),
         unit => format!("{figure} {unit}"),
     }
+}
+
+/// The same for where there is little room: the unit stands elsewhere.
+pub fn short(value: f64) -> String {
+    words(value, " ").trim_end().to_owned()
 }
 
 /// An axis laid out.
@@ -321,7 +328,7 @@ mod tests {
 
     #[test]
     fn any_range_has_an_axis() {
-        let odd = [
+        let odd: [f64; 10] = [
             0.0,
             -0.0,
             1e-320,

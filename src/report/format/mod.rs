@@ -5,6 +5,8 @@ mod figures;
 mod html;
 mod markdown;
 mod plain;
+mod png;
+mod svg;
 mod words;
 
 use super::RenderError;
@@ -29,7 +31,14 @@ pub struct File {
 }
 
 /// Every format.
-pub static ALL: &[&dyn Format] = &[&html::Html, &markdown::Markdown, &plain::Plain, &csv::Csv];
+pub static ALL: &[&dyn Format] = &[
+    &html::Html,
+    &markdown::Markdown,
+    &plain::Plain,
+    &csv::Csv,
+    &svg::Svg,
+    &png::Png,
+];
 
 /// The format called `name`.
 pub fn by_name(name: &str) -> Option<&'static dyn Format> {

@@ -1,0 +1,583 @@
+//! Any chart is a picture; a few are looked at letter by letter.
+
+use super::svg::{Look, WIDTH, chart, timeline};
+use super::*;
+use proptest::prelude::*;
+use resvg::usvg::roxmltree::{Document, Node};
+
+/// A picture that was read back.
+fn read(svg: &str) -> Document<'_> {
+    match Document::parse(svg) {
+        Ok(document) => document,
+        Err(e) => panic!("{e}\n{}", svg.chars().take(2000).collect::<String>()),
+    }
+}
+
+/// Every number of a path's absolute steps, with whether it is a height.
+fn coordinates(d: &str) -> Vec<(f64, bool)> {
+    let mut all = Vec::new();
+    let mut steps: Vec<(char, &str)> = Vec::new();
+    let starts: Vec<usize> = d
+        .char_indices()
+        .filter(|(_, c)| c.is_ascii_alphabetic())
+        .map(|(i, _)| i)
+        .collect();
+    for (n, start) in starts.iter().enumerate() {
+        let end = starts.get(n + 1).copied().unwrap_or(d.len());
+        let step = d[*start..].chars().next().expect("a step");
+        steps.push((step, &d[start + 1..end]));
+    }
+    for (step, numbers) in steps {
+        let numbers: Vec<f64> = numbers
+            .split_whitespace()
+            .map(|n| n.parse().unwrap_or_else(|_| panic!("`{n}` in {d}")))
+            .collect();
+        assert!(numbers.iter().all(|n| n.is_finite()), "{d}");
+        match step {
+            'M' | 'L' => all.extend([(numbers[0], false), (numbers[1], true)]),
+            'V' => all.push((numbers[0], true)),
+            'H' => all.push((numbers[0], false)),
+            _ => {}
+        }
+    }
+    all
+}
+
+/// Well-formed, and all of it within its own view box.
+fn is_a_picture(svg: &str) {
+    let document = read(svg);
+    let root = document.root_element();
+    let number = |node: &Node<'_, '_>, name: &str| -> f64 {
+        let value = node.attribute(name).unwrap_or("0");
+        value.parse().unwrap_or_else(|_| panic!("{name}={value}"))
+    };
+    let (width, height) = (number(&root, "width"), number(&root, "height"));
+    assert_eq!(width, WIDTH);
+    assert!(height > 40.0 && height < 20_000.0, "{height}");
+    let within = |x: f64, y: f64| {
+        let inside = (-0.2..=width + 0.2).contains(&x) && (-0.2..=height + 0.2).contains(&y);
+        assert!(inside, "{x} {y} is outside {width} {height}");
+    };
+    for node in document.descendants().filter(Node::is_element) {
+        let apart = |n: Node<'_, '_>| n.has_tag_name("defs") || n.has_attribute("transform");
+        if node.ancestors().any(apart) {
+            continue;
+        }
+        match node.tag_name().name() {
+            "rect" => {
+                let (x, y) = (number(&node, "x"), number(&node, "y"));
+                within(x, y);
+                within(x + number(&node, "width"), y + number(&node, "height"));
+            }
+            "text" => within(number(&node, "x"), number(&node, "y")),
+            "path" => {
+                for (at, up) in coordinates(node.attribute("d").unwrap_or_default()) {
+                    if up { within(0.0, at) } else { within(at, 0.0) }
+                }
+            }
+            "script" | "foreignObject" | "image" | "a" | "style" => panic!("{:?}", node.tag_name()),
+            _ => {}
+        }
+    }
+}
+
+fn text_of(svg: &str) -> String {
+    let document = read(svg);
+    let shown = document.descendants().filter(|n| n.has_tag_name("text"));
+    shown
+        .flat_map(|n| n.children().filter(Node::is_text).collect::<Vec<_>>())
+        .filter_map(|n| n.text().map(str::to_owned))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+fn number() -> impl Strategy<Value = f64> {
+    prop_oneof![
+        4 => -10.0..100.0f64,
+        1 => prop::num::f64::ANY,
+        1 => prop::sample::select(vec![0.0, -0.0, 1e308, -1e308, 5e-324, f64::NAN, f64::INFINITY, 1.0]),
+    ]
+}
+
+fn word() -> impl Strategy<Value = String> {
+    prop_oneof![
+        3 => "[a-zA-Z0-9 ]{0,12}",
+        1 => any::<String>(),
+        1 => prop::sample::select(vec![
+            "</text><script>alert(1)</script>".to_owned(),
+            "]]>&amp;\u{0}\u{b}\u{202e}\u{fffe}\u{feff}\"' onload='x".to_owned(),
+            "量子計算機の記憶装置".to_owned(),
+            "w".repeat(5000),
+        ]),
+    ]
+}
+
+fn axis() -> impl Strategy<Value = Axis> {
+    let scale = prop::sample::select(vec![Scale::FromZero, Scale::Linear, Scale::Log2]);
+    (word(), word(), scale).prop_map(|(title, unit, scale)| Axis { title, unit, scale })
+}
+
+fn many<T: std::fmt::Debug>(
+    one: impl Strategy<Value = T>,
+    most: usize,
+) -> impl Strategy<Value = Vec<T>> {
+    prop::collection::vec(one, 0..most)
+}
+
+fn bars() -> impl Strategy<Value = Plot> {
+    let segment = (0usize..12, number(), any::<bool>()).prop_map(|(part, value, unsure)| Segment {
+        part,
+        value,
+        unsure,
+        ..Segment::default()
+    });
+    let limit = prop::option::of((number(), word()));
+    let bar = (word(), many(segment, 6), limit).prop_map(|(label, segments, limit)| Bar {
+        label,
+        segments,
+        limit,
+    });
+    (axis(), many(word(), 12), many(bar, 60))
+        .prop_map(|(axis, parts, bars)| Plot::Bars(Bars { axis, parts, bars }))
+}
+
+fn curves() -> impl Strategy<Value = Plot> {
+    let range = prop::option::of((number(), number()));
+    let dot = (number(), number(), range, prop::option::of(word()))
+        .prop_map(|(x, y, range, label)| Dot { x, y, range, label });
+    let curve = (word(), many(dot, 20), any::<bool>()).prop_map(|(label, points, joined)| Curve {
+        label,
+        points,
+        joined,
+    });
+    (axis(), axis(), many(curve, 8), many((number(), word()), 4)).prop_map(
+        |(x, y, curves, levels)| {
+            Plot::Curves(Curves {
+                x,
+                y,
+                curves,
+                levels,
+            })
+        },
+    )
+}
+
+fn heat() -> impl Strategy<Value = Plot> {
+    let square =
+        (prop::option::of(number()), word()).prop_map(|(value, text)| Square { value, text });
+    let named = || (word(), many(word(), 30));
+    (
+        named(),
+        named(),
+        axis(),
+        many(many(square, 30), 12),
+        any::<bool>(),
+    )
+        .prop_map(|(x, y, figure, squares, high_is_bad)| {
+            Plot::Heat(Heat {
+                x,
+                y,
+                figure,
+                squares,
+                high_is_bad,
+            })
+        })
+}
+
+fn any_chart() -> impl Strategy<Value = Chart> {
+    let plot = prop_oneof![bars(), curves(), heat()];
+    (
+        word(),
+        word(),
+        prop::option::of(word()),
+        any::<bool>(),
+        plot,
+    )
+        .prop_map(|(id, title, note, simulated, plot)| Chart {
+            id,
+            title,
+            note,
+            simulated,
+            plot,
+        })
+}
+
+fn any_timeline() -> impl Strategy<Value = Timeline> {
+    let stretch =
+        (number(), number(), number(), number()).prop_map(|(from_s, to_s, low, high)| Stretch {
+            from_s,
+            to_s,
+            low,
+            high,
+        });
+    let lane = (
+        word(),
+        word(),
+        many(stretch, 30),
+        prop::option::of(number()),
+    )
+        .prop_map(|(label, unit, stretches, capacity)| Lane {
+            label,
+            unit,
+            stretches,
+            capacity,
+            samples: 7,
+        });
+    let phase = (word(), number(), number()).prop_map(|(label, from_s, to_s)| Phase {
+        label,
+        from_s,
+        to_s,
+    });
+    let event =
+        (word(), number(), any::<bool>()).prop_map(|(label, at_s, bad)| Event { label, at_s, bad });
+    let range = (number(), number());
+    (
+        word(),
+        range,
+        many(lane, 10),
+        many(phase, 20),
+        many(event, 40),
+    )
+        .prop_map(|(title, range_s, lanes, phases, events)| Timeline {
+            id: "t".into(),
+            title,
+            range_s,
+            lanes,
+            phases,
+            events,
+            ..Timeline::default()
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn any_chart_is_a_picture(any in any_chart(), inline in any::<bool>()) {
+        let look = if inline { Look::Inline } else { Look::Standalone };
+        let svg = chart(&any, look);
+        is_a_picture(&svg);
+        prop_assert_eq!(svg.contains(">SIMULATED<"), any.simulated);
+        prop_assert_eq!(&svg, &chart(&any, look), "the same chart, the same bytes");
+    }
+
+    #[test]
+    fn any_timeline_is_a_picture(any in any_timeline(), inline in any::<bool>()) {
+        let look = if inline { Look::Inline } else { Look::Standalone };
+        is_a_picture(&timeline(&any, look));
+    }
+}
+
+fn memory(bars: Vec<Bar>) -> Chart {
+    Chart {
+        id: "memory".into(),
+        title: "Memory at the peak".into(),
+        note: None,
+        simulated: true,
+        plot: Plot::Bars(Bars {
+            axis: Axis {
+                title: "memory".into(),
+                unit: "GiB".into(),
+                scale: Scale::FromZero,
+            },
+            parts: vec!["weights".into(), "KV cache".into(), "unexplained".into()],
+            bars,
+        }),
+    }
+}
+
+fn gpu(label: &str) -> Bar {
+    let segment = |part, value| Segment {
+        part,
+        value,
+        ..Segment::default()
+    };
+    Bar {
+        label: label.into(),
+        segments: vec![
+            Segment {
+                confidence: Some("high_from_vllm_logs".into()),
+                source: Some(super::super::content::SourceId(4)),
+                ..segment(0, 14.96)
+            },
+            segment(1, 3.5),
+            Segment {
+                unsure: true,
+                ..segment(2, -0.75)
+            },
+        ],
+        limit: Some((24.0, "capacity, 24 GiB".into())),
+    }
+}
+
+fn over_requests() -> Chart {
+    let points = [
+        (1.0, 10.0),
+        (2.0, 12.0),
+        (4.0, 13.0),
+        (8.0, f64::NAN),
+        (16.0, 17.5),
+    ];
+    let dot = |(x, y): (f64, f64)| Dot {
+        x,
+        y,
+        range: Some((y - 1.0, y + 1.0)),
+        label: None,
+    };
+    Chart {
+        id: "fig1".into(),
+        title: "Peak over load".into(),
+        note: Some("Two cells are missing: out of memory.".into()),
+        simulated: false,
+        plot: Plot::Curves(Curves {
+            x: Axis {
+                title: "requests in flight".into(),
+                scale: Scale::Log2,
+                ..Axis::default()
+            },
+            y: Axis {
+                title: "peak".into(),
+                unit: "GiB".into(),
+                ..Axis::default()
+            },
+            curves: vec![Curve {
+                label: "tp 1".into(),
+                points: points.map(dot).to_vec(),
+                joined: true,
+            }],
+            levels: vec![(24.0, "capacity".into())],
+        }),
+    }
+}
+
+fn two_by_two() -> Chart {
+    let square = |value, text: &str| Square {
+        value,
+        text: text.into(),
+    };
+    Chart {
+        id: "heat".into(),
+        title: "Peak".into(),
+        note: None,
+        simulated: false,
+        plot: Plot::Heat(Heat {
+            x: ("requests".into(), vec!["1".into(), "8".into()]),
+            y: ("context".into(), vec!["1024".into(), "8192".into()]),
+            figure: Axis {
+                title: "peak memory".into(),
+                unit: "GiB".into(),
+                ..Axis::default()
+            },
+            squares: vec![
+                vec![square(Some(10.5), "10.5"), square(Some(20.0), "20.0")],
+                vec![square(Some(15.0), "15.0"), square(None, "oom")],
+            ],
+            high_is_bad: true,
+        }),
+    }
+}
+
+fn one_lane() -> Timeline {
+    let stretch = |from_s, to_s, low, high| Stretch {
+        from_s,
+        to_s,
+        low,
+        high,
+    };
+    Timeline {
+        id: "timeline".into(),
+        title: "Memory over time".into(),
+        origin: Some("2026-11-22T04:00:00Z".into()),
+        range_s: (0.0, 60.0),
+        lanes: vec![Lane {
+            label: "GPU 0 memory".into(),
+            unit: "GiB".into(),
+            stretches: vec![
+                stretch(0.0, 9.9, 0.5, 1.0),
+                stretch(10.0, 19.9, 1.0, 15.0),
+                stretch(20.0, 20.0, 15.0, 19.0),
+                stretch(45.0, 60.0, 15.0, 15.5),
+            ],
+            capacity: Some(24.0),
+            samples: 350,
+        }],
+        phases: vec![
+            Phase {
+                label: "start".into(),
+                from_s: 0.0,
+                to_s: 20.0,
+            },
+            Phase {
+                label: "load".into(),
+                from_s: 20.0,
+                to_s: 60.0,
+            },
+        ],
+        events: vec![Event {
+            at_s: 20.0,
+            label: "out of memory".into(),
+            bad: true,
+        }],
+        ..Timeline::default()
+    }
+}
+
+#[test]
+fn a_few_pictures_are_as_they_were() {
+    insta::assert_snapshot!(
+        "bars_inline",
+        chart(&memory(vec![gpu("GPU 0")]), Look::Inline)
+    );
+    insta::assert_snapshot!("curves", chart(&over_requests(), Look::Standalone));
+    insta::assert_snapshot!("heat", chart(&two_by_two(), Look::Standalone));
+    insta::assert_snapshot!("timeline_inline", timeline(&one_lane(), Look::Inline));
+}
+
+#[test]
+fn a_segment_below_zero_stands_left_of_zero_and_the_sum_counts_it() {
+    let svg = chart(&memory(vec![gpu("GPU 0")]), Look::Inline);
+    let document = read(&svg);
+    let mark = |part: &str| {
+        let found = document
+            .descendants()
+            .find(|n| n.attribute("data-label") == Some(&format!("GPU 0, {part}")));
+        let node = found.unwrap_or_else(|| panic!("no {part}"));
+        let x: f64 = node.attribute("x").expect("x").parse().expect("a number");
+        let wide: f64 = node
+            .attribute("width")
+            .expect("width")
+            .parse()
+            .expect("a number");
+        (
+            x,
+            wide,
+            node.attribute("data-source"),
+            node.attribute("data-value"),
+        )
+    };
+    let (weights, left) = (mark("weights"), mark("unexplained"));
+    assert!(left.0 + left.1 <= weights.0, "{left:?} {weights:?}");
+    assert_eq!(weights.2, Some("4"));
+    assert_eq!(weights.3, Some("14.96 GiB"));
+    assert_eq!(left.3, Some("-0.750 GiB"));
+    // 14.96 + 3.5 - 0.75.
+    assert!(text_of(&svg).contains("17.71 GiB"), "{}", text_of(&svg));
+    assert!(
+        svg.contains("url(#c-memory-hatch)"),
+        "less than sure is hatched"
+    );
+}
+
+#[test]
+fn what_has_no_place_is_counted_and_never_drawn_as_zero() {
+    let svg = chart(&over_requests(), Look::Inline);
+    let document = read(&svg);
+    let marks = document
+        .descendants()
+        .filter(|n| n.has_attribute("data-number"));
+    assert_eq!(marks.count(), 5, "four points and a level");
+    assert!(text_of(&svg).contains("1 value has no place on the axis"));
+    // The line is broken there.
+    let line = document
+        .descendants()
+        .find(|n| n.attribute("stroke-width") == Some("2") && n.attribute("fill") == Some("none"))
+        .and_then(|n| n.attribute("d"))
+        .expect("a line");
+    assert_eq!(line.matches('M').count(), 2, "{line}");
+}
+
+#[test]
+fn hostile_labels_are_text_and_short() {
+    let evil = "</text><script>\u{202e}".repeat(50_000);
+    let mut bar = gpu(&evil);
+    bar.limit = Some((24.0, evil.clone()));
+    let mut picture = memory(vec![bar]);
+    picture.title = evil.clone();
+    picture.note = Some(evil);
+    let svg = chart(&picture, Look::Inline);
+    is_a_picture(&svg);
+    assert!(svg.len() < 60_000, "{}", svg.len());
+    assert!(!svg.contains("<script") && !svg.contains('\u{202e}'));
+}
+
+#[test]
+fn names_of_phases_and_events_never_overlap() {
+    let mut crowded = one_lane();
+    crowded.phases = (0..30)
+        .map(|i| Phase {
+            label: format!("phase {i}"),
+            from_s: f64::from(i),
+            to_s: f64::from(i) + 1.0,
+        })
+        .collect();
+    crowded.events = (0..30)
+        .map(|i| Event {
+            at_s: f64::from(i) * 2.0,
+            label: format!("event number {i}"),
+            bad: false,
+        })
+        .collect();
+    let svg = timeline(&crowded, Look::Standalone);
+    let document = read(&svg);
+    let mut boxes: Vec<(f64, f64, f64)> = Vec::new();
+    for node in document.descendants().filter(|n| n.has_tag_name("text")) {
+        let said: String = node.children().filter_map(|n| n.text()).collect();
+        if !said.starts_with("phase ") && !said.starts_with("event ") {
+            continue;
+        }
+        let at = |name| -> f64 { node.attribute(name).expect(name).parse().expect("a number") };
+        boxes.push((
+            at("x"),
+            at("x") + lettering::width(&said, at("font-size")),
+            at("y"),
+        ));
+    }
+    assert!(boxes.len() > 20, "{}", boxes.len());
+    for (i, a) in boxes.iter().enumerate() {
+        for b in &boxes[..i] {
+            let apart = a.1 <= b.0 || b.1 <= a.0 || (a.2 - b.2).abs() >= 11.0;
+            assert!(apart, "{a:?} {b:?}");
+        }
+    }
+    let left = 60 - boxes.len();
+    assert!(
+        svg.contains(&format!("The names of {left} phases and events")),
+        "{left}"
+    );
+}
+
+#[test]
+fn a_picture_of_pixels_is_twice_as_large_and_has_letters_without_a_system_font() {
+    let with = png::png(&chart(&two_by_two(), Look::Standalone)).expect("a picture");
+    let header =
+        |png: &[u8], at: usize| u32::from_be_bytes(png[at..at + 4].try_into().expect("four"));
+    assert_eq!(&with[..8], b"\x89PNG\r\n\x1a\n");
+    assert_eq!(header(&with, 16), WIDTH as u32 * 2);
+    let mut wordless = two_by_two();
+    wordless.title = " ".into();
+    let without = png::png(&chart(&wordless, Look::Standalone)).expect("a picture");
+    assert_eq!(header(&with, 20), header(&without, 20), "as high");
+    assert_ne!(with, without, "the title is drawn");
+    assert!(png::png("<svg").is_err());
+}
+
+#[test]
+fn widths_are_those_of_the_font() {
+    for (said, size) in [
+        ("Memory at the peak of 8 GPUs", 16.0),
+        ("MWmwil.,:;!?@#%&*()[]{}<>/|~^_=+-$", 20.0),
+        ("0123456789 GiB tokens/s", 11.0),
+    ] {
+        let svg = format!(
+            "<svg xmlns='http://www.w3.org/2000/svg' width='900' height='50'><text x='0' y='30' \
+             font-family='Noto Sans' font-size='{size}'>{}</text></svg>",
+            lettering::escaped(said)
+        );
+        let measured = png::measured(&svg).expect("letters");
+        let known = lettering::width(said, size);
+        assert!(
+            (measured - known).abs() < size * 0.1,
+            "{said}: {measured} and {known}"
+        );
+    }
+}
