@@ -130,7 +130,7 @@
   for (const mark of all(".picture .mark")) {
     const { label, value, more, source } = mark.dataset;
     const words = [label, value, more].filter(Boolean).join(", ");
-    mark.querySelector("title").remove();
+    mark.querySelector("title")?.remove();
     mark.setAttribute("aria-label", words);
     if (source === undefined) {
       mark.setAttribute("role", "img");
