@@ -37,6 +37,8 @@ pub enum Need {
     Slurm,
     /// OpenSSH's server and client.
     Sshd,
+    /// A browser for the page of a report.
+    Chromium,
 }
 
 impl Need {
@@ -50,6 +52,7 @@ impl Need {
             Need::Root => "root",
             Need::Slurm => "slurm",
             Need::Sshd => "sshd",
+            Need::Chromium => "chromium",
         }
     }
 
@@ -81,6 +84,7 @@ impl Need {
                 lacking(&daemons, "slurm-wlm and munge")
             }),
             Need::Sshd => lacking(&["sshd", "ssh", "ssh-keygen"], "openssh-server"),
+            Need::Chromium => lacking(&["chromium"], "chromium"),
         }
     }
 }

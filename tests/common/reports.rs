@@ -115,6 +115,7 @@ fn summary(words: Words) -> Vec<Block> {
         Block::Text(s(
             "The container used 71.2 GiB of 80.0 GiB on each GPU; weights and the KV cache are nine tenths of that.",
         )),
+        Block::Table(figures(words)),
         note(
             Severity::Warning,
             "preemption_seen",
@@ -136,6 +137,48 @@ fn summary(words: Words) -> Vec<Block> {
             None,
         ),
     ]
+}
+
+fn figures(words: Words) -> Grid {
+    let row = |label: &str, value: f64, text: &str, unit: &str, sure: &str| {
+        let cell = Cell::number(value, words(text));
+        let sourced = matches!(label, "Model weights" | "KV cache");
+        let cell = if sourced {
+            cell.from(SourceId(usize::from(label == "KV cache")))
+        } else {
+            cell
+        };
+        // Its names are the program's own.
+        vec![
+            Cell::text(label),
+            cell,
+            Cell::text(words(unit)),
+            Cell::text(words(sure)),
+        ]
+    };
+    let mut unknown = row("KV in use at most", 0.0, "", "GiB", "");
+    unknown[1] = Cell::missing(words("the engine's statistics were switched off"));
+    Grid {
+        id: "figures".into(),
+        caption: words("The figures that matter"),
+        columns: columns(
+            words,
+            &[
+                ("figure", "figure", false),
+                ("value", "value", true),
+                ("unit", "unit", false),
+                ("how sure", "confidence", false),
+            ],
+        ),
+        rows: vec![
+            row("Peak", 71.204_123, "71.20", "GiB", "measured"),
+            row("Model weights", 13.49, "13.49", "GiB", "high"),
+            row("KV cache", 52.18, "52.18", "GiB", "high"),
+            unknown,
+            row("Throughput", 2841.7, "2,842", "tokens/s", ""),
+            row("Mean latency", 1320.4, "1,320", "ms", ""),
+        ],
+    }
 }
 
 const PARTS: [&str; 6] = [

@@ -3,7 +3,7 @@
 
 use crate::report::chart::{Axis, Bars, Chart, Curves, Heat, Plot, Timeline};
 use crate::report::content::{Cell, Column, Grid};
-use crate::report::layout::figure;
+use crate::report::layout::{count, figure};
 
 /// The figures of a chart.
 pub fn of_chart(chart: &Chart) -> Grid {
@@ -31,10 +31,7 @@ pub fn of_timeline(timeline: &Timeline) -> [Grid; 2] {
             value(high, none),
             value(last, none),
             value(lane.capacity, "not known"),
-            Cell::number(
-                lane.samples as f64,
-                crate::report::layout::count(lane.samples),
-            ),
+            Cell::number(lane.samples as f64, count(lane.samples)),
         ]
     });
     let phases = timeline.phases.iter().map(|phase| {
@@ -122,8 +119,8 @@ fn of_curves(curves: &Curves) -> Grid {
         for dot in &curve.points {
             rows.push(vec![
                 Cell::text(&curve.label),
-                value(Some(dot.x), ""),
-                value(Some(dot.y), ""),
+                on(&curves.x, dot.x),
+                on(&curves.y, dot.y),
                 value(dot.range.map(|r| r.0), "no spread was measured"),
                 value(dot.range.map(|r| r.1), "no spread was measured"),
                 Cell::text(dot.label.clone().unwrap_or_default()),
@@ -193,6 +190,14 @@ fn of_heat(heat: &Heat) -> Grid {
         columns: heads,
         rows,
         ..Grid::default()
+    }
+}
+
+/// A value of an axis: a count has no decimals.
+fn on(axis: &Axis, at: f64) -> Cell {
+    match axis.unit.is_empty() && at.fract() == 0.0 && (0.0..1e15).contains(&at) {
+        true => Cell::number(at, count(at as u64)),
+        false => value(Some(at), ""),
     }
 }
 

@@ -10,19 +10,30 @@ mod markup;
 use super::words::Names;
 use super::{File, Format};
 use crate::report::RenderError;
-use crate::report::chart::{Chart, Timeline};
+use crate::report::chart::palette;
 use crate::report::content::{Report, Source};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use markup::Markup;
 use sha2::{Digest as _, Sha256};
+use std::sync::LazyLock;
 
-const STYLE: &str = include_str!("html/report.css");
+const OWN_STYLE: &str = include_str!("html/report.css");
 const SCRIPT: &str = concat!(
     "\"use strict\";\n",
     include_str!("html/timeline.js"),
     include_str!("html/report.js")
 );
+
+/// The colours of drawings, and the page's own.
+static STYLE: LazyLock<String> = LazyLock::new(|| {
+    let (light, dark) = (palette::properties(false), palette::properties(true));
+    format!(
+        ":root {{ {light} }}\n@media screen and (prefers-color-scheme: dark) {{ \
+         :root:not([data-theme=\"light\"]) {{ {dark} }} }}\n\
+         @media screen {{ :root[data-theme=\"dark\"] {{ {dark} }} }}\n{OWN_STYLE}"
+    )
+});
 
 /// One file that works from the disk.
 pub struct Html;
@@ -76,7 +87,7 @@ fn head(html: &mut Markup, title: &str) {
         "default-src 'none'; script-src '{}'; style-src '{}'; img-src data:; base-uri 'none'; \
          form-action 'none'",
         hash(SCRIPT),
-        hash(STYLE)
+        hash(&STYLE)
     );
     html.raw("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
     html.raw("<meta http-equiv=\"Content-Security-Policy\"");
@@ -90,18 +101,8 @@ fn head(html: &mut Markup, title: &str) {
     html.raw("<title>")
         .text(title)
         .raw("</title>\n<style>")
-        .raw(STYLE);
+        .raw(STYLE.as_str());
     html.raw("</style>\n</head>\n");
-}
-
-/// A chart as a drawing that takes its colours from the page.
-fn picture(_chart: &Chart) -> String {
-    String::new()
-}
-
-/// The same of memory over time.
-fn memory(_timeline: &Timeline) -> String {
-    String::new()
 }
 
 /// The hash of an element's text, as a policy names it.
@@ -223,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_script_cannot_end_its_own_element() {
-        for text in [STYLE, SCRIPT] {
+        for text in [STYLE.as_str(), SCRIPT] {
             assert!(!text.contains("</") && !text.contains("<!--"));
             assert!(!text.contains("://"), "an address");
         }

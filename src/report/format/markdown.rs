@@ -216,7 +216,10 @@ fn sources(report: &Report) -> String {
 fn code(text: &str) -> String {
     let text = words::line(text);
     let fence = "`".repeat(longest_run(&text, '`') + 1);
-    format!("{fence} {text} {fence}")
+    match text.starts_with(['`', ' ']) || text.ends_with(['`', ' ']) {
+        true => format!("{fence} {text} {fence}"),
+        false => format!("{fence}{text}{fence}"),
+    }
 }
 
 fn longest_run(text: &str, of: char) -> usize {
@@ -292,7 +295,7 @@ mod tests {
         assert_eq!(paragraph("# a"), "\\#\u{200b} a");
         assert_eq!(paragraph("1. a"), "1\\. a");
         assert_eq!(paragraph("- a\n- b"), "\\- a - b");
-        assert_eq!(code("a ``b"), "``` a ``b ```");
+        assert_eq!(code("a ``b"), "```a ``b```");
     }
 
     #[test]

@@ -41,14 +41,8 @@ fn text(report: &Report) -> String {
     if let Some(what) = &report.simulated {
         page.sentence(0, &format!("SIMULATED: {}", words::line(what)));
     }
-    let labels = report.about.iter().map(|(label, _)| label.chars().count());
-    let widest = labels.max().unwrap_or(0).min(24);
     for (label, value) in &report.about {
-        let (label, value) = (words::line(label), words::line(value));
-        page.aside(&format!(
-            "{label}:{} {value}",
-            " ".repeat(widest.saturating_sub(label.chars().count()))
-        ));
+        page.aside(&format!("{}: {}", words::line(label), words::line(value)));
     }
     for chapter in &report.chapters {
         self::chapter(&mut page, chapter);

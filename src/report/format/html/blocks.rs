@@ -3,11 +3,19 @@
 use super::super::{figures, words, words::Names};
 use super::{looking, markup::Markup};
 use crate::engine::facts::Severity;
+use crate::report::chart::svg::{self, Look};
 use crate::report::chart::{Chart, Timeline};
 use crate::report::content::{Block, Cell, Grid, Listing, Note, Report};
 
 /// Rows above which a table scrolls in its own box.
 const TALL: usize = 30;
+
+/// The table of which the page shows a few figures large: the name of a figure, the figure, its
+/// unit.
+const FIGURES: &str = "figures";
+
+/// Which of them, where they are known; others in their order take the place of what is not.
+const FOREMOST: [&str; 4] = ["Peak", "KV cache", "Throughput", "Mean latency"];
 
 /// One block.
 pub fn block(html: &mut Markup, block: &Block, report: &Report, names: &mut Names) {
@@ -17,6 +25,9 @@ pub fn block(html: &mut Markup, block: &Block, report: &Report, names: &mut Name
         }
         Block::Note(of) => note(html, of),
         Block::Table(grid) => {
+            if grid.id == FIGURES {
+                cards(html, grid, report);
+            }
             html.raw("<figure")
                 .attribute("id", &names.take(&grid.id))
                 .raw(" class=\"table\">");
@@ -97,6 +108,31 @@ fn table(html: &mut Markup, grid: &Grid, report: &Report) {
     html.raw("</tbody></table></div>\n");
 }
 
+/// A few figures large. They stand in the table below it as well.
+fn cards(html: &mut Markup, grid: &Grid, report: &Report) {
+    let known = |row: &&Vec<Cell>| row.get(1).is_some_and(|c| c.number.is_some());
+    let place = |row: &Vec<Cell>| FOREMOST.iter().position(|w| row[0].text == *w);
+    let mut rows: Vec<&Vec<Cell>> = grid.rows.iter().filter(known).collect();
+    rows.sort_by_key(|row| place(row).unwrap_or(FOREMOST.len()));
+    if rows.is_empty() {
+        return;
+    }
+    html.raw("<dl class=\"cards\">");
+    for row in rows.into_iter().take(FOREMOST.len()) {
+        html.raw("<div><dt>").text(&row[0].text);
+        html.raw("</dt><dd><span class=\"value\">");
+        cell(html, &row[1], report);
+        html.raw("</span> ");
+        if let Some(unit) = row.get(2) {
+            html.raw("<span class=\"unit\">")
+                .text(&unit.text)
+                .raw("</span>");
+        }
+        html.raw("</dd></div>");
+    }
+    html.raw("</dl>\n");
+}
+
 /// What stands in a cell: a figure with a source is a link to it.
 fn cell(html: &mut Markup, cell: &Cell, report: &Report) {
     match (&cell.missing, cell.source) {
@@ -118,11 +154,10 @@ fn cell(html: &mut Markup, cell: &Cell, report: &Report) {
 
 fn chart(html: &mut Markup, chart: &Chart, report: &Report, names: &mut Names) {
     let id = names.take(&chart.id);
-    figure_head(html, &id, &chart.title, chart.simulated, "chart");
+    figure_head(html, &id, &chart.title, "chart");
     html.raw("<div class=\"picture\">")
-        .drawing(&super::picture(chart))
+        .drawing(&svg::chart(chart, Look::Inline))
         .raw("</div>");
-    figure_note(html, chart.note.as_deref());
     html.raw("<details class=\"figures\"><summary>Figures of this chart</summary>");
     table(html, &figures::of_chart(chart), report);
     html.raw("</details></figure>\n");
@@ -130,14 +165,13 @@ fn chart(html: &mut Markup, chart: &Chart, report: &Report, names: &mut Names) {
 
 fn timeline(html: &mut Markup, timeline: &Timeline, report: &Report, names: &mut Names) {
     let id = names.take(&timeline.id);
-    figure_head(html, &id, &timeline.title, timeline.simulated, "timeline");
+    figure_head(html, &id, &timeline.title, "timeline");
     html.raw("<div class=\"picture\">")
-        .drawing(&super::memory(timeline))
+        .drawing(&svg::timeline(timeline, Look::Inline))
         .raw("</div>");
     html.raw("<script type=\"application/json\">");
     html.data(&looking::data(timeline, words::line))
         .raw("</script>");
-    figure_note(html, timeline.note.as_deref());
     html.raw("<details class=\"figures\"><summary>Figures, phases and events</summary>");
     for grid in figures::of_timeline(timeline)
         .iter()
@@ -148,20 +182,10 @@ fn timeline(html: &mut Markup, timeline: &Timeline, report: &Report, names: &mut
     html.raw("</details></figure>\n");
 }
 
-fn figure_head(html: &mut Markup, id: &str, title: &str, simulated: bool, class: &'static str) {
+/// Title, note and the word that it is simulated stand in the drawing.
+fn figure_head(html: &mut Markup, id: &str, title: &str, class: &'static str) {
     html.raw("<figure")
         .attribute("id", id)
-        .attribute("class", class)
-        .raw("><figcaption>");
-    html.text(title);
-    if simulated {
-        html.raw(" <span class=\"mark\">simulated</span>");
-    }
-    html.raw("</figcaption>");
-}
-
-fn figure_note(html: &mut Markup, note: Option<&str>) {
-    if let Some(note) = note {
-        html.raw("<p class=\"remark\">").text(note).raw("</p>");
-    }
+        .attribute("class", class);
+    html.attribute("aria-label", title).raw(">");
 }

@@ -27,6 +27,8 @@ pub fn data(timeline: &Timeline, text: impl Fn(&str) -> String) -> Value {
     json!({
         "range": [timeline.range_s.0, timeline.range_s.1],
         "origin": timeline.origin.as_deref().map(&text),
+        "title": text(&timeline.title),
+        "note": timeline.note.as_deref().map(&text),
         "simulated": timeline.simulated,
         "tick": 1.0 / TICKS,
         "lanes": lanes,

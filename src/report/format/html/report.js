@@ -126,6 +126,32 @@
   };
   all("a.sourced").forEach(a => opens(a, a.getAttribute("href").slice("#source-".length)));
 
+  /* Marks of drawings: what they are is said where they are pointed at, and those with a source open it. */
+  for (const mark of all(".picture .mark")) {
+    const { label, value, more, source } = mark.dataset;
+    const words = [label, value, more].filter(Boolean).join(", ");
+    mark.querySelector("title")?.remove();
+    mark.setAttribute("aria-label", words);
+    if (source === undefined) {
+      mark.setAttribute("role", "img");
+    } else {
+      mark.setAttribute("tabindex", "0");
+      opens(mark, source);
+    }
+    const tell = () => {
+      const box = mark.getBoundingClientRect();
+      tip.rows([[label, value], ...(more ? [[more, ""]] : [])], box.right, box.top, box.top + box.height / 2);
+    };
+    mark.addEventListener("pointerenter", tell);
+    mark.addEventListener("focus", tell);
+    mark.addEventListener("pointerleave", () => tip.hide());
+    mark.addEventListener("blur", () => tip.hide());
+  }
+  /* A drawing is one picture to a screen reader unless something in it can be opened. */
+  for (const drawing of all(".picture svg")) {
+    if (drawing.querySelector("[role=button]")) drawing.setAttribute("role", "group");
+  }
+
   all("figure.timeline").forEach(figure => look(figure, tip));
 
   /* Which chapter is being read. */

@@ -10,7 +10,8 @@ const told = (tag, words, name) => {
 
 /* Numbers packed by the writer: differences, seven bits a byte, the sign in the lowest bit. */
 const unpacked = (lane, tick) => {
-  const bytes = Uint8Array.from(atob(lane.data), c => c.charCodeAt(0));
+  const text = atob(lane.data), bytes = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
   const n = lane.count;
   const out = { from: new Float64Array(n), to: new Float64Array(n), low: new Float64Array(n), high: new Float64Array(n) };
   let at = 0;
@@ -81,6 +82,9 @@ const look = (figureElement, tip) => {
     for (let i = 1; i < lane.count; i += Math.ceil(lane.count / 500)) steps.push(lane.from[i] - lane.from[i - 1]);
     lane.gap = Math.max(8 * (steps.sort((a, b) => a - b)[steps.length >> 1] || 0), 1);
   }
+  /* Lanes of one unit have one colour, as in the drawing. */
+  const units = [...new Set(lanes.map(l => l.unit))];
+  data.events.sort((a, b) => a[1] - b[1]);
   const whole = [Math.min(data.range[0], ...lanes.map(l => l.from[0])), Math.max(data.range[1], ...lanes.map(l => l.to[l.count - 1]))];
   const least = Math.max((whole[1] - whole[0]) / 1e6, 0.002);
   let view = [...whole], cursor = null, fitted = false, due = false;
@@ -106,8 +110,9 @@ const look = (figureElement, tip) => {
   const keys = told("p", "Arrow keys move the line, with Shift the view; + and − zoom, 0 shows all. Ctrl with the wheel zooms, and the wheel alone once the chart is clicked. Drag moves.", "keys");
   keys.id = figureElement.id + "-keys";
   canvas.setAttribute("aria-describedby", keys.id);
-  const name = figureElement.querySelector("figcaption").textContent;
-  canvas.setAttribute("aria-label", name);
+  canvas.setAttribute("aria-label", data.title);
+  const title = told("p", data.title, "caption");
+  if (data.simulated) title.append(told("span", "Simulated", "mark"));
   const spoken = told("p", "", "spoken");
   spoken.setAttribute("aria-live", "polite");
   button("+", "Zoom in", () => zoom(0.5));
@@ -120,7 +125,8 @@ const look = (figureElement, tip) => {
   });
   fit.setAttribute("aria-pressed", "false");
   tools.append(shown);
-  box.append(tools, canvas, keys, spoken);
+  box.append(title, tools, canvas, keys, spoken);
+  if (data.note) keys.before(told("p", data.note, "remark"));
   picture.after(box);
 
   const left = 58, right = 12, head = 34, foot = 26, gap = 14;
@@ -198,7 +204,7 @@ const look = (figureElement, tip) => {
     pen.font = "12px " + (colour("--sans") || "sans-serif");
     const end = width - right, bottom = height - foot;
     backdrop(pen, end, bottom);
-    lanes.forEach((lane, n) => paintLane(pen, lane, n, head + n * (laneHeight + gap), end));
+    lanes.forEach((lane, n) => paintLane(pen, lane, head + n * (laneHeight + gap), end));
     marks(pen, end, bottom);
     const span = view[1] - view[0];
     shown.textContent = seconds(view[0], span) + " – " + seconds(view[1], span) + " s";
@@ -210,7 +216,7 @@ const look = (figureElement, tip) => {
     data.phases.forEach(([words, from, to], n) => {
       const a = Math.max(x(from), left), b = Math.min(x(to), end);
       if (b <= a) return;
-      pen.fillStyle = colour(n % 2 ? "--band-1" : "--band-0");
+      pen.fillStyle = colour(n % 2 ? "--chart-band" : "--chart-ground");
       pen.fillRect(a, head - 16, b - a, bottom - head + 16);
       const room = Math.min(b - a, end - a) - 8;
       if (room < 18 || a < after) return;
@@ -240,7 +246,7 @@ const look = (figureElement, tip) => {
     while (n > 0 && pen.measureText(words.slice(0, n) + "…").width > room) n--;
     return n ? words.slice(0, n) + "…" : "";
   };
-  const paintLane = (pen, lane, n, top, end) => {
+  const paintLane = (pen, lane, top, end) => {
     const first = Math.max(lastUpTo(lane.from, view[0]) - 1, 0);
     const last = Math.min(lastUpTo(lane.from, view[1]) + 1, lane.count - 1);
     let low = lane.bottom, high = lane.top;
@@ -260,7 +266,7 @@ const look = (figureElement, tip) => {
     if (!(high > low)) high = low + 1;
     const base = top + laneHeight;
     const y = v => base - (v - low) / (high - low) * (laneHeight - 20);
-    const ink = colour("--lane-" + n % 6);
+    const ink = colour("--series-" + (units.indexOf(lane.unit) % 8 + 1));
     const by = step(high - low, laneHeight / 32);
     const digits = Math.max(0, Math.min(6, -Math.floor(Math.log10(by) + 1e-9)));
     pen.textAlign = "right";
@@ -346,9 +352,9 @@ const look = (figureElement, tip) => {
   };
   const marks = (pen, end, bottom) => {
     let after = left;
-    for (const [words, at, bad] of data.events) {
+    data.events.forEach(([words, at, bad], n) => {
       const px = x(at);
-      if (px < left || px > end) continue;
+      if (px < left || px > end) return;
       pen.strokeStyle = pen.fillStyle = colour(bad ? "--bad" : "--quiet");
       pen.lineWidth = 1;
       pen.setLineDash([2, 3]);
@@ -364,11 +370,12 @@ const look = (figureElement, tip) => {
       pen.fill();
       if (px + 6 >= after && end - px > 40) {
         pen.textAlign = "left";
-        const fits = cutTo(pen, words, Math.min(170, end - px - 8));
+        const next = n + 1 < data.events.length ? x(data.events[n + 1][1]) : end;
+        const fits = cutTo(pen, words, Math.min(170, Math.max(next, px + 1) - px - 14));
         pen.fillText(fits, px + 6, 13);
         after = px + 12 + pen.measureText(fits).width;
       }
-    }
+    });
     if (cursor !== null && cursor >= view[0] && cursor <= view[1]) {
       const px = x(cursor);
       pen.strokeStyle = colour("--ink");
@@ -382,6 +389,7 @@ const look = (figureElement, tip) => {
 
   const point = (t, speak) => {
     cursor = Math.min(Math.max(t, whole[0]), whole[1]);
+    figureElement.dataset.at = cursor;
     const span = view[1] - view[0], { phases, events } = near(cursor);
     const rows = [[seconds(cursor, span) + " s", clock(cursor), "head"]];
     if (phases.length) rows.push(["phase", phases.join(", ")]);
