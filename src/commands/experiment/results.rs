@@ -6,6 +6,7 @@ use crate::error::{ExitCode, Failure};
 use crate::experiment::{Experiment, Head, LevelRun, State};
 use crate::matrix::{Cell, Place, Row, Status};
 use crate::report::chart::Chart;
+use crate::report::chart::png;
 use crate::report::chart::svg::{self, Look};
 use crate::report::experiment as page;
 use crate::report::text::TextOptions;
@@ -102,9 +103,14 @@ fn draw(folder: &Path, charts: &[Chart]) -> Result<Vec<String>, Failure> {
     let mut drawn = Vec::new();
     for chart in charts {
         let picture = svg::chart(chart, Look::Standalone);
-        let name = format!("{}.svg", chart.id);
-        write_atomically(&folder.join(&name), picture.as_bytes())?;
-        drawn.push(name);
+        let pixels = png::png(&picture).map_err(|e| {
+            Failure::new(ExitCode::Internal, "a figure cannot be drawn").caused_by(e)
+        })?;
+        for (ending, bytes) in [("svg", picture.into_bytes()), ("png", pixels)] {
+            let name = format!("{}.{ending}", chart.id);
+            write_atomically(&folder.join(&name), &bytes)?;
+            drawn.push(name);
+        }
     }
     Ok(drawn)
 }

@@ -38,7 +38,7 @@ fn run() -> Timeline {
         at(s, level(s), level(s) + spike)
     });
     let gauge = |top: f64| {
-        (0..60).map(|i| f64::from(i)).map(move |s| {
+        (0..60).map(f64::from).map(move |s| {
             let busy = (15.0..45.0).contains(&s);
             let now = if busy { top * (s - 14.0) / 30.0 } else { 0.0 };
             at(s, now, now)

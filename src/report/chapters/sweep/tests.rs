@@ -213,9 +213,7 @@ fn five_hundred_cells_stay_few_pictures() {
     let batches: Vec<u32> = (0..10).map(|n| 1 << n).collect();
     let models = ["a", "b", "c", "d", "e"];
     let document = swept(&models, &inputs, &batches, plausible);
-    let began = std::time::Instant::now();
     let chapters = chapters(vec![document]);
-    eprintln!("500 cells: {:?}", began.elapsed());
     let charts = charts(&chapters);
     let squares = charts.iter().map(|c| match &c.plot {
         Plot::Heat(heat) => heat.squares.iter().map(Vec::len).sum(),
