@@ -343,7 +343,7 @@ fn the_page_says_the_same_without_scripts() {
     for expected in [
         "Memory over time",
         "out of memory in repeat 2",
-        "KV cache",
+        "KV cache pool",
         "52.18",
         "cell-039",
     ] {

@@ -217,17 +217,22 @@ fn smaller_first(a: &Cell, b: &Cell) -> Ordering {
         let input = load.short_prompts.map_or(longest, |short| {
             longest - short.share * (longest - f64::from(short.input_len))
         });
-        let input = input.ceil() as u64;
-        let tokens = batch.saturating_mul(input + output);
+        let whole = input.ceil() as u64;
+        let tokens = batch.saturating_mul(whole + output);
         let requests = (load.num_prompts, load.num_iters);
-        (tokens, batch, input, output, requests)
+        ((tokens, batch, whole, output), input, requests)
     };
     let (a, b) = (&a.load, &b.load);
     let rate = |load: &Load| load.request_rate.unwrap_or(f64::NEG_INFINITY);
     (a.bench as u8)
         .cmp(&(b.bench as u8))
         .then_with(|| rate(a).total_cmp(&rate(b)))
-        .then_with(|| size(a).cmp(&size(b)))
+        .then_with(|| {
+            let ((a, exact, requests), (b, other, others)) = (size(a), size(b));
+            (a.cmp(&b))
+                .then(exact.total_cmp(&other))
+                .then(requests.cmp(&others))
+        })
 }
 
 fn known_oom(cell: Cell, options: &PlanOptions) -> Skip {

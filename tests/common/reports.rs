@@ -142,9 +142,9 @@ fn summary(words: Words) -> Vec<Block> {
 fn figures(words: Words) -> Grid {
     let row = |label: &str, value: f64, text: &str, unit: &str, sure: &str| {
         let cell = Cell::number(value, words(text));
-        let sourced = matches!(label, "Model weights" | "KV cache");
+        let sourced = matches!(label, "Model weights" | "KV cache pool");
         let cell = if sourced {
-            cell.from(SourceId(usize::from(label == "KV cache")))
+            cell.from(SourceId(usize::from(label == "KV cache pool")))
         } else {
             cell
         };
@@ -173,7 +173,7 @@ fn figures(words: Words) -> Grid {
         rows: vec![
             row("Peak", 71.204_123, "71.20", "GiB", "measured"),
             row("Model weights", 13.49, "13.49", "GiB", "high"),
-            row("KV cache", 52.18, "52.18", "GiB", "high"),
+            row("KV cache pool", 52.18, "52.18", "GiB", "high"),
             unknown,
             row("Throughput", 2841.7, "2,842", "tokens/s", ""),
             row("Mean latency", 1320.4, "1,320", "ms", ""),
@@ -183,7 +183,7 @@ fn figures(words: Words) -> Grid {
 
 const PARTS: [&str; 6] = [
     "model weights",
-    "KV cache",
+    "KV cache pool",
     "activations",
     "CUDA graphs",
     "non-torch",
@@ -403,6 +403,7 @@ fn curves(words: Words, y: Axis) -> Chart {
             y,
             curves: vec![curve("256 tokens", 20.0), curve("4096 tokens", 31.0)],
             levels: vec![(79.65, s("device has"))],
+            x_names: Vec::new(),
         }),
     }
 }

@@ -281,6 +281,7 @@ fn curves(
         },
         curves,
         levels: Vec::new(),
+        x_names: Vec::new(),
     })
 }
 

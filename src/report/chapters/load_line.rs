@@ -294,6 +294,7 @@ fn curves(document: &Value, rounds: &[&Value], figure: &Figure, id: &str) -> Opt
             },
             curves,
             levels: Vec::new(),
+            x_names: Vec::new(),
         }),
     })
 }

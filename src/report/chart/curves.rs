@@ -62,7 +62,10 @@ pub fn draw(pen: &mut Pen, curves: &Curves, top: f64) -> Drawn {
         (f64::INFINITY, f64::NEG_INFINITY),
         |(l, h): (f64, f64), v| (l.min(v.0), h.max(v.0)),
     );
-    let x = Ruler::new(curves.x.scale, across, (left, right), 12, true);
+    let x = match curves.x_names.is_empty() {
+        true => Ruler::new(curves.x.scale, across, (left, right), 12, true),
+        false => named(&curves.x_names, across, (left, right)),
+    };
 
     let shown = fit(&y_words, 12.0, WIDTH - 2.0 * SIDE);
     let muted = pen.paint(Ink::Muted);
@@ -130,6 +133,18 @@ pub fn draw(pen: &mut Pen, curves: &Curves, top: f64) -> Drawn {
         description: describe(curves, across, heights, &units),
         told,
     }
+}
+
+/// An axis across whose values have names, with half a step of room at its ends.
+fn named(names: &[(f64, String)], (from, to): (f64, f64), (left, right): (f64, f64)) -> Ruler {
+    let room = ((right - left) / names.len() as f64 - 8.0).clamp(60.0, 240.0);
+    let ticks = names
+        .iter()
+        .filter(|(value, _)| (from..=to).contains(value));
+    let ticks = ticks
+        .map(|(value, name)| (*value, fit(&harmless(name), 11.0, room)))
+        .collect();
+    Ruler::plain((from - 0.5, to + 0.5), (left, right), ticks)
 }
 
 /// Words of an axis below it, around `at`; where they end.

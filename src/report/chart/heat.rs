@@ -115,21 +115,24 @@ impl Shades {
 fn key(pen: &mut Pen, heat: &Heat, shades: &Shades, unit: &str, top: f64) -> f64 {
     const STEPS: usize = 9;
     const STEP: f64 = 18.0;
+    // Room for the words: of the figure, and of its lowest and highest.
+    const FIGURE: f64 = 300.0;
+    const BOUND: f64 = 140.0;
     let mut at = SIDE;
     let middle = top + 10.0;
     if shades.any() {
         let ink = pen.paint(Ink::Text);
         let figure = titled(&harmless(&heat.figure.title), "");
-        let mut put = |pen: &mut Pen, said: &str| {
-            let shown = fit(said, 12.0, 300.0);
+        let mut put = |pen: &mut Pen, said: &str, room: f64| {
+            let shown = fit(said, 12.0, room);
             pen.text((at, middle), 12.0, Anchor::Start, &ink, &shown, said);
             if !shown.is_empty() {
                 at += width(&shown, 12.0) + 8.0;
             }
             at
         };
-        put(pen, &figure);
-        let low = put(pen, &words(shades.range.0, unit));
+        put(pen, &figure, FIGURE);
+        let low = put(pen, &words(shades.range.0, unit), BOUND);
         if shades.ruler.is_some() {
             for step in 0..STEPS {
                 let share = step as f64 / (STEPS - 1) as f64;
@@ -138,8 +141,9 @@ fn key(pen: &mut Pen, heat: &Heat, shades: &Shades, unit: &str, top: f64) -> f64
             }
             let high = low + STEP * STEPS as f64 + 8.0;
             let said = words(shades.range.1, unit);
-            pen.text((high, middle), 12.0, Anchor::Start, &ink, &said, &said);
-            at = high + width(&said, 12.0);
+            let shown = fit(&said, 12.0, BOUND);
+            pen.text((high, middle), 12.0, Anchor::Start, &ink, &shown, &said);
+            at = high + width(&shown, 12.0);
         }
     }
     let void = |s: &Square| s.value.and_then(|v| on(heat.figure.scale, v)).is_none();

@@ -117,6 +117,8 @@ pub struct Curves {
     pub curves: Vec<Curve>,
     /// Lines right across at a height, with their words: a capacity, a limit.
     pub levels: Vec<(f64, String)>,
+    /// Values across that have names, as versions have; empty: the values are named themselves.
+    pub x_names: Vec<(f64, String)>,
 }
 
 /// A line, or points.

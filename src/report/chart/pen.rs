@@ -228,6 +228,8 @@ impl Pen {
         ));
         self.patterns();
         if self.look == Look::Standalone {
+            // By this a file is known as ours when it is about to be written over.
+            self.put(format_args!("<metadata>plimsoll</metadata>"));
             let ground = self.paint(Ink::Ground);
             self.rect((0.0, 0.0), (width, height), &ground);
         }

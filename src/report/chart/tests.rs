@@ -161,13 +161,15 @@ fn curves() -> impl Strategy<Value = Plot> {
         points,
         joined,
     });
-    (axis(), axis(), many(curve, 8), many((number(), word()), 4)).prop_map(
-        |(x, y, curves, levels)| {
+    let named = || many((number(), word()), 4);
+    (axis(), axis(), many(curve, 8), named(), named()).prop_map(
+        |(x, y, curves, levels, x_names)| {
             Plot::Curves(Curves {
                 x,
                 y,
                 curves,
                 levels,
+                x_names,
             })
         },
     )
@@ -357,6 +359,7 @@ fn over_requests() -> Chart {
                 joined: true,
             }],
             levels: vec![(24.0, "capacity".into())],
+            x_names: Vec::new(),
         }),
     }
 }

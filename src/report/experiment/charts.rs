@@ -74,6 +74,7 @@ pub fn charts(e: &Experiment) -> Vec<Chart> {
             y,
             curves: series.iter().filter_map(|s| curve(e, s)).collect(),
             levels: Vec::new(),
+            x_names: Vec::new(),
         }),
     })
     .into()

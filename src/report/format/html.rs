@@ -161,6 +161,9 @@ fn sources(html: &mut Markup, report: &Report) {
     html.raw("</details></section>\n");
 }
 
+/// A quote of more bytes may be taller than its box.
+const SCROLLS: usize = 200;
+
 fn one_source(html: &mut Markup, i: usize, source: &Source) {
     html.raw("<article")
         .attribute("id", &format!("source-{i}"))
@@ -182,7 +185,8 @@ fn one_source(html: &mut Markup, i: usize, source: &Source) {
             "<li><p><strong>"
         });
         html.text(&witness.kind).raw("</strong>");
-        if !witness.value.is_empty() {
+        // What agrees with the figure does not repeat it: a large report has thousands of these.
+        if !witness.value.is_empty() && witness.value != source.value {
             html.raw(" <span class=\"value\">")
                 .text(&witness.value)
                 .raw("</span>");
@@ -192,9 +196,15 @@ fn one_source(html: &mut Markup, i: usize, source: &Source) {
             false => " <em>not used</em></p>",
         });
         if !witness.quote.is_empty() {
-            html.raw("<pre tabindex=\"0\">")
-                .listing(&witness.quote)
-                .raw("</pre>");
+            // Only what may have to be scrolled can be stepped to.
+            let long = witness.quote.len() > SCROLLS || witness.quote.contains('\n');
+            html.raw(if long {
+                "<pre tabindex=\"0\">"
+            } else {
+                "<pre>"
+            })
+            .listing(&witness.quote)
+            .raw("</pre>");
         }
         if let Some(place) = &witness.place {
             html.raw("<p class=\"place\">").text(place).raw("</p>");

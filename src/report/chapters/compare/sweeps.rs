@@ -293,6 +293,7 @@ fn against(matched: &Matched<'_>, figure: &Figure) -> Option<Chart> {
                 },
             ],
             levels: Vec::new(),
+            x_names: Vec::new(),
         }),
     })
 }

@@ -62,6 +62,7 @@ pub(super) fn curves(sweep: &Sweep, prefix: &str) -> (Vec<Chart>, usize) {
                         },
                         curves: drawn,
                         levels: Vec::new(),
+                        x_names: Vec::new(),
                     }),
                 });
             }

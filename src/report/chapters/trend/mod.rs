@@ -22,6 +22,8 @@ use alike::{Alike, alike, changed};
 const MOVED: f64 = 5.0;
 /// Groups of runs that have a trend each; what goes beyond is told.
 const MOST: usize = 8;
+/// Steps of a trend that are shown, the latest.
+const STEPS: usize = 100;
 /// Settings that are named beside a sentence.
 const NAMED: usize = 6;
 
@@ -171,6 +173,8 @@ struct Trend<'a> {
     by: By,
     alike: &'a Alike<'a>,
     steps: Vec<Step<'a>>,
+    /// Steps before the first that is shown.
+    earlier: usize,
     /// Runs whose version is not known.
     unknown: usize,
 }
@@ -200,18 +204,23 @@ impl<'a> Trend<'a> {
         } else if by_image.len() > 1 {
             (By::Image, by_image)
         } else {
-            let each = alike
-                .runs
-                .iter()
-                .map(|r| (r.profile.metadata.timestamp.clone(), vec![*r]));
+            // To the second: `2026-11-21 13:49:58`.
+            let moment = |r: &Run| {
+                let said = r.profile.metadata.timestamp.replacen('T', " ", 1);
+                said.chars().take(19).collect::<String>()
+            };
+            let each = alike.runs.iter().map(|r| (moment(r), vec![*r]));
             (By::Time, each.collect())
         };
         let told: usize = found.iter().map(|s| s.1.len()).sum();
+        let earlier = found.len().saturating_sub(STEPS);
         let steps: Vec<Step> = found
             .into_iter()
+            .skip(earlier)
             .map(|(label, runs)| Step::new(label, runs))
             .collect();
         (steps.len() > 1).then(|| Trend {
+            earlier,
             by,
             alike,
             steps,
@@ -237,6 +246,13 @@ impl<'a> Trend<'a> {
         text.push('.');
         if runs > self.steps.len() {
             text.push_str(" Of several runs the median is told.");
+        }
+        if self.earlier > 0 {
+            text.push_str(&format!(
+                " Shown are the latest {STEPS}; {} before them {} left out.",
+                self.earlier,
+                if self.earlier == 1 { "is" } else { "are" }
+            ));
         }
         let mut blocks = vec![Block::Text(text)];
         if self.alike.simulated {
@@ -313,8 +329,8 @@ impl<'a> Trend<'a> {
             ("kv_pool", "KV pool", &["kv_pool_tokens"]),
             ("throughput", "Throughput", &["tokens_per_second"]),
         ];
-        let places: Vec<String> = (self.steps.iter().enumerate())
-            .map(|(i, s)| format!("{} is {}", i + 1, s.label))
+        let places: Vec<(f64, String)> = (self.steps.iter().enumerate())
+            .map(|(i, s)| ((i + 1) as f64, s.label.clone()))
             .collect();
         let charts = pictures.iter().filter_map(|(id, title, keys)| {
             let drawn: Vec<&Watched> = WATCHED.iter().filter(|w| keys.contains(&w.key)).collect();
@@ -327,11 +343,11 @@ impl<'a> Trend<'a> {
             (!curves.is_empty()).then(|| Chart {
                 id: format!("{prefix}_{id}"),
                 title: format!("{title} by {}: {}", self.by.word(), self.alike.model),
-                note: Some(format!("{}.", places.join(", "))),
+                note: None,
                 simulated: self.alike.simulated,
                 plot: Plot::Curves(Curves {
                     x: chart::Axis {
-                        title: format!("{}, in order", self.by.word()),
+                        title: self.by.word().to_owned(),
                         unit: String::new(),
                         scale: Scale::Linear,
                     },
@@ -342,6 +358,7 @@ impl<'a> Trend<'a> {
                     },
                     curves,
                     levels: Vec::new(),
+                    x_names: places.clone(),
                 }),
             })
         });

@@ -88,7 +88,7 @@ fn runs_of_one_version_are_told_by_time_and_by_image_where_that_changes() {
     assert!(told[0].contains("by time"), "{told:?}");
     assert!(
         told.iter()
-            .any(|s| s.starts_with("KV pool grew 50 % from 2026-11-01T10:00:00Z to 2026-11-02")),
+            .any(|s| s.starts_with("KV pool grew 50 % from 2026-11-01 10:00:00 to 2026-11-02")),
         "{told:?}"
     );
     let by_image = runs(["e:nightly", "e:1", "e:2"]);

@@ -10,12 +10,24 @@ use crate::report::content::{Block, Cell, Grid, Listing, Note, Report};
 /// Rows above which a table scrolls in its own box.
 const TALL: usize = 30;
 
+/// Columns above which a table scrolls sideways instead of breaking its words into narrow lines.
+const WIDE: usize = 8;
+
 /// The table of which the page shows a few figures large: the name of a figure, the figure, its
 /// unit.
 const FIGURES: &str = "figures";
 
-/// Which of them, where they are known; others in their order take the place of what is not.
-const FOREMOST: [&str; 4] = ["Peak", "KV cache", "Throughput", "Mean latency"];
+/// Which of them, where they are known; the next take the place of what is not.
+const FOREMOST: [&str; 5] = [
+    "Peak",
+    "Model weights",
+    "KV cache pool",
+    "Throughput",
+    "Mean latency",
+];
+
+/// How many.
+const CARDS: usize = 4;
 
 /// One block.
 pub fn block(html: &mut Markup, block: &Block, report: &Report, names: &mut Names) {
@@ -72,9 +84,11 @@ fn listing(html: &mut Markup, listing: &Listing) {
 fn table(html: &mut Markup, grid: &Grid, report: &Report) {
     html.raw("<div role=\"region\" tabindex=\"0\"");
     html.attribute("aria-label", &grid.caption);
-    html.raw(match grid.rows.len() > TALL {
-        true => " class=\"box tall\"><table><caption>",
-        false => " class=\"box\"><table><caption>",
+    html.raw(match (grid.rows.len() > TALL, grid.columns.len() > WIDE) {
+        (true, true) => " class=\"box tall wide\"><table><caption>",
+        (true, false) => " class=\"box tall\"><table><caption>",
+        (false, true) => " class=\"box wide\"><table><caption>",
+        (false, false) => " class=\"box\"><table><caption>",
     });
     html.text(&grid.caption).raw("</caption><thead><tr>");
     for column in &grid.columns {
@@ -118,7 +132,7 @@ fn cards(html: &mut Markup, grid: &Grid, report: &Report) {
         return;
     }
     html.raw("<dl class=\"cards\">");
-    for row in rows.into_iter().take(FOREMOST.len()) {
+    for row in rows.into_iter().take(CARDS) {
         html.raw("<div><dt>").text(&row[0].text);
         html.raw("</dt><dd><span class=\"value\">");
         cell(html, &row[1], report);
