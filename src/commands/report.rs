@@ -55,15 +55,10 @@ fn about(args: &ReportArgs) -> Vec<(String, String)> {
 
 /// The formats that were asked for, each once; else what the output's name ends in; else HTML.
 fn formats(args: &ReportArgs) -> Result<Vec<&'static dyn Format>, Failure> {
-    let ending = || {
-        let ending = args.output.as_deref().and_then(Path::extension)?.to_str()?;
-        format::by_name(ending)
-    };
     if args.format.is_empty() {
-        return Ok(vec![match ending() {
-            Some(format) => format,
-            None => known("html")?,
-        }]);
+        let file = args.output.as_deref().filter(|o| !o.is_dir());
+        let ending = file.and_then(Path::extension).and_then(|e| e.to_str());
+        return Ok(vec![known(ending.unwrap_or("html"))?]);
     }
     let mut all: Vec<&'static dyn Format> = Vec::new();
     for word in &args.format {

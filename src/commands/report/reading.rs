@@ -10,7 +10,8 @@ use crate::profile::Profile;
 use crate::report::lanes;
 use crate::report::material::{Material, Run, Stored};
 use crate::store::{ProfileFile, StoredCapture, find_profiles, read_document, read_profile};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// Stretches of timelines in one report: beyond that a page is slow to open.
@@ -22,6 +23,9 @@ const STRETCHES_OF_MANY: usize = 24_000;
 
 /// A profile and the file that it lies in.
 type Found = (PathBuf, Box<Profile>);
+
+/// So much of a file tells what it claims to be, bytes.
+const BEGINNING: u64 = 4096;
 
 /// All that lies at the paths.
 ///
@@ -46,8 +50,7 @@ pub(super) fn read(args: &ReportArgs) -> Result<Material, Failure> {
     for path in &folders {
         search(path, &mut found, &mut material)?;
     }
-    let mut seen = HashSet::new();
-    found.retain(|(_, profile)| seen.insert(profile.metadata.run_id.clone()));
+    found = each_once(found);
     // Two sweeps are held against each other by their own documents.
     let sweeps = args.paths.len() == 2 && material.sweeps.len() == 2;
     if args.compare && !sweeps {
@@ -96,7 +99,8 @@ fn search(path: &Path, found: &mut Vec<Found>, material: &mut Material) -> Resul
                 return Err(failure);
             }
             // A document of somebody else's is no loss; one that says it is a profile is.
-            if !failure.message.contains("is no profile") || failure.message.contains("missing") {
+            let lost = failure.message.contains("missing") || claims_to_be_one(&file);
+            if lost || !failure.message.contains("is no profile") {
                 material.unread.push(failure.to_string());
             }
             continue;
@@ -114,6 +118,33 @@ fn search(path: &Path, found: &mut Vec<Found>, material: &mut Material) -> Resul
         }
     }
     Ok(())
+}
+
+/// A run that was found twice counts once; two documents of one run that differ are two.
+fn each_once(found: Vec<Found>) -> Vec<Found> {
+    let mut kept: Vec<Found> = Vec::new();
+    let mut known: HashMap<String, Vec<usize>> = HashMap::new();
+    for (file, profile) in found {
+        let same = known.entry(profile.metadata.run_id.clone()).or_default();
+        if same.iter().all(|i| kept[*i].1 != profile) {
+            same.push(kept.len());
+            kept.push((file, profile));
+        }
+    }
+    kept
+}
+
+/// Whether a file that cannot be read as a profile begins as one: a copy that was cut off.
+fn claims_to_be_one(file: &Path) -> bool {
+    let look = || -> std::io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        std::fs::File::open(file)?
+            .take(BEGINNING)
+            .read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    let key = b"\"profiler_version\"";
+    look().is_ok_and(|bytes| bytes.windows(key.len()).any(|part| part == key))
 }
 
 /// The profile of a capture that was named: the one beside it, else made of it.
@@ -140,7 +171,7 @@ fn order_of_paths(args: &ReportArgs, found: &mut [Found]) -> Result<(), Failure>
     let both = places.iter().flatten().collect::<HashSet<_>>().len() == 2;
     if args.paths.len() != 2 || found.len() != 2 || !both {
         return Err(Failure::usage(format!(
-            "--compare takes two profiles or two sweeps, and {} profiles were found in {} paths",
+            "--compare takes two profiles of different runs or two sweeps; found: {} of profiles, in {} of paths",
             found.len(),
             args.paths.len()
         ))

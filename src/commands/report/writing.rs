@@ -4,15 +4,16 @@
 use crate::cli::ReportArgs;
 use crate::console::Console;
 use crate::error::{ExitCode, Failure};
+use crate::report::chart;
 use crate::report::content::Report;
-use crate::report::format::{File, Format};
+use crate::report::format::{self, File, Format};
 use crate::store::write_atomically;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 /// Where GitHub's Actions take Markdown from.
 const STEP_SUMMARY: &str = "GITHUB_STEP_SUMMARY";
-/// So much of the beginning and the end of a file is looked at for who wrote it, bytes.
+/// So much of the beginning of a file is looked at for who wrote it, bytes.
 const LOOKED_AT: u64 = 64 * 1024;
 
 /// Where the files go.
@@ -168,11 +169,9 @@ fn several(format: &str, files: usize) -> Failure {
         .hint("name a folder with --output")
 }
 
-/// A file of that name which no report is stays.
+/// A file that is no report stays, whatever its name.
 fn check(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    let stem = path.file_stem().map(|s| s.to_string_lossy().into_owned());
-    let ours = |stem: String| stem.split('-').any(|word| word == "report");
-    if stem.is_some_and(ours) || !path.exists() || is_report(path, bytes) {
+    if !path.exists() || is_report(path, bytes) {
         return Ok(());
     }
     Err(Failure::usage(format!(
@@ -182,25 +181,27 @@ fn check(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     .hint("name another place with --output, or write over it with --force"))
 }
 
-/// Whether its beginning or its end names who wrote it, or it is the same table: CSV has no place
-/// for a name.
+/// Whether it carries the mark of its format, or is the same table: CSV has no place for a mark.
 fn is_report(path: &Path, new: &[u8]) -> bool {
-    let table = path.extension().is_some_and(|e| e == "csv");
     let head = |bytes: &[u8]| bytes.split(|b| *b == b'\n').next().map(<[u8]>::to_vec);
     let look = || -> std::io::Result<bool> {
-        let mut file = std::fs::File::open(path)?;
+        let file = std::fs::File::open(path)?;
         let length = file.metadata()?.len();
         let mut bytes = Vec::new();
-        (&file).take(LOOKED_AT).read_to_end(&mut bytes)?;
-        if length > LOOKED_AT {
-            let back = LOOKED_AT.min(length - LOOKED_AT);
-            file.seek(SeekFrom::End(-(back as i64)))?;
-            file.take(LOOKED_AT).read_to_end(&mut bytes)?;
-        }
-        let named = bytes
-            .windows(8)
-            .any(|w| w.eq_ignore_ascii_case(b"plimsoll"));
-        Ok(length == 0 || named || table && head(&bytes) == head(new))
+        file.take(LOOKED_AT).read_to_end(&mut bytes)?;
+        let mark: &[u8] = match path
+            .extension()
+            .and_then(|e| e.to_str())
+            .unwrap_or_default()
+        {
+            "html" => format::html::MARK.as_bytes(),
+            "svg" => chart::svg::MARK.as_bytes(),
+            "png" => chart::png::MARK,
+            "csv" => return Ok(length == 0 || head(&bytes) == head(new)),
+            // Text has no hidden place: the line under the title.
+            _ => b"made by: plimsoll ",
+        };
+        Ok(length == 0 || bytes.windows(mark.len()).any(|part| part == mark))
     };
     look().unwrap_or(false)
 }
@@ -273,14 +274,13 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             check(&path, b"a,b\n3,4").is_ok()
         };
-        assert!(at("report.html", "whatever") && at("x-report.md", "whatever"));
-        assert!(at("mine.html", "<meta content=\"plimsoll 0.1.0\">"));
-        assert!(at("end.svg", &format!("{}Plimsoll", "-".repeat(200_000))));
+        assert!(at("mine.html", &format!("<html>{}", format::html::MARK)));
+        assert!(at("a.svg", &format!("<svg>{}", chart::svg::MARK)));
+        assert!(at("a.md", "# A\n\n- made by: plimsoll 0.1.0\n"));
         assert!(at("empty.html", ""));
-        assert!(!at("mine.html", "dear diary"));
-        assert!(!at("mine.html", &"-".repeat(200_000)));
-        assert!(at("report-parts.csv", "x") && at("a-report-parts.csv", "x"));
-        assert!(!at("reporting.csv", "x") && !at("myreport.csv", "x"));
+        assert!(!at("report.html", "my own") && !at("weekly-report.md", "my own"));
+        assert!(!at("notes.md", "my notes on plimsoll"));
+        assert!(!at("profile.json", r#"{"profiler_version": "plimsoll"}"#));
         assert!(at("parts.csv", "a,b\n1,2") && !at("parts.csv", "a,c\n1,2"));
         assert!(check(&dir.path().join("new.html"), b"").is_ok());
     }

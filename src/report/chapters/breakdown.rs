@@ -8,8 +8,9 @@ use super::words;
 use super::words::{level, unsure};
 use crate::breakdown::{Component, Part};
 use crate::compare::subject::source_word;
+use crate::engine::facts::Severity;
 use crate::report::chart::{Axis, Bar, Bars, Chart, Plot, Segment};
-use crate::report::content::{Block, Cell, Chapter, Grid};
+use crate::report::content::{Block, Cell, Chapter, Grid, Note};
 use crate::report::lanes::device;
 use crate::report::material::{Material, Run};
 use crate::units::gib;
@@ -34,13 +35,34 @@ pub(super) fn write(material: &Material, sources: &mut Sources) -> Vec<Chapter> 
         let mut figures = Figures { sources, run, many };
         blocks.push(Block::Table(table(&mut figures, i)));
     }
-    let text = "Each device is taken at its own highest moment. The parts sum to the peak, exactly and in bytes; what no witness accounts for is unexplained, and negative where the witnesses claim more than was measured.";
-    blocks.push(Block::Text(text.into()));
+    blocks.extend(runs.iter().filter_map(torn).map(Block::Note));
+    if runs.iter().any(|r| whole(r) == Some(true)) && runs.iter().all(|r| whole(r) != Some(false)) {
+        let text = "Each device is taken at its own highest moment. The parts sum to the peak, exactly and in bytes; what no witness accounts for is unexplained, and negative where the witnesses claim more than was measured.";
+        blocks.push(Block::Text(text.into()));
+    }
     vec![Chapter {
         id: "breakdown".into(),
         title: "Where every byte goes".into(),
         blocks,
     }]
+}
+
+/// Whether the parts of a run sum to its peak; nothing where there is none.
+fn whole(run: &Run) -> Option<bool> {
+    let found = &run.profile.memory_breakdown;
+    let peak = i128::from(found.total_measured_bytes?);
+    let sum: i128 = found.components.iter().map(|p| i128::from(p.bytes)).sum();
+    Some(peak == sum)
+}
+
+/// A document that was changed by hand.
+fn torn(run: &Run) -> Option<Note> {
+    (whole(run) == Some(false)).then(|| Note {
+        severity: Severity::Error,
+        code: Some("parts_do_not_sum".into()),
+        message: format!("{}: the parts do not sum to the peak", run.name),
+        quote: None,
+    })
 }
 
 /// A bar for each device of each run; of many runs one for each run.

@@ -16,7 +16,12 @@ pub(super) fn write(material: &Material, sources: &mut Sources) -> Vec<Chapter> 
         return Vec::new();
     };
     if material.runs.is_empty() {
-        return Vec::new();
+        let text = "No cost: it is told of profiles, and only documents without them were given. Name the folder that holds the profiles as well.";
+        return vec![Chapter {
+            id: "cost".into(),
+            title: "Cost".into(),
+            blocks: vec![Block::Text(text.into())],
+        }];
     }
     let many = material.runs.len() > 1;
     let money = |what: &str| match material.currency.as_str() {

@@ -27,9 +27,13 @@ pub(super) fn numbers(title: &str, key: &str) -> Column {
     }
 }
 
-/// GiB with three decimals, without the unit.
+/// GiB with three decimals, without the unit; what is less than these show is no nought.
 pub(super) fn gib_text(gib: f64) -> String {
-    unsigned_zero(format!("{gib:.3}"))
+    match gib {
+        g if g > 0.0 && g < 0.0005 => "< 0.001".into(),
+        g if g < 0.0 && g > -0.0005 => "> -0.001".into(),
+        g => unsigned_zero(format!("{g:.3}")),
+    }
 }
 
 /// Bytes as a source shows them: `14.960 GiB (16063569920 bytes)`.

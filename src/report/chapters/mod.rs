@@ -68,8 +68,14 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Notes one; the same source keeps its number.
-    pub fn note(&mut self, source: Source) -> SourceId {
+    /// Notes one; the same source keeps its number. A witness that says just the figure does not
+    /// repeat it: a large report has thousands.
+    pub fn note(&mut self, mut source: Source) -> SourceId {
+        for witness in &mut source.witnesses {
+            if witness.value == source.value {
+                witness.value.clear();
+            }
+        }
         let mut hasher = DefaultHasher::new();
         (&source.title, &source.value).hash(&mut hasher);
         let alike = self.known.entry(hasher.finish()).or_default();

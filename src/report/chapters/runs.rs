@@ -72,7 +72,7 @@ pub(super) fn blocks(blocks: &mut Vec<Block>, runs: &[Run], sources: &mut Source
     });
     blocks.push(Block::Table(Grid {
         id: "runs".into(),
-        caption: format!("{} runs, in order of time", runs.len()),
+        caption: super::counted(runs.len(), "run"),
         columns,
         rows: rows.collect(),
     }));

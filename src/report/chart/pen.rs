@@ -228,8 +228,7 @@ impl Pen {
         ));
         self.patterns();
         if self.look == Look::Standalone {
-            // By this a file is known as ours when it is about to be written over.
-            self.put(format_args!("<metadata>plimsoll</metadata>"));
+            self.put(format_args!("{}", super::svg::MARK));
             let ground = self.paint(Ink::Ground);
             self.rect((0.0, 0.0), (width, height), &ground);
         }

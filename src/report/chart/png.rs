@@ -46,8 +46,10 @@ pub fn png(svg: &str) -> Result<Vec<u8>, Error> {
     packed(sheet).map_err(|e| Error::Packing(e.to_string()))
 }
 
-/// The sheet with a word of who drew it, by which a file is known as ours when it is about to be
-/// written over.
+/// By this a file is known as ours when it is about to be written over.
+pub const MARK: &[u8] = b"tEXtSoftware\0plimsoll";
+
+/// The sheet with a word of who drew it: [`MARK`].
 fn packed(sheet: Pixmap) -> Result<Vec<u8>, png::EncodingError> {
     let mut bytes = Vec::new();
     let mut encoder = png::Encoder::new(&mut bytes, sheet.width(), sheet.height());

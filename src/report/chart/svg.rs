@@ -5,6 +5,9 @@ use super::palette::Ink;
 use super::pen::{Anchor, Pen};
 use super::{Chart, Plot, Timeline, bars, curves, heat, lanes};
 
+/// By this a file is known as ours when it is about to be written over.
+pub const MARK: &str = "<metadata>plimsoll</metadata>";
+
 /// Width of every picture, in units of its view box.
 pub const WIDTH: f64 = 860.0;
 

@@ -82,6 +82,9 @@ fn page(report: &Report) -> String {
     html.finish()
 }
 
+/// By this a file is known as a report of ours when it is about to be written over.
+pub const MARK: &str = "<meta name=\"generator\" content=\"plimsoll\">";
+
 fn head(html: &mut Markup, title: &str) {
     let policy = format!(
         "default-src 'none'; script-src '{}'; style-src '{}'; img-src data:; base-uri 'none'; \
@@ -98,6 +101,7 @@ fn head(html: &mut Markup, title: &str) {
     html.raw(
         "<meta name=\"referrer\" content=\"no-referrer\">\n<link rel=\"icon\" href=\"data:,\">\n",
     );
+    html.raw(MARK).raw("\n");
     html.raw("<title>")
         .text(title)
         .raw("</title>\n<style>")
@@ -161,9 +165,6 @@ fn sources(html: &mut Markup, report: &Report) {
     html.raw("</details></section>\n");
 }
 
-/// A quote of more bytes may be taller than its box.
-const SCROLLS: usize = 200;
-
 fn one_source(html: &mut Markup, i: usize, source: &Source) {
     html.raw("<article")
         .attribute("id", &format!("source-{i}"))
@@ -171,8 +172,8 @@ fn one_source(html: &mut Markup, i: usize, source: &Source) {
     html.text(&source.title).raw("</h3><p class=\"value\">");
     html.text(&source.value).raw("</p>");
     if let Some(confidence) = &source.confidence {
-        html.raw("<p class=\"confidence\">Confidence: <span>");
-        html.text(confidence).raw("</span></p>");
+        html.raw("<p class=\"confidence\">");
+        html.text(confidence).raw("</p>");
     }
     if source.witnesses.is_empty() {
         html.raw("<p>No witness is recorded.</p>");
@@ -185,8 +186,7 @@ fn one_source(html: &mut Markup, i: usize, source: &Source) {
             "<li><p><strong>"
         });
         html.text(&witness.kind).raw("</strong>");
-        // What agrees with the figure does not repeat it: a large report has thousands of these.
-        if !witness.value.is_empty() && witness.value != source.value {
+        if !witness.value.is_empty() {
             html.raw(" <span class=\"value\">")
                 .text(&witness.value)
                 .raw("</span>");
@@ -196,15 +196,7 @@ fn one_source(html: &mut Markup, i: usize, source: &Source) {
             false => " <em>not used</em></p>",
         });
         if !witness.quote.is_empty() {
-            // Only what may have to be scrolled can be stepped to.
-            let long = witness.quote.len() > SCROLLS || witness.quote.contains('\n');
-            html.raw(if long {
-                "<pre tabindex=\"0\">"
-            } else {
-                "<pre>"
-            })
-            .listing(&witness.quote)
-            .raw("</pre>");
+            html.raw("<pre>").listing(&witness.quote).raw("</pre>");
         }
         if let Some(place) = &witness.place {
             html.raw("<p class=\"place\">").text(place).raw("</p>");

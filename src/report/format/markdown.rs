@@ -70,7 +70,7 @@ fn bounded(parts: Vec<String>) -> String {
     }
     if left_out > 0 {
         text.push_str(&format!(
-            "\n> [!NOTE]\n> {left_out} parts are left out: GitHub shows no more than 1 MiB. The \
+            "\n> [!NOTE]\n> Left out, {left_out} in number: further parts. GitHub shows no more than 1 MiB. The \
              report in other formats has all of them.\n"
         ));
     }
@@ -165,7 +165,7 @@ fn grid(grid: &Grid, open: usize) -> String {
     }
     match grid.rows.len() > open {
         true => folded(
-            &format!("{} ({} rows)", grid.caption, grid.rows.len()),
+            &format!("{} (rows: {})", grid.caption, grid.rows.len()),
             &text,
         ),
         false if grid.caption.is_empty() => text,

@@ -2,7 +2,7 @@
 
 mod csv;
 mod figures;
-mod html;
+pub mod html;
 mod markdown;
 mod plain;
 mod png;

@@ -176,7 +176,9 @@ fn bars(pair: &Pair, a: &Profile, b: &Profile) -> Option<Chart> {
             Some(Segment {
                 part,
                 value: pick(row).filter(|v| *v != 0.0)?,
-                unsure: sure.as_ref().is_some_and(|c| !c.starts_with("high")),
+                unsure: sure
+                    .as_deref()
+                    .is_some_and(crate::report::chapters::words::unsure),
                 confidence: sure,
                 source: None,
             })

@@ -13,7 +13,7 @@ use crate::matrix::Figures;
 use crate::profile::stats::quantile;
 use crate::report::chart::{self, Chart, Curve, Curves, Dot, Plot, Scale};
 use crate::report::content::{Block, Cell, Chapter, Grid};
-use crate::report::layout;
+use crate::report::layout::{self, unsigned_zero};
 use crate::report::material::{Material, Run};
 use crate::units::GIB;
 use alike::{Alike, alike, changed};
@@ -46,7 +46,8 @@ static WATCHED: [Watched; 6] = [
         key: "kv_pool_gib",
         title: "KV pool",
         unit: "GiB",
-        pick: |f| f.kv_pool_bytes.map(|b| b as f64 / GIB),
+        // By the engine's word, else as the breakdown found it.
+        pick: |f| (f.kv_pool_bytes.or(f.kv_cache_bytes)).map(|b| b as f64 / GIB),
     },
     Watched {
         key: "peak_gib",
@@ -62,7 +63,7 @@ static WATCHED: [Watched; 6] = [
     },
     Watched {
         key: "overhead_gib",
-        title: "Overhead",
+        title: "Overhead told apart",
         unit: "GiB",
         pick: |f| f.overhead_bytes.map(|b| b as f64 / GIB),
     },
@@ -281,7 +282,15 @@ impl<'a> Trend<'a> {
     /// What moved by more than [`MOVED`] between neighbours, a sentence each.
     fn moved(&self) -> Vec<String> {
         let neighbours = self.steps.iter().zip(self.steps.iter().skip(1));
-        neighbours.flat_map(|(a, b)| moved(a, b)).collect()
+        let mut sentences: Vec<String> = neighbours.flat_map(|(a, b)| moved(a, b)).collect();
+        // Small moves in one direction add up, and none of them is told by itself.
+        if let [first, .., last] = &self.steps[..]
+            && self.steps.len() > 2
+        {
+            let all = moved(first, last);
+            sentences.extend(all.into_iter().map(|s| format!("From first to last: {s}")));
+        }
+        sentences
     }
 
     fn table(&self, prefix: &str) -> Grid {
@@ -400,9 +409,9 @@ fn moved(a: &Step<'_>, b: &Step<'_>) -> Vec<String> {
         };
         let verb = if percent < 0.0 { "shrank" } else { "grew" };
         let mut sentence = format!(
-            "{} {verb} {:.0} % from {} to {} ({} to {} {}",
+            "{} {verb} {} % from {} to {} ({} to {} {}",
             watched.title,
-            percent.abs(),
+            unsigned_zero(format!("{:.1}", percent.abs())).trim_end_matches(".0"),
             a.label,
             b.label,
             shown(watched, before),
