@@ -33,3 +33,17 @@ pub fn boot_id() -> Option<String> {
         .ok()
         .map(|s| s.trim().to_owned())
 }
+
+/// Lets this process have as many files open as the host permits it: a load of a thousand requests in flight is a
+/// thousand connections, and shells begin programs with a limit of about that.
+pub fn allow_many_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let most = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    if let Err(e) = setrlimit(Resource::Nofile, most) {
+        log::debug!("the limit of open files stays as it is: {e}");
+    }
+}

@@ -137,7 +137,9 @@ fn limits_on_latency_are_measured_and_a_prediction_alone_sends_nothing() {
     let ended = run(&words).expect(0);
     let line: Value = serde_json::from_str(&ended.stdout).expect("JSON alone on stdout");
     // A token takes 20 ms whatever the load: nothing keeps 1 ms.
-    assert_eq!(line["measured"]["concurrency"], 0);
+    // A single request was tried or not: no more than that is claimed.
+    let claimed = &line["measured"]["concurrency"];
+    assert!(*claimed == 0 || claimed.is_null(), "{claimed}");
     assert_eq!(line["limiting"], "latency");
     assert_eq!(line["rounds"][0]["faults"][0]["kind"], "latency");
     assert_eq!(

@@ -116,7 +116,8 @@ pub struct ExperimentFlags {
     /// Run the load of each level so many times
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = "Load")]
     pub repeats: u32,
-    /// Random seed of prompts and lengths
+    /// Random seed of prompts and lengths; each level has the next [default: one of the moment, so that no cache of
+    /// prefixes answers]
     #[arg(long, value_name = "N", help_heading = "Load")]
     pub seed: Option<u64>,
     /// What puts the load on; only builtin has a row for each request, and mixtures

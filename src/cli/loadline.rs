@@ -37,9 +37,10 @@ pub struct LoadlineArgs {
     /// Percentile of limits that name no statistic: 50, 90, 95 or 99
     #[arg(long, value_name = "P", default_value_t = 95, value_parser = percentile, help_heading = "Load")]
     pub slo_percentile: u32,
-    /// Random seed of the prompts
-    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Load")]
-    pub seed: u64,
+    /// Random seed of the prompts; each round has the next [default: one of the moment, so that no cache of prefixes
+    /// answers]
+    #[arg(long, value_name = "N", help_heading = "Load")]
+    pub seed: Option<u64>,
 
     /// Rounds at most
     #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=100), help_heading = "Search")]

@@ -125,16 +125,30 @@ fn options(flags: &ExperimentFlags, fresh: bool) -> Result<Options, Failure> {
 }
 
 /// A cell for each level, in their order.
+/// Seeds are less than this: benches take no more than 32 bits.
+const SEEDS: u64 = 1 << 32;
+
 fn cells(levels: &Levels<'_>, aim: &Aim) -> Result<Vec<Cell>, Failure> {
     let server = Arc::new(aim.server.clone());
-    let cells = levels.levels.iter().map(|(_, asked)| {
+    if levels.kind == crate::experiment::Kind::Concurrency && aim.bench == BenchWord::Throughput {
+        return Err(Failure::usage(
+            "the throughput bench takes all requests at once, whatever the level",
+        )
+        .hint("leave out --bench, or --bench latency: its batch is the level"));
+    }
+    // No level has prompts of another's, and no experiment those of one before: the engine's cache of prefixes would
+    // answer for them.
+    let base = (levels.flags.seed)
+        .unwrap_or_else(|| jiff::Timestamp::now().as_millisecond().unsigned_abs());
+    let cells = levels.levels.iter().zip(0..).map(|((_, asked), i)| {
         if asked.short_prompts.is_some() && aim.bench != BenchWord::Builtin {
             return Err(Failure::usage(
                 "only plimsoll's own client sends a mixture of prompt lengths, and it needs a server",
             )
             .hint("leave out --bench, and name a container in which the engine serves"));
         }
-        Ok(Cell::new(server.clone(), levels.load(asked, aim.bench)))
+        let load = levels.load(asked, aim.bench, Some(base.wrapping_add(i) % SEEDS));
+        Ok(Cell::new(server.clone(), load))
     });
     cells.collect()
 }
@@ -208,7 +222,7 @@ fn described(levels: &Levels<'_>, aim: &Aim) -> String {
         levels.levels.len()
     );
     for (name, asked) in &levels.levels {
-        let words = levels.load(asked, aim.bench).words();
+        let words = levels.load(asked, aim.bench, levels.flags.seed).words();
         text.push_str(&format!("  level {name}: {words}\n"));
     }
     text

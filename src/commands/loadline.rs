@@ -226,7 +226,10 @@ impl Rounds<'_, '_> {
                     false => format!("did not hold: {}", words.join(", ")),
                 }
             ));
-            search.record(ahead.concurrency, held);
+            // What an engine that is gone, or a time that is up, ended says nothing of this load.
+            if !made.over {
+                search.record(ahead.concurrency, held);
+            }
             let counted = made.seen.input_tokens;
             let silent = made.seen.completed == 0;
             line.round(Round {

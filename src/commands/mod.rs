@@ -32,6 +32,7 @@ use crate::telemetry;
 
 /// Runs the command line and tells how it ended. Errors are printed here, once.
 pub fn run(cli: Cli) -> ExitCode {
+    crate::host::allow_many_files();
     let console = Console::new(options(cli.talk));
     console.install_logger();
     if let Some(path) = cli.nvml_lib.filter(|p| !p.is_empty()) {

@@ -70,8 +70,9 @@ pub struct Loadline {
 /// The measured line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// The largest number of requests in flight that a round held; 0 where none did.
-    pub concurrency: u32,
+    /// The largest number of requests in flight that a round held; 0 where a single request was not held, null where
+    /// none was held and fewer were not tried.
+    pub concurrency: Option<u32>,
     /// The smallest above it that a round did not hold; null where every round held.
     pub fails_at: Option<u32>,
     /// Whether the two are within the tolerance: else the line lies somewhere between.
@@ -147,23 +148,29 @@ impl Loadline {
 
     /// Draws the conclusions. `look`: the profile that the prediction is of.
     pub fn conclude(&mut self, look: &Profile, outcome: Outcome) {
-        if !self.rounds.is_empty() {
+        if outcome.holds > 0 || outcome.fails.is_some() {
             let failed = self
                 .rounds
                 .iter()
                 .filter(|r| Some(r.concurrency) == outcome.fails);
             self.measured = Some(Measured {
-                concurrency: outcome.holds,
+                concurrency: (outcome.holds > 0 || outcome.fails == Some(1))
+                    .then_some(outcome.holds),
                 fails_at: outcome.fails,
                 closed: outcome.closed,
                 limiting: failed.filter(|r| !r.held).find_map(|r| r.ran_out),
             });
         }
-        let line = self.measured.as_ref().filter(|m| m.fails_at.is_some());
-        self.difference_percent = line
+        // Of an open search the line lies somewhere between: there is nothing to compare.
+        let closed = self
+            .measured
+            .as_ref()
+            .filter(|m| m.closed && m.fails_at.is_some());
+        self.difference_percent = closed
+            .and_then(|m| m.concurrency)
             .filter(|_| self.objectives.0.is_empty())
             .zip(self.prediction.concurrency.filter(|p| *p > 0))
-            .map(|(m, p)| (f64::from(m.concurrency) - p as f64) / p as f64 * 100.0);
+            .map(|(held, p)| (f64::from(held) - p as f64) / p as f64 * 100.0);
         let measured = self.measured.as_ref();
         self.limiting = measured
             .and_then(|m| m.limiting)

@@ -229,6 +229,10 @@ impl Asking<'_> {
         // All that follows is of the same commit, whoever pushes meanwhile.
         let revision = found.commit.unwrap_or_else(|| "main".to_owned());
         let beside = self.file(&revision, "hf_quant_config.json", most).await?;
+        // Only a clear no means that there is none: without it a model would be taken for an unquantised one.
+        if !beside.status.is_success() && beside.status != StatusCode::NOT_FOUND {
+            return Err(self.refused(&beside));
+        }
         if beside.status.is_success()
             && let Some(fields) = config.as_object_mut()
         {

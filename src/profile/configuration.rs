@@ -362,7 +362,8 @@ pub(super) fn engine_metadata(
             .engine_version
             .clone()
             .or_else(|| log.engine_version.clone()),
-        simulated: engine.is_some_and(Engine::simulated),
+        simulated: engine.is_some_and(Engine::simulated)
+            || crate::engine::reference::labelled(&capture.container),
         evidence: capture.engine_evidence.clone(),
     }
 }

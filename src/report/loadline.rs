@@ -84,22 +84,30 @@ fn answer(page: &mut Page, line: &Loadline) {
 }
 
 fn holds(m: &Measured) -> String {
-    match (m.fails_at, m.concurrency) {
-        (None, n) => format!(">= {}", count(n.into())),
-        (Some(_), n) => count(n.into()),
+    match (m.concurrency, m.fails_at) {
+        (Some(n), None) => format!(">= {}", count(n.into())),
+        (Some(n), Some(f)) if !m.closed && f > n + 1 => {
+            format!("{} to {}", count(n.into()), count(u64::from(f) - 1))
+        }
+        (Some(n), Some(_)) => count(n.into()),
+        (None, Some(f)) => format!("< {}", count(f.into())),
+        (None, None) => "not measured".into(),
     }
 }
 
 /// How sure the measured line is.
 fn bracket(m: &Measured, line: &Loadline) -> String {
     match m.fails_at {
-        None if m.concurrency >= line.max_concurrency => {
+        None if m.concurrency >= Some(line.max_concurrency) => {
             "every round held, up to --max-concurrency".into()
         }
         None => "every round held: the line is above".into(),
-        Some(f) if m.concurrency == 0 => format!("no round held, down to {f}"),
+        Some(f) if m.concurrency.is_none_or(|n| n == 0) => format!("no round held, down to {f}"),
         Some(f) if m.closed => format!("{f} did not hold"),
-        Some(f) => format!("{f} did not hold; the rounds were used up between the two"),
+        Some(f) if line.outcome == RunEnd::Completed => {
+            format!("{f} did not hold; the rounds were used up between the two")
+        }
+        Some(f) => format!("{f} did not hold; the search ended between the two"),
     }
 }
 

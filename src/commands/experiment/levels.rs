@@ -70,6 +70,13 @@ impl<'a> Levels<'a> {
                 levels.len()
             )));
         }
+        if let Some((name, asked)) = levels.iter().find(|(_, a)| a.requests < a.concurrency) {
+            return Err(Failure::usage(format!(
+                "level {name} keeps {} requests at once, and there are {} of them",
+                asked.concurrency, asked.requests
+            ))
+            .hint("a larger --num-prompts, or none: it follows from the level"));
+        }
         Ok(Levels {
             kind,
             flags,
@@ -78,7 +85,7 @@ impl<'a> Levels<'a> {
     }
 
     /// A level's load, as a cell has it.
-    pub fn load(&self, asked: &Asked, bench: BenchWord) -> Load {
+    pub fn load(&self, asked: &Asked, bench: BenchWord, seed: Option<u64>) -> Load {
         Load {
             bench,
             input_len: asked.prompt_tokens,
@@ -89,7 +96,7 @@ impl<'a> Levels<'a> {
             num_iters: None,
             num_iters_warmup: self.flags.num_iters_warmup,
             repeats: asked.repeats,
-            seed: self.flags.seed,
+            seed,
             short_prompts: asked.short_prompts,
         }
     }

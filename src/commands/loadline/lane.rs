@@ -56,6 +56,8 @@ pub struct Lane<'a> {
     folder: PathBuf,
     /// What the look found out, for the rounds.
     setup: Option<Setup>,
+    /// Of the prompts of round 0.
+    seed: u64,
 }
 
 impl<'a> Lane<'a> {
@@ -73,6 +75,9 @@ impl<'a> Lane<'a> {
             stop,
             folder,
             setup: None,
+            seed: args
+                .seed
+                .unwrap_or_else(|| jiff::Timestamp::now().as_millisecond().unsigned_abs()),
         }
     }
 
@@ -177,7 +182,7 @@ impl<'a> Lane<'a> {
                 num_prompts: load.map(|(_, _, requests)| requests),
                 max_concurrency: load.map(|(_, concurrency, _)| concurrency),
                 // Each round has prompts of its own: no cache of prefixes answers for them.
-                seed: load.map(|(number, ..)| args.seed.wrapping_add(u64::from(number))),
+                seed: load.map(|(number, ..)| self.seed.wrapping_add(u64::from(number))),
                 ..Workload::default()
             },
             settings: RequestedSettings::default(),

@@ -17,6 +17,11 @@ use crate::capture::{ContainerFacts, Probe};
 
 /// Image label of the reference engine; its value is `1`.
 const LABEL: &str = "plimsoll.reference-engine";
+/// Whether a container is the reference engine's, by its label: also where it is taken for another engine.
+pub fn labelled(container: &ContainerFacts) -> bool {
+    container.labels.get(LABEL).is_some_and(|v| v == "1")
+}
+
 /// Name of its program.
 const PROGRAM: &str = "reference-engine";
 
@@ -40,7 +45,7 @@ impl Engine for Reference {
     }
 
     fn recognise(&self, facts: &ContainerFacts) -> Option<Recognition> {
-        let label = facts.labels.get(LABEL).is_some_and(|v| v == "1");
+        let label = labelled(facts);
         let words = program_words(facts);
         if words.is_none() && !label {
             return None;

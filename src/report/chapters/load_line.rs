@@ -166,7 +166,10 @@ fn line(document: &Value) -> String {
         None => "No line was predicted.".to_owned(),
     };
     match (count("/measured/concurrency"), count("/measured/fails_at")) {
-        (None, _) => said.push_str(" None was measured."),
+        (None, Some(fails)) => said.push_str(&format!(
+            " Measured: it did not hold {fails:.0}, and fewer were not tried."
+        )),
+        (None, None) => said.push_str(" None was measured."),
         (Some(holds), None) => said.push_str(&format!(
             " Measured: it held {holds:.0}, the most that was tried; the line is not reached."
         )),
@@ -181,11 +184,14 @@ fn line(document: &Value) -> String {
         }
     }
     if let Some(percent) = number(document, "/difference_percent") {
-        said.push_str(&format!(
-            " The measured line is {:.1} % {} the predicted one.",
-            percent.abs(),
-            if percent < 0.0 { "below" } else { "above" }
-        ));
+        let side = if percent < 0.0 { "below" } else { "above" };
+        said.push_str(&match percent == 0.0 {
+            true => " The measured line is as predicted.".to_owned(),
+            false => format!(
+                " The measured line is {:.1} % {side} the predicted one.",
+                percent.abs()
+            ),
+        });
     }
     said
 }
