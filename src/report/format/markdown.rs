@@ -70,8 +70,13 @@ fn bounded(parts: Vec<String>) -> String {
     }
     if left_out > 0 {
         text.push_str(&format!(
-            "\n> [!NOTE]\n> Left out, {left_out} in number: further parts. GitHub shows no more than 1 MiB. The \
-             report in other formats has all of them.\n"
+            "\n> [!NOTE]\n> {left_out} {} left out: GitHub shows no more than 1 MiB. The \
+             report in other formats has all of them.\n",
+            if left_out == 1 {
+                "part is"
+            } else {
+                "parts are"
+            }
         ));
     }
     text
@@ -304,7 +309,7 @@ mod tests {
         let text = bounded(parts);
         assert!(text.len() < MOST);
         assert!(
-            text.contains("ac\n> [!NOTE]\n> 1 parts are left out"),
+            text.contains("ac\n> [!NOTE]\n> 1 part is left out"),
             "{}",
             &text[899_990..]
         );

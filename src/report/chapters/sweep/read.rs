@@ -89,7 +89,7 @@ pub(crate) static PEAK: Figure = figure("peak_bytes", "peak_gib", "peak", "GiB",
 pub(crate) static THROUGHPUT: Figure = figure(
     "tokens_per_second",
     "tokens_per_second",
-    "tokens",
+    "throughput",
     "tokens/s",
     1.0,
 );

@@ -13,7 +13,7 @@ use crate::matrix::Figures;
 use crate::profile::stats::quantile;
 use crate::report::chart::{self, Chart, Curve, Curves, Dot, Plot, Scale};
 use crate::report::content::{Block, Cell, Chapter, Grid};
-use crate::report::layout::{self, unsigned_zero};
+use crate::report::layout;
 use crate::report::material::{Material, Run};
 use crate::units::GIB;
 use alike::{Alike, alike, changed};
@@ -23,7 +23,7 @@ const MOVED: f64 = 5.0;
 /// Groups of runs that have a trend each; what goes beyond is told.
 const MOST: usize = 8;
 /// Steps of a trend that are shown, the latest.
-const STEPS: usize = 100;
+const STEPS: usize = 50;
 /// Settings that are named beside a sentence.
 const NAMED: usize = 6;
 
@@ -391,6 +391,14 @@ impl<'a> Trend<'a> {
     }
 }
 
+/// Percent, with a decimal where it is small.
+fn share(percent: f64) -> String {
+    match percent < 10.0 {
+        true => format!("{percent:.1}").trim_end_matches(".0").to_owned(),
+        false => format!("{percent:.0}"),
+    }
+}
+
 /// What moved from one step to the next.
 fn moved(a: &Step<'_>, b: &Step<'_>) -> Vec<String> {
     let mut sentences = Vec::new();
@@ -411,7 +419,7 @@ fn moved(a: &Step<'_>, b: &Step<'_>) -> Vec<String> {
         let mut sentence = format!(
             "{} {verb} {} % from {} to {} ({} to {} {}",
             watched.title,
-            unsigned_zero(format!("{:.1}", percent.abs())).trim_end_matches(".0"),
+            share(percent.abs()),
             a.label,
             b.label,
             shown(watched, before),

@@ -130,9 +130,17 @@ proptest! {
             prop_assert_eq!(sentence.is_some(), percent.abs() > 5.0, "{:?}", told);
             if let Some(sentence) = sentence {
                 let verb = if percent < 0.0 { "shrank" } else { "grew" };
-                let words = format!("{verb} {:.0} %", percent.abs());
-                prop_assert!(sentence.contains(&words), "{} / {}", sentence, words);
+                let behind = sentence.split(&format!("{verb} ")).nth(1).unwrap_or_default();
+                let said: f64 = behind.split(' ').next().unwrap().parse().unwrap();
+                prop_assert!((said - percent.abs()).abs() <= 0.5, "{} / {}", sentence, percent);
             }
+        }
+        // What moved little by little is told from first to last.
+        if tokens.len() > 2 {
+            let (first, last) = (tokens[0] as f64, tokens[tokens.len() - 1] as f64);
+            let moved = ((last - first) / first * 100.0).abs() > 5.0;
+            let whole = told.iter().any(|s| s.starts_with("From first to last: KV pool"));
+            prop_assert_eq!(whole, moved, "{:?}", told);
         }
     }
 }
