@@ -102,6 +102,26 @@ pub(super) struct Figures<'a> {
 }
 
 impl Figures<'_> {
+    /// Notes the source of a figure. Among very many runs those that are told in brief have one source each: with
+    /// every witness of every figure a page would be slow to open.
+    fn noted(&mut self, source: Source) -> SourceId {
+        if self.run.in_full || !self.sources.crowded {
+            return self.sources.note(source);
+        }
+        self.sources.note(Source {
+            title: self.title("Figures".into()),
+            value: "in the profile".into(),
+            confidence: None,
+            witnesses: vec![Witness {
+                kind: "profile".into(),
+                quote: "`evidence` of the profile has the witnesses of each figure, and a report of it alone shows them".into(),
+                place: Some(self.run.name.clone()),
+                used: true,
+                ..Witness::default()
+            }],
+        })
+    }
+
     fn title(&self, title: String) -> String {
         match self.many {
             true => format!("{title}, {}", self.run.name),
@@ -147,7 +167,7 @@ impl Figures<'_> {
         if let Some(gpu) = gpu.filter(|_| profile.gpu_info.devices.len() > 1) {
             title.push_str(&format!(", {}", of_device(profile, gpu)));
         }
-        self.sources.note(Source {
+        self.noted(Source {
             title: self.title(title),
             value: both(part.bytes),
             confidence: Some(part.confidence.0.clone()),
@@ -193,7 +213,7 @@ impl Figures<'_> {
             confidence: Some("measured".into()),
             witnesses: witnesses.collect(),
         };
-        self.sources.note(source)
+        self.noted(source)
     }
 
     /// Notes a figure that one key of the profile holds, as somebody told it.
@@ -203,7 +223,7 @@ impl Figures<'_> {
         kind: &str,
         (quote, path): (String, &str),
     ) -> SourceId {
-        self.sources.note(Source {
+        self.noted(Source {
             title: self.title(title.to_owned()),
             value: value.clone(),
             confidence: None,

@@ -65,7 +65,12 @@ pub struct Sources {
     all: Vec<Source>,
     /// By their words, so that a report of many runs does not look through all of them each time.
     known: HashMap<u64, Vec<usize>>,
+    /// Whether there are more runs than each can tell its witnesses.
+    crowded: bool,
 }
+
+/// More runs than these are a crowd.
+const CROWD: usize = 50;
 
 impl Sources {
     /// Notes one; the same source keeps its number. A witness that says just the figure does not
@@ -92,7 +97,10 @@ impl Sources {
 
 /// The whole report.
 pub fn report(title: String, about: Vec<(String, String)>, material: &Material) -> Report {
-    let mut sources = Sources::default();
+    let mut sources = Sources {
+        crowded: material.runs.len() > CROWD,
+        ..Sources::default()
+    };
     let chapters = ALL
         .iter()
         .flat_map(|write| write(material, &mut sources))
