@@ -212,6 +212,12 @@ impl Rounds<'_, '_> {
             {
                 first.get_or_insert_with(|| failure.message.clone());
             }
+            if let (true, Some(failure)) = (faults.is_empty(), &made.failure) {
+                faults.push(Fault::Errors {
+                    failed: 0,
+                    first: Some(failure.message.clone()),
+                });
+            }
             if stop.reason().is_some() {
                 // What was interrupted was not measured; its capture stays.
                 return Ok(());

@@ -208,6 +208,13 @@ impl Loadline {
                 self.lengths.input
             ));
         }
+        let asked = self.lengths.output as f64;
+        let short = self.rounds.iter().filter_map(|r| r.seen.output_tokens);
+        if let Some(n) = short.filter(|n| *n < asked * 0.98).reduce(f64::min) {
+            notes.push(format!(
+                "answers ended after {n:.0} tokens on average, not after the {asked:.0} that were asked for: the measured line is one of shorter requests than the predicted one"
+            ));
+        }
         if untold {
             notes.push("the engine tells neither preemptions nor queues: rounds are judged by errors, by the answers that the client saw at once, and by latency alone".into());
         } else if first.preemptions.is_none() {
@@ -285,6 +292,54 @@ mod tests {
         );
         let text = serde_json::to_string(&line).unwrap();
         assert_eq!(serde_json::from_str::<Loadline>(&text).unwrap(), line);
+    }
+
+    /// No more is claimed than what was tried.
+    #[test]
+    fn a_search_that_ended_early_claims_no_figure() {
+        let failed_once = Outcome {
+            holds: 0,
+            fails: Some(17),
+            closed: false,
+        };
+        let early = line(&[(17, false)], failed_once);
+        let measured = early.measured.as_ref().unwrap();
+        assert_eq!((measured.concurrency, measured.fails_at), (None, Some(17)));
+        assert_eq!(early.difference_percent, None);
+        let alone = Outcome {
+            holds: 0,
+            fails: Some(1),
+            closed: true,
+        };
+        let none = line(&[(1, false)], alone);
+        assert_eq!(none.measured.as_ref().unwrap().concurrency, Some(0));
+        assert_eq!(none.difference_percent, Some(-100.0));
+        let between = Outcome {
+            holds: 5,
+            fails: Some(10),
+            closed: false,
+        };
+        let between = line(&[(5, true), (10, false)], between);
+        assert_eq!(between.difference_percent, None, "the line may be 8");
+    }
+
+    #[test]
+    fn answers_that_end_early_are_said() {
+        let mut line = line(
+            &[(1, false)],
+            Outcome {
+                holds: 0,
+                fails: Some(1),
+                closed: true,
+            },
+        );
+        line.rounds[0].seen.output_tokens = Some(16.0);
+        line.note_what_was_not_told();
+        assert!(
+            line.notes.iter().any(|n| n.contains("after 16 tokens")),
+            "{:?}",
+            line.notes
+        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What one round showed: what the client saw of its requests, and what the engine told meanwhile.
 
-use crate::capture::{AtNs, Capture, Phase, Probe, RequestRow};
+use crate::capture::{AtNs, Capture, Phase, Probe, RequestRow, TokenSource};
 use crate::engine::queueing::QueueTimes;
 use crate::engine::{self, BenchResult, Engine};
 use crate::profile::Profile;
@@ -22,6 +22,9 @@ pub struct Observed {
     pub generation_s: Option<f64>,
     /// Mean tokens of a prompt as the server counted them.
     pub input_tokens: Option<f64>,
+    /// Mean tokens of an answer, where each tells them.
+    #[serde(default)]
+    pub output_tokens: Option<f64>,
     /// Preemptions during the round.
     pub preemptions: Option<u64>,
     /// Mean waiting in the engine's queue, seconds.
@@ -71,6 +74,7 @@ impl Observed {
             together: together(&whole),
             generation_s,
             input_tokens: input_tokens(&whole),
+            output_tokens: output_tokens(&whole),
             preemptions: engine.and_then(|e| preemptions(e, capture)),
             queue_mean_s: queue.as_ref().and_then(QueueTimes::mean_s),
             queued_long: queue
@@ -138,6 +142,17 @@ fn input_tokens(whole: &[&RequestRow]) -> Option<f64> {
         .map(|n| n as f64)
         .collect();
     crate::profile::stats::mean(&counted)
+}
+
+/// Mean tokens of an answer; null where the server does not tell them of each: a client that counts events counts too
+/// few where some have several.
+fn output_tokens(whole: &[&RequestRow]) -> Option<f64> {
+    let told = |r: &&RequestRow| {
+        let by_server = r.output_source == Some(TokenSource::Usage);
+        r.output_tokens.filter(|_| by_server).map(|n| n as f64)
+    };
+    let all: Option<Vec<f64>> = whole.iter().map(told).collect();
+    crate::profile::stats::mean(&all?)
 }
 
 /// The queue's histogram at the end less that at the beginning. A reading from before the load has

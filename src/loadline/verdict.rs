@@ -60,7 +60,10 @@ impl Fault {
                     .as_ref()
                     .map(|f| format!(" ({f})"))
                     .unwrap_or_default();
-                format!("{failed} failed{first}")
+                match (failed, first.as_str()) {
+                    (0, first) if !first.is_empty() => format!("ended{first}"),
+                    (failed, first) => format!("{failed} failed{first}"),
+                }
             }
             Fault::Preemption { count: 1 } => "1 preemption".into(),
             Fault::Preemption { count } => format!("{count} preemptions"),
@@ -167,11 +170,13 @@ pub fn ran_out(
         return Some(Resource::KvPool);
     }
     if has(|f| matches!(f, Fault::Queueing { .. })) {
-        // The least limit that this load is beyond; the limits are in that order.
+        // The least limit that this load is beyond; the limits are in that order. A pool that was never half full is
+        // not what ran out, whatever was predicted.
+        let roomy = seen.kv_usage_most.is_some_and(|u| u < 0.5);
         let passed = prediction
             .limits
             .iter()
-            .find(|l| l.concurrency < concurrency);
+            .find(|l| l.concurrency < concurrency && !(l.resource == Resource::KvPool && roomy));
         return Some(match passed {
             Some(limit) => limit.resource,
             None if seen.kv_usage_most.is_some_and(|u| u >= FULL) => Resource::KvPool,
@@ -238,6 +243,34 @@ mod tests {
             ..good()
         };
         assert_eq!(words(&nothing), ["0 failed"]);
+    }
+
+    #[test]
+    fn an_engine_that_ended_has_words_and_a_pool_with_room_did_not_run_out() {
+        let ended = Fault::Errors {
+            failed: 0,
+            first: Some("the time was up".into()),
+        };
+        assert_eq!(ended.words(), "ended (the time was up)");
+        let waiting = Observed {
+            running_most: Some(28),
+            kv_usage_most: Some(0.3),
+            ..good()
+        };
+        let faults = judge(32, &waiting, &Objectives::default());
+        let prediction = Prediction {
+            limits: vec![Limit {
+                resource: Resource::KvPool,
+                concurrency: 30,
+                formula: String::new(),
+                source: String::new(),
+            }],
+            ..Prediction::default()
+        };
+        assert_eq!(
+            ran_out(32, &waiting, &faults, &prediction),
+            Some(Resource::Prefill)
+        );
     }
 
     #[test]
