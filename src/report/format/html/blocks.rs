@@ -11,7 +11,7 @@ use crate::report::content::{Block, Cell, Grid, Listing, Note, Report};
 const TALL: usize = 30;
 
 /// Columns above which a table scrolls sideways instead of breaking its words into narrow lines.
-const WIDE: usize = 8;
+const WIDE: usize = 6;
 
 /// The table of which the page shows a few figures large: the name of a figure, the figure, its
 /// unit.
