@@ -25,19 +25,25 @@ impl Format for Csv {
             .map(|grid| {
                 Ok(File {
                     stem: names.take(&grid.id),
-                    bytes: table(grid)?,
+                    bytes: table(grid, report.simulated.as_deref())?,
                 })
             })
             .collect()
     }
 }
 
-fn table(grid: &Grid) -> Result<Vec<u8>, RenderError> {
-    let heads: Vec<String> = grid.columns.iter().map(head).collect();
+/// `pretends`: what of the report only pretends. A table travels alone, so each row of it says so, unless it has a
+/// column for that.
+fn table(grid: &Grid, pretends: Option<&str>) -> Result<Vec<u8>, RenderError> {
+    const SIMULATED: &str = "simulated";
+    let pretends = pretends.filter(|_| grid.columns.iter().all(|c| c.key != SIMULATED));
+    let mut heads: Vec<String> = grid.columns.iter().map(head).collect();
+    heads.extend(pretends.map(|_| SIMULATED.to_owned()));
     let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
     let rows = grid.rows.iter().map(|row| {
         let mut cells: Vec<String> = row.iter().map(cell).collect();
         cells.resize(grid.columns.len(), String::new());
+        cells.extend(pretends.map(|what| spreadsheet::harmless(words::line(what))));
         cells
     });
     spreadsheet::table(&heads, &rows.collect::<Vec<_>>())
