@@ -39,3 +39,50 @@ pub(super) fn list<'a>(
 pub(super) fn sentences(value: &Value, path: &str) -> Vec<String> {
     list(value, path, 50).filter_map(|s| text(s, "")).collect()
 }
+
+/// A figure that a document has for each of its rows: cells, levels.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Figure {
+    /// Key in the document.
+    pub key: &'static str,
+    /// Key in CSV.
+    pub csv: &'static str,
+    /// Words.
+    pub title: &'static str,
+    /// Unit of the value as it is shown; empty for a count.
+    pub unit: &'static str,
+    /// What the document's value is divided by.
+    per: f64,
+}
+
+/// Of its key, its key in CSV, words, unit, and what its value is divided by.
+pub(crate) const fn figure(
+    key: &'static str,
+    csv: &'static str,
+    title: &'static str,
+    unit: &'static str,
+    per: f64,
+) -> Figure {
+    Figure {
+        key,
+        csv,
+        title,
+        unit,
+        per,
+    }
+}
+
+impl Figure {
+    /// Words with the unit: `peak, GiB`.
+    pub fn head(&self) -> String {
+        match self.unit {
+            "" => self.title.to_owned(),
+            unit => format!("{}, {unit}", self.title),
+        }
+    }
+
+    /// Its value in a row, in the unit that is shown.
+    pub fn of(&self, row: &Value) -> Option<f64> {
+        Some(row.get(self.key)?.as_f64()? / self.per)
+    }
+}

@@ -1,7 +1,7 @@
 //! Experiments: one thing varied over a few levels, as curves and a table.
 
 use super::Sources;
-use super::document::{flag, list, number, sentences, text};
+use super::document::{Figure, figure, flag, list, number, sentences, text};
 use super::sweep::tables::{numeric, wordy};
 use super::sweep::{capital, many, note};
 use crate::engine::facts::Severity;
@@ -14,31 +14,6 @@ use serde_json::Value;
 
 /// Levels that are read of one document.
 const MOST: usize = 1000;
-
-/// A figure of a level.
-struct Figure {
-    key: &'static str,
-    csv: &'static str,
-    title: &'static str,
-    unit: &'static str,
-    per: f64,
-}
-
-const fn figure(
-    key: &'static str,
-    csv: &'static str,
-    title: &'static str,
-    unit: &'static str,
-    per: f64,
-) -> Figure {
-    Figure {
-        key,
-        csv,
-        title,
-        unit,
-        per,
-    }
-}
 
 /// Memory: what the devices held, and of the KV cache what is reserved and what is used. An engine
 /// that reserves a pool at its start makes the first two flat, whatever the load.
@@ -229,7 +204,7 @@ fn is_done(level: &Value) -> bool {
 }
 
 fn value(level: &Value, figure: &Figure) -> Option<f64> {
-    let value = level.get(figure.key)?.as_f64()? / figure.per;
+    let value = figure.of(level)?;
     (value.is_finite() && is_done(level)).then_some(value)
 }
 
@@ -335,10 +310,7 @@ fn table(document: &Value, levels: &[&Value], across: &str, id: &str) -> Grid {
     columns.extend(asked.map(|(key, title)| numeric(title, key)));
     columns.push(wordy("state", "state"));
     columns.push(wordy("cause", "cause"));
-    columns.extend(figures.iter().map(|f| match f.unit {
-        "" => numeric(f.title, f.csv),
-        unit => numeric(format!("{}, {unit}", f.title), f.csv),
-    }));
+    columns.extend(figures.iter().map(|f| numeric(f.head(), f.csv)));
     columns.push(wordy("message", "message"));
     columns.push(wordy("profile", "profile"));
     let count = |value: Option<f64>| match value {

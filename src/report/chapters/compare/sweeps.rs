@@ -3,7 +3,8 @@
 use super::{change, difference, figure, gib, gib_text, percent};
 use crate::engine::facts::Severity;
 use crate::profile::stats::quantile;
-use crate::report::chapters::sweep::read::{Figure, LATENCY, PEAK, Sweep, THROUGHPUT, TTFT, Tried};
+use crate::report::chapters::document::Figure;
+use crate::report::chapters::sweep::read::{LATENCY, PEAK, Sweep, THROUGHPUT, TTFT, Tried};
 use crate::report::chapters::sweep::tables::{numeric, wordy};
 use crate::report::chapters::sweep::{few, many, note, ordered};
 use crate::report::chart::{self, Chart, Curve, Curves, Dot, Plot, Scale};

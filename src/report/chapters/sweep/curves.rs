@@ -2,7 +2,8 @@
 
 use super::axes::{Axis, apart, varying, words};
 use super::maps::capital;
-use super::read::{Figure, LATENCY, PEAK, Sweep, THROUGHPUT, TTFT, Tried};
+use super::read::{LATENCY, PEAK, Sweep, THROUGHPUT, TTFT, Tried};
+use crate::report::chapters::document::Figure;
 use crate::report::chart::{self, Chart, Curve, Curves, Dot, Plot, Scale};
 
 static DRAWN: [&Figure; 4] = [&THROUGHPUT, &LATENCY, &TTFT, &PEAK];

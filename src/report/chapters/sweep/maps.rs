@@ -1,7 +1,8 @@
 //! Heat maps of a sweep: a figure for each pair of settings that vary, failed cells with their cause.
 
 use super::axes::{Axis, apart, varying};
-use super::read::{Figure, KV_USED, PEAK, Sweep, THROUGHPUT, TTFT, Tried};
+use super::read::{KV_USED, PEAK, Sweep, THROUGHPUT, TTFT, Tried};
+use crate::report::chapters::document::Figure;
 use crate::report::chart::{self, Chart, Heat, Plot, Scale, Square};
 use crate::report::layout;
 use std::collections::HashMap;

@@ -2,6 +2,7 @@
 //! document lacks is unknown.
 
 use crate::compare::settings::flags;
+use crate::report::chapters::document::{Figure, figure};
 use crate::report::layout::truncate;
 use crate::units::GIB;
 use serde_json::Value;
@@ -50,37 +51,6 @@ pub(crate) struct Tried {
     /// Whether an engine or a device only pretends.
     pub simulated: bool,
     figures: BTreeMap<&'static str, f64>,
-}
-
-/// A figure of a cell.
-#[derive(Debug, PartialEq)]
-pub(crate) struct Figure {
-    /// Key in the document.
-    pub key: &'static str,
-    /// Key in CSV.
-    pub csv: &'static str,
-    /// Words.
-    pub title: &'static str,
-    /// Unit of the value as it is shown; empty for a count.
-    pub unit: &'static str,
-    /// What the document's value is divided by.
-    per: f64,
-}
-
-const fn figure(
-    key: &'static str,
-    csv: &'static str,
-    title: &'static str,
-    unit: &'static str,
-    per: f64,
-) -> Figure {
-    Figure {
-        key,
-        csv,
-        title,
-        unit,
-        per,
-    }
 }
 
 /// Peak of all devices.
@@ -161,16 +131,6 @@ pub(crate) static FIGURES: &[&Figure] = &[
     &figure("failed", "requests_failed", "requests failed", "", 1.0),
 ];
 
-impl Figure {
-    /// Words with the unit: `peak, GiB`.
-    pub fn head(&self) -> String {
-        match self.unit {
-            "" => self.title.to_owned(),
-            unit => format!("{}, {unit}", self.title),
-        }
-    }
-}
-
 /// Longest name of a model, value or place that is shown, cells.
 const NAME: usize = 72;
 /// Settings of one cell that are read.
@@ -245,10 +205,9 @@ impl Tried {
         let engine = text(row, "/figures/engine", NAME).or_else(|| text(cell, "/engine", NAME));
         let version = text(row, "/figures/engine_version", NAME);
         let status = text(cell, "/status", NAME).or_else(|| text(row, "/status", NAME));
-        let figures = FIGURES.iter().filter_map(|f| {
-            let value = row.get("figures")?.get(f.key)?.as_f64()?;
-            Some((f.key, value / f.per))
-        });
+        let figures = FIGURES
+            .iter()
+            .filter_map(|f| Some((f.key, f.of(row.get("figures")?)?)));
         Tried {
             id: text(cell, "/cell", NAME).unwrap_or_default(),
             group: text(cell, "/group", NAME).unwrap_or_default(),

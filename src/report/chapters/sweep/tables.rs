@@ -1,7 +1,8 @@
 //! Tables of a sweep: why cells failed, the best of them, where memory ran out, and all of them.
 
 use super::axes::{varying, words};
-use super::read::{FIGURES, Figure, LATENCY, PEAK, Sweep, THROUGHPUT, TTFT, Tried};
+use super::read::{FIGURES, LATENCY, PEAK, Sweep, THROUGHPUT, TTFT, Tried};
+use crate::report::chapters::document::Figure;
 use crate::report::content::{Cell, Column, Grid};
 use crate::report::layout;
 
