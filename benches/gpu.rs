@@ -301,11 +301,11 @@ struct WithEdges {
 impl WithEdges {
     fn look(&mut self, now: i64) {
         let passed = self.edges.iter().take_while(|e| **e <= now).count();
-        if passed > 0
-            && let Some(sampler) = self.sampler.get()
-        {
-            self.edges.drain(..passed);
-            sampler.edge();
+        if passed > 0 {
+            if let Some(sampler) = self.sampler.get() {
+                self.edges.drain(..passed);
+                sampler.edge();
+            }
         }
     }
 }

@@ -477,21 +477,21 @@ fn main() {
                 b - a,
             );
         }
-        if let Some((a, b)) = one("g", "graph_gib", Component::CudaGraphs)
-            && a > 0.0
-        {
-            push(
+        if let Some((a, b)) = one("g", "graph_gib", Component::CudaGraphs) {
+            if a > 0.0 {
+                push(
+                    if run.table {
+                        "graphs, table"
+                    } else {
+                        "graphs, collected"
+                    },
+                    b / a - 1.0,
+                );
                 if run.table {
-                    "graphs, table"
-                } else {
-                    "graphs, collected"
-                },
-                b / a - 1.0,
-            );
-            if run.table
-                && let Some(f) = number(m, "graph_forecast_gib")
-            {
-                push("graphs, vLLM's own", f / a - 1.0);
+                    if let Some(f) = number(m, "graph_forecast_gib") {
+                        push("graphs, vLLM's own", f / a - 1.0);
+                    }
+                }
             }
         }
         let measured_tokens = tokens(run);

@@ -40,6 +40,10 @@ pub struct Capture {
     /// Wall time minus monotonic time at the end, less the same at the start: a clock that was
     /// stepped during the run. Nanoseconds.
     pub wall_drift_ns: i64,
+    /// How many threads of the host wanted a processor, on average over the last minute of the run:
+    /// the kernel's load average. `None`: not told, or a capture of an earlier release.
+    #[serde(default)]
+    pub host_load: Option<f64>,
     /// When the capture ended.
     pub ended_at_ns: AtNs,
     /// The host it ran on.
@@ -533,6 +537,9 @@ pub struct ExecOutcome {
     pub killed: u32,
     /// Processes of it that were still there after that.
     pub survivors: u32,
+    /// Whether the connection to the daemon broke meanwhile: what it said after that is not known.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cut: bool,
     /// Whether it ran in a process that had run such commands before, and had imported what they
     /// need.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -11,11 +11,13 @@ mod clean;
 mod compare;
 mod config;
 mod estimate;
+mod examples;
 mod experiment;
 mod loadline;
 mod models;
 mod replay;
 mod report;
+mod shell;
 mod start;
 mod sweep;
 mod words;
@@ -32,6 +34,7 @@ pub use loadline::LoadlineArgs;
 pub use models::ModelsArgs;
 pub use replay::ReplayArgs;
 pub use report::ReportArgs;
+pub use shell::{CompletionsArgs, ManArgs, ManPage, man_pages};
 pub use start::{EngineFlags, StartArgs};
 pub use sweep::{MergeArgs, Scheduler, SweepArgs, SweepBench, SweepCommand, SweepRunArgs};
 
@@ -41,11 +44,9 @@ const STYLES: Styles = Styles::styled()
     .literal(AnsiColor::Cyan.on_default().bold())
     .placeholder(AnsiColor::Cyan.on_default());
 
-const EXIT_CODES: &str = "Exit codes: 0 done, 1 internal, 2 usage, 3 environment, 4 the measured run failed, 5 some cells failed, 6 does not fit, 7 beyond --fail-on, 8 clean incomplete, 130 interrupted";
-
 /// How much memory does this LLM container really use, and where does every byte go.
 #[derive(Debug, Parser)]
-#[command(name = "plimsoll", version, styles = STYLES, after_help = EXIT_CODES, max_term_width = 100)]
+#[command(name = "plimsoll", version, styles = STYLES, after_help = examples::MAIN, max_term_width = 100)]
 pub struct Cli {
     /// How to talk.
     #[command(flatten)]
@@ -56,13 +57,21 @@ pub struct Cli {
         global = true,
         value_name = "PATH",
         env = "PLIMSOLL_NVML_LIBRARY",
+        hide_env_values = true,
+        hide_short_help = true,
         // Takes an empty one as well: a variable that is set to nothing names nothing.
         value_parser = clap::value_parser!(std::ffi::OsString),
         help_heading = "Measuring"
     )]
     pub nvml_lib: Option<std::ffi::OsString>,
     /// For testing: a directory to read instead of /sys, where AMD GPUs are (or PLIMSOLL_SYSFS_ROOT)
-    #[arg(long, global = true, value_name = "DIR", help_heading = "Measuring")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "DIR",
+        hide_short_help = true,
+        help_heading = "Measuring"
+    )]
     pub sysfs_root: Option<PathBuf>,
     /// What to do.
     #[command(subcommand)]
@@ -102,26 +111,26 @@ pub enum Command {
     Profile(Box<ProfileArgs>),
     /// Start a container, profile it when it serves, stop and remove it
     Run(Box<RunArgs>),
-    /// Measure a matrix of models and settings, from a file or flags; goes on after whatever happened
+    /// Measure a matrix of models, settings and loads, from a file or flags
     Sweep(Box<SweepArgs>),
-    /// Measure one thing over a few levels: requests at once, prompt lengths, or mixed prompts; with plots
+    /// Vary one thing over a few levels: requests at once, prompt lengths, or mixed prompts
     #[command(visible_alias = "exp")]
     Experiment(Box<ExperimentArgs>),
-    /// Compare two settings of the engine in an idle container: A, B, A, B, …
+    /// Measure two settings of the engine in an idle container, in turn, and compare them
     Ablate(Box<AblateArgs>),
-    /// Measure what CUDA graphs cost (TensorRT-LLM: by draft length; vLLM: eager against graphs)
+    /// Measure what CUDA graphs cost, on vLLM or TensorRT-LLM
     CudaGraphs(Box<CudaGraphsArgs>),
     /// Find how much load a running engine holds without preemption, queueing or errors
     Loadline(Box<LoadlineArgs>),
     /// Tell what a deployment will need and whether it fits, before it is started
     Estimate(Box<EstimateArgs>),
-    /// Compare two profiles part by part, or profiles with figures that were calculated elsewhere
+    /// Compare two profiles part by part, or profiles with figures from elsewhere
     Compare(Box<CompareArgs>),
-    /// Hold what was measured against what is calculated, over one profile or a folder of them
+    /// Hold what was measured against what `estimate` calculates, over a folder of profiles
     Validate(ValidateArgs),
     /// Learn from profiles what the engines' overheads are, for `estimate`
     Calibrate(CalibrateArgs),
-    /// Make a report of profiles, sweeps, experiments or load lines: HTML, Markdown, CSV, …
+    /// Make a report of profiles, sweeps, experiments or load lines: HTML, Markdown, CSV
     Report(ReportArgs),
     /// Show a stored run's memory over time in the terminal
     Replay(ReplayArgs),
@@ -131,7 +140,7 @@ pub enum Command {
     Parse(ParseArgs),
     /// Show live whose memory the GPUs hold, by container
     Top(TopArgs),
-    /// Find containers and processes that hold GPU memory and should not; with --apply get it back
+    /// Find what holds GPU memory and should not; with --apply get it back
     Clean(Box<CleanArgs>),
     /// List the GPUs that are here, and facts about GPUs for planning
     Gpus(GpusArgs),
@@ -145,11 +154,17 @@ pub enum Command {
     /// Check a sweep file, write one to begin with, or print its schema
     Config(ConfigArgs),
     /// Print the JSON Schema of the profile document
+    #[command(after_help = examples::SCHEMA)]
     Schema,
+    /// Print a script by which a shell completes commands and flags
+    Completions(CompletionsArgs),
+    /// Print the manual page, or write the pages of all commands into a folder
+    Man(ManArgs),
 }
 
 /// `plimsoll profile`
 #[derive(Debug, Args)]
+#[command(after_help = examples::PROFILE)]
 pub struct ProfileArgs {
     /// Container: its name, its id or 4 or more characters of it, label=KEY or label=KEY=VALUE
     pub container: String,
@@ -160,21 +175,27 @@ pub struct ProfileArgs {
 
 /// `plimsoll run`
 #[derive(Debug, Args)]
+#[command(after_help = examples::RUN)]
 pub struct RunArgs {
     /// Image to start
-    #[arg(long, short, required_unless_present = "preset")]
+    #[arg(
+        long,
+        short,
+        required_unless_present = "preset",
+        help_heading = "Starting a container"
+    )]
     pub image: Option<String>,
     /// Preset: a shipped one by name (vllm-cuda, vllm-rocm, vllm-cpu, reference) or a YAML file; flags win over it
-    #[arg(long, value_name = "NAME|FILE")]
+    #[arg(long, value_name = "NAME|FILE", help_heading = "Starting a container")]
     pub preset: Option<String>,
     /// Name of the container [default: plimsoll- and the run's id]
-    #[arg(long)]
+    #[arg(long, help_heading = "Starting a container")]
     pub name: Option<String>,
     /// How it is started.
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Starting a container")]
     pub start: StartArgs,
     /// Leave the container running at the end
-    #[arg(long)]
+    #[arg(long, help_heading = "Starting a container")]
     pub keep: bool,
     /// What `profile` takes too.
     #[command(flatten)]
@@ -185,7 +206,7 @@ pub struct RunArgs {
 #[derive(Debug, Clone, Args)]
 pub struct LoadArgs {
     /// Model, as the engine knows it: id or path in the container
-    #[arg(long, short, env = "PLIMSOLL_MODEL", value_parser = some_text)]
+    #[arg(long, short, env = "PLIMSOLL_MODEL", hide_env_values = true, value_parser = some_text)]
     pub model: Option<String>,
     /// Engine, where it is not recognised (a wrong name lists the known ones)
     #[arg(long, value_name = "NAME")]
@@ -264,7 +285,7 @@ pub struct LoadArgs {
     /// How long to sample before the load
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration, help_heading = "Measuring")]
     pub baseline: Duration,
-    /// Deadline of the whole run
+    /// Longest time for the whole run
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = some_time, help_heading = "Measuring")]
     pub timeout: Duration,
     /// How much of the log to keep at most
@@ -276,7 +297,7 @@ pub struct LoadArgs {
         help_heading = "Measuring"
     )]
     pub max_log: String,
-    /// Say what would be done, and do nothing
+    /// Say what would be run, and run nothing
     #[arg(long, help_heading = "Measuring")]
     pub dry_run: bool,
 
@@ -286,13 +307,14 @@ pub struct LoadArgs {
         value_name = "DIR",
         default_value = "results",
         env = "PLIMSOLL_RESULTS_DIR",
+        hide_env_values = true,
         help_heading = "Output"
     )]
     pub results_dir: PathBuf,
     /// File for the profile, instead of a name in the results directory
     #[arg(long, short, value_name = "FILE", help_heading = "Output")]
     pub output: Option<PathBuf>,
-    /// Print the profile document to standard output instead of the summary
+    /// Print the profile as JSON instead of text
     #[arg(long, help_heading = "Output")]
     pub json: bool,
 }
@@ -339,14 +361,15 @@ pub enum BackendArg {
 
 /// `plimsoll record`
 #[derive(Debug, Args)]
+#[command(after_help = examples::RECORD)]
 pub struct RecordArgs {
     /// File to write; it must not be there yet
     #[arg(long, short, value_name = "FILE")]
     pub output: PathBuf,
-    /// Container whose devices to record (default: every GPU of the host)
+    /// Container whose devices to record: its name, its id or 4 or more characters of it [default: every GPU of the host]
     #[arg(long, value_name = "NAME")]
     pub container: Option<String>,
-    /// Memory backend, for a container
+    /// What reads the memory of the container
     #[arg(
         long,
         value_name = "NAME",
@@ -357,19 +380,20 @@ pub struct RecordArgs {
     /// Time between samples, 10ms or more
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = sample_interval)]
     pub interval: Duration,
-    /// How long to record (default: until interrupted)
+    /// How long to record [default: until Ctrl-C]
     #[arg(long, value_name = "TIME", value_parser = some_time)]
     pub duration: Option<Duration>,
 }
 
 /// `plimsoll top`
 #[derive(Debug, Args)]
+#[command(after_help = examples::TOP)]
 pub struct TopArgs {
     /// Look once and end
     #[arg(long)]
     pub once: bool,
-    /// Print JSON, a document for each look
-    #[arg(long)]
+    /// Print JSON instead of text, a document for each look
+    #[arg(long, help_heading = "Output")]
     pub json: bool,
     /// Time between two looks, 1s or more
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = look_interval)]
@@ -382,43 +406,47 @@ pub struct TopArgs {
 
 /// `plimsoll gpus`
 #[derive(Debug, Args)]
+#[command(after_help = examples::GPUS)]
 pub struct GpusArgs {
-    /// Print JSON
-    #[arg(long)]
+    /// Print JSON instead of text
+    #[arg(long, help_heading = "Output")]
     pub json: bool,
 }
 
 /// `plimsoll derive`
 #[derive(Debug, Args)]
+#[command(after_help = examples::DERIVE)]
 pub struct DeriveArgs {
     /// A `.capture` folder, or the profile beside it
     pub capture: PathBuf,
-    /// Where to write the profile [default: the file beside the capture]
-    #[arg(long, short, value_name = "FILE")]
+    /// File for the profile [default: the one beside the capture]
+    #[arg(long, short, value_name = "FILE", help_heading = "Output")]
     pub output: Option<PathBuf>,
-    /// Print the profile document to standard output and write nothing
-    #[arg(long, conflicts_with = "output")]
+    /// Print the profile as JSON instead of text, and write nothing
+    #[arg(long, conflicts_with = "output", help_heading = "Output")]
     pub json: bool,
 }
 
 /// `plimsoll parse`
 #[derive(Debug, Args)]
+#[command(after_help = examples::PARSE)]
 pub struct ParseArgs {
     /// Engine whose log it is; auto: told from its lines
     #[arg(long, value_name = "NAME", default_value = "auto")]
     pub engine: String,
     /// Log file, or - for standard input
     pub log: PathBuf,
-    /// Print JSON
-    #[arg(long)]
+    /// Print JSON instead of text
+    #[arg(long, help_heading = "Output")]
     pub json: bool,
 }
 
 /// `plimsoll doctor`
 #[derive(Debug, Args)]
+#[command(after_help = examples::DOCTOR)]
 pub struct DoctorArgs {
-    /// Print JSON
-    #[arg(long)]
+    /// Print JSON instead of text
+    #[arg(long, help_heading = "Output")]
     pub json: bool,
 }
 

@@ -63,6 +63,15 @@ impl Clock {
         wall_ns.saturating_sub(self.wall_start_ns)
     }
 
+    /// The moment of what another program saw at a wall time and told just now. As
+    /// [`Clock::from_wall`], unless the wall clock was stepped since the start: then what happened
+    /// before the step and what happened after it are to be read differently, and of the two
+    /// readings the later one holds that is not still to come. Nothing that was told is still to
+    /// come.
+    pub fn of_told(&self, wall_ns: i64) -> AtNs {
+        moment_of(self.from_wall(wall_ns), self.wall_drift_ns(), self.now())
+    }
+
     /// The moment at which another clock of this process showed zero. Negative when it was started
     /// earlier.
     pub fn zero_of(&self, other: &Clock) -> AtNs {
@@ -99,6 +108,21 @@ impl Clock {
     }
 }
 
+/// A wall clock that differs by less was not stepped: two clocks cannot be read at one moment.
+const STEP_NS: i64 = 50_000_000;
+
+/// See [`Clock::of_told`]: `pinned` is the moment as the wall clock stood at the start, `drift` how
+/// far it was put forward since.
+fn moment_of(pinned: AtNs, drift: i64, now: AtNs) -> AtNs {
+    let stepped = match drift.unsigned_abs() >= STEP_NS.unsigned_abs() {
+        true => pinned.saturating_sub(drift),
+        false => pinned,
+    };
+    let told = [pinned, stepped].into_iter();
+    let past = told.filter(|at| *at <= now.saturating_add(STEP_NS)).max();
+    past.unwrap_or(now).min(now)
+}
+
 /// Nanoseconds of a duration; 292 years are enough.
 pub(crate) fn nanos(d: Duration) -> i64 {
     i64::try_from(d.as_nanos()).unwrap_or(i64::MAX)
@@ -130,6 +154,30 @@ mod tests {
         assert_eq!(clock.from_wall(400), -600);
         assert_eq!(clock.from_wall(i64::MIN), i64::MIN);
         assert_eq!(clock.wall_drift_ns(), 0);
+    }
+
+    #[test]
+    fn what_was_told_keeps_its_moment_whatever_the_wall_clock_does() {
+        const S: i64 = 1_000_000_000;
+        for step in [
+            -86_400 * S,
+            -3_600 * S,
+            -2 * S,
+            0,
+            2 * S,
+            3_600 * S,
+            86_400 * S,
+        ] {
+            // At 100 s, after a step at 60 s: just now, and late what was of before the step.
+            assert_eq!(moment_of(99 * S + step, step, 100 * S), 99 * S, "{step}");
+            if step != 2 * S && step != -2 * S {
+                assert_eq!(moment_of(50 * S, step, 100 * S), 50 * S, "{step}");
+            }
+            // A program whose clock is ahead of ours tells nothing of the future.
+            assert!(moment_of(100 * S + step, 0, 100 * S) <= 100 * S, "{step}");
+        }
+        // What was in the log before the start is history.
+        assert_eq!(moment_of(-7 * S, 0, S), -7 * S);
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod terminal;
 
 use crate::error::{ExitCode, Failure, verdict};
 use crate::progress::{Progress, Sink};
+use crate::redact::{distinct, harmless};
 use crate::report::layout::clean;
 use crate::report::text::TextOptions;
 use anstyle::{AnsiColor, Style};
@@ -198,9 +199,10 @@ impl Console {
 
     /// As [`Console::data`], of which there will be more. False when nobody reads it any more.
     pub fn stream(&self, bytes: &[u8]) -> Result<bool, Failure> {
+        let bytes = harmless(bytes);
         let write = || {
             let mut stdout = io::stdout().lock();
-            until_broken_pipe(stdout.write_all(bytes).and_then(|()| stdout.flush()))
+            until_broken_pipe(stdout.write_all(&bytes).and_then(|()| stdout.flush()))
         };
         let written = match &self.0.drawing {
             Some(drawing) => drawing.bars.suspend(write),
@@ -281,7 +283,7 @@ impl Inner {
     fn line(&self, line: &str) {
         let write = || {
             let mut out = locked(&self.out);
-            let _ = out.write_all(format!("{line}\n").as_bytes());
+            let _ = out.write_all(format!("{}\n", distinct(line)).as_bytes());
             let _ = out.flush();
         };
         match &self.drawing {

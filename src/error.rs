@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Exit codes, as documented in the README.
+/// Exit codes, as documented in docs/GUIDE.md.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum ExitCode {

@@ -27,11 +27,22 @@ pub fn memory_bytes() -> Option<u64> {
     Some(kib * 1024)
 }
 
+/// The kernel's load average over a minute: how many threads run, want a processor or wait for a disk.
+pub fn load_average() -> Option<f64> {
+    let text = fs::read_to_string("/proc/loadavg").ok()?;
+    text.split_ascii_whitespace().next()?.parse().ok()
+}
+
 /// Id of this boot.
 pub fn boot_id() -> Option<String> {
     fs::read_to_string("/proc/sys/kernel/random/boot_id")
         .ok()
         .map(|s| s.trim().to_owned())
+}
+
+/// So many files this process may have open at a time; `None`: as many as it likes.
+pub fn most_open_files() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::Nofile).current
 }
 
 /// Lets this process have as many files open as the host permits it: a load of a thousand requests in flight is a

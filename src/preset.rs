@@ -3,6 +3,7 @@
 use crate::error::Failure;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::Path;
 
 /// The presets that ship: name → YAML.
@@ -58,6 +59,9 @@ pub struct Preset {
     pub engine_args: Vec<String>,
 }
 
+/// A longer file is no preset, bytes.
+const LONGEST: u64 = 1 << 20;
+
 /// Loads a preset by name, or from a file when the word names one.
 pub fn load(word: &str) -> Result<Preset, Failure> {
     if let Some((_, text)) = SHIPPED.iter().find(|(name, _)| *name == word) {
@@ -74,8 +78,16 @@ pub fn load(word: &str) -> Result<Preset, Failure> {
             names.join(", ")
         )));
     }
-    let text = std::fs::read_to_string(path)
+    let mut text = String::new();
+    // A sweep file of somebody else's may name any path: one that does not end is no preset.
+    std::fs::File::open(path)
+        .and_then(|file| file.take(LONGEST + 1).read_to_string(&mut text))
         .map_err(|e| Failure::usage(format!("cannot read `{word}`")).caused_by(e))?;
+    if text.len() as u64 > LONGEST {
+        return Err(Failure::usage(format!(
+            "`{word}` is longer than any preset"
+        )));
+    }
     parse(word, &text)
 }
 
@@ -115,6 +127,18 @@ mod tests {
             cause.contains("shm_sise") && cause.contains("line 2"),
             "{cause}"
         );
+    }
+
+    #[test]
+    fn a_file_without_an_end_or_full_of_aliases_is_refused() {
+        assert!(load("/dev/zero").unwrap_err().message.contains("/dev/zero"));
+        let mut bomb = String::from("a: &a [x, x, x, x, x, x, x, x, x, x]\n");
+        for (name, before) in ('b'..='i').zip('a'..) {
+            let ten = [format!("*{before}"); 1].concat();
+            bomb.push_str(&format!("{name}: &{name} [{}]\n", vec![ten; 10].join(", ")));
+        }
+        assert!(parse("bomb", &bomb).is_err());
+        assert!(parse("deep", &"[".repeat(100_000)).is_err());
     }
 
     #[test]

@@ -5,8 +5,17 @@
 //! `password=…`, `user:pass@host`) is replaced by shape. Over-redaction costs a word in a log;
 //! the opposite costs a credential.
 
+mod block;
+mod names;
+mod shapes;
+mod variants;
+
+pub use block::KeyBlock;
+pub use names::is_secret_name;
+pub use shapes::{distinct, harmless};
+
 use aho_corasick::{AhoCorasick, MatchKind};
-use regex::{Captures, Regex};
+use regex::Regex;
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::LazyLock;
@@ -39,10 +48,14 @@ impl Secrets {
             if is_secret_name(name) {
                 found.add(name, value);
             }
+            for password in passwords(value) {
+                found.add(name, password);
+            }
         }
         for part in argv_parts(argv) {
-            if let ArgPart::Secret { name, value, .. } = part {
-                found.add(name, value);
+            match part {
+                ArgPart::Secret { name, value, .. } => found.add(name, value),
+                ArgPart::Plain(text) => passwords(text).for_each(|p| found.add("a URL", p)),
             }
         }
         found
@@ -119,6 +132,8 @@ impl Redactor {
     pub fn new(secrets: impl IntoIterator<Item = String>) -> Self {
         let values: Vec<String> = secrets
             .into_iter()
+            .filter(|v| !is_ordinary(v))
+            .flat_map(|v| variants::of(&v))
             .filter(|v| {
                 v.len() >= SHORTEST_KNOWN && !is_ordinary(v) && !REDACTED.contains(v.as_str())
             })
@@ -136,8 +151,22 @@ impl Redactor {
 
     /// The text without its secrets; borrowed when there were none. Idempotent.
     pub fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        // A colour may stand in the middle of a secret. Where one is found without it, the line
+        // loses its colours too.
+        if memchr::memchr2(0x1b, b'\\', text.as_bytes()).is_some() {
+            let plain = COLOUR.replace_all(text, "");
+            if let Cow::Owned(plain) = plain {
+                if let Cow::Owned(clean) = self.plain(&plain) {
+                    return Cow::Owned(clean);
+                }
+            }
+        }
+        self.plain(text)
+    }
+
+    fn plain<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let known = self.known.as_ref().filter(|k| k.is_match(text));
-        if known.is_none() && !ANCHORS.is_match(text) {
+        if known.is_none() && !shapes::possible(text) {
             return Cow::Borrowed(text);
         }
         let mut current = self.once(text);
@@ -177,176 +206,27 @@ impl Redactor {
             let replacements = vec![REDACTED; known.patterns_len()];
             text = Cow::Owned(known.replace_all(&text, &replacements));
         }
-        if !ANCHORS.is_match(&*text) {
-            return text;
+        if shapes::possible(&text) {
+            shapes::replace(&mut text);
         }
-        apply(&mut text, &SHAPES, |_| REDACTED.to_owned());
-        if memchr::memmem::find(text.as_bytes(), b"://").is_some() {
-            apply(&mut text, &URL_USER, |_| format!("://{REDACTED}@"));
-            apply(&mut text, &URL_PARAMETER, |c| {
-                format!("{}{REDACTED}", &c[1])
-            });
-        }
-        apply(&mut text, &BEARER, |c| match is_prose_after_bearer(&c[2]) {
-            true => c[0].to_owned(),
-            false => format!("{}{REDACTED}", &c[1]),
-        });
-        if memchr::memmem::find(text.as_bytes(), b"-").is_some() {
-            apply(&mut text, &FLAG, redact_flag);
-        }
-        apply(&mut text, &ASSIGNMENT, redact_assignment);
         text
     }
 }
 
-fn apply(text: &mut Cow<'_, str>, regex: &Regex, with: impl Fn(&Captures<'_>) -> String) {
-    if let Cow::Owned(changed) = regex.replace_all(text, |c: &Captures<'_>| with(c)) {
-        *text = Cow::Owned(changed);
-    }
-}
-
-fn compiled(pattern: &str) -> Regex {
-    Regex::new(pattern).expect("a constant pattern, compiled by a test")
-}
-
-/// One of these stands in every text that any shape can match. Most log lines have none.
-static ANCHORS: LazyLock<AhoCorasick> = LazyLock::new(|| {
-    let words = [
-        "hf_",
-        "sk-",
-        "ghp_",
-        "gho_",
-        "ghu_",
-        "ghs_",
-        "ghr_",
-        "github_pat_",
-        "glpat-",
-        "nvapi-",
-        "xox",
-        "akia",
-        "asia",
-        "eyj",
-        "bearer",
-        "://",
-        "key",
-        "token=",
-        "token'",
-        "token\"",
-        "_token",
-        "-token",
-        "token:",
-        "passw",
-        "pwd",
-        "secret",
-        "credential",
-        "auth",
-        "passphrase",
-    ];
-    AhoCorasick::builder()
-        .ascii_case_insensitive(true)
-        .build(words)
-        .expect("constant words")
+/// What colours a terminal, also as it stands escaped in a string.
+static COLOUR: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"(?:\x1b|\\u001[bB]|\\x1[bB]|\\033|\\e)\[[0-9;:?]*[A-Za-z]")
+        .expect("a constant pattern, compiled by a test")
 });
 
-static SHAPES: LazyLock<Regex> = LazyLock::new(|| {
-    compiled(concat!(
-        r"\b(?:hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}",
-        r"|glpat-[A-Za-z0-9_-]{16,}|nvapi-[A-Za-z0-9_-]{16,}|xox[abprs]-[A-Za-z0-9-]{10,}|(?:AKIA|ASIA)[A-Z0-9]{16}\b",
-        r"|eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*)",
-    ))
+static PASSWORD: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r#"://[^/\s:@'"]*:([^/\s'"]*)@"#).expect("a constant pattern, compiled by a test")
 });
 
-static URL_USER: LazyLock<Regex> = LazyLock::new(|| compiled(r#"://[^/\s:@'"]*:[^/\s@'"]+@"#));
-
-static URL_PARAMETER: LazyLock<Regex> = LazyLock::new(|| {
-    compiled(
-        r#"(?i)([?&](?:[a-z0-9_-]*(?:token|key|secret|signature|password|sig|auth)|x-amz-[a-z-]+)=)[^&\s'"]+"#,
-    )
-});
-
-static BEARER: LazyLock<Regex> =
-    LazyLock::new(|| compiled(r"(?i)\b(bearer\s+)([A-Za-z0-9._~+/=-]{6,})"));
-
-// The separator may be that of a printed list: `'--api-key', 'xyz'`.
-static FLAG: LazyLock<Regex> = LazyLock::new(|| {
-    compiled(
-        r#"(?i)(^|[\s'"\[,(])(--?[a-z][a-z0-9_-]*)(=|\s+|['"]\s*,\s*['"])("[^"]*"|'[^']*'|(?:\[redacted\]|[^\s'",\])])+)"#,
-    )
-});
-
-static ASSIGNMENT: LazyLock<Regex> = LazyLock::new(|| {
-    compiled(
-        r#"(?i)\b([a-z][a-z0-9_.-]*)(["']?\s*[=:]\s*)(\[?"[^"]*"|\[?'[^']*'|(?:\[redacted\]|[^\s,;&)}\]"'])+)"#,
-    )
-});
-
-fn redact_flag(c: &Captures<'_>) -> String {
-    let (flag, separator, value) = (&c[2], &c[3], &c[4]);
-    let next_flag = separator != "=" && value.starts_with('-');
-    if next_flag || !is_secret_name(flag) || is_no_value(value) {
-        return c[0].to_owned();
-    }
-    format!("{}{flag}{separator}{REDACTED}", &c[1])
-}
-
-fn redact_assignment(c: &Captures<'_>) -> String {
-    let (name, separator, value) = (&c[1], &c[2], &c[3]);
-    if !is_secret_name(name) || is_no_value(value) {
-        return c[0].to_owned();
-    }
-    // Prose: "key: value", "BOS token = 1", "auth: none" are no credentials.
-    let one_word = !name.contains(['_', '-', '.']);
-    let prose = one_word
-        && matches!(
-            name.to_ascii_lowercase().as_str(),
-            "key" | "token" | "auth" | "authorization"
-        );
-    let quoted = separator.starts_with(['"', '\'']);
-    if prose && !quoted && value.len() < 16 {
-        return c[0].to_owned();
-    }
-    let bracket = if value.starts_with("[") && value != REDACTED {
-        "["
-    } else {
-        ""
-    };
-    let quote = match value[bracket.len()..].chars().next() {
-        Some('"') => "\"",
-        Some('\'') => "'",
-        _ => "",
-    };
-    // An unquoted value has no bracket of its own to give back.
-    let bracket = if quote.is_empty() { "" } else { bracket };
-    format!("{name}{separator}{bracket}{quote}{REDACTED}{quote}")
-}
-
-fn is_no_value(value: &str) -> bool {
-    if value == REDACTED {
-        return true;
-    }
-    let v = value.trim_start_matches('[').trim_matches(['"', '\'']);
-    v == REDACTED
-        || matches!(
-            v.to_ascii_lowercase().as_str(),
-            "" | "none" | "null" | "true" | "false" | "undefined" | "unset"
-        )
-        || (v.len() < 6 && v.bytes().all(|b| b.is_ascii_digit()))
-}
-
-fn is_prose_after_bearer(word: &str) -> bool {
-    matches!(
-        word.trim_end_matches(['.', ','])
-            .to_ascii_lowercase()
-            .as_str(),
-        "authentication"
-            | "authorization"
-            | "credentials"
-            | "tokens"
-            | "scheme"
-            | "format"
-            | "header"
-            | "security"
-    )
+/// Passwords of the URLs in a text.
+fn passwords(text: &str) -> impl Iterator<Item = &str> {
+    let found = PASSWORD.captures_iter(text);
+    found.filter_map(|c| c.get(1)).map(|m| m.as_str())
 }
 
 /// Values of secret-looking settings that are ordinary words all the same.
@@ -381,22 +261,27 @@ enum ArgPart<'a> {
 
 fn argv_parts(argv: &[String]) -> Vec<ArgPart<'_>> {
     let mut after: Option<&str> = None;
+    // vLLM takes several keys after one flag.
+    let mut more: Option<&str> = None;
     argv.iter()
         .map(|arg| {
-            if let Some(name) = after.take()
-                && !arg.starts_with('-')
-            {
+            let further = more.filter(|_| !arg.starts_with('-') && !arg.contains(['/', '=']));
+            let name = after.take().filter(|_| !arg.starts_with('-')).or(further);
+            if let Some(name) = name {
+                let keys = matches!(name, "--api-key" | "--api_key");
+                more = Some(name).filter(|_| keys);
                 return ArgPart::Secret {
                     prefix: "",
                     name,
                     value: arg,
                 };
             }
+            more = None;
             match arg.split_once('=') {
                 Some((name, value))
                     if !name.contains(char::is_whitespace)
                         && is_secret_name(name)
-                        && !is_no_value(value) =>
+                        && !shapes::is_no_value(value) =>
                 {
                     ArgPart::Secret {
                         prefix: &arg[..=name.len()],
@@ -412,149 +297,6 @@ fn argv_parts(argv: &[String]) -> Vec<ArgPart<'_>> {
             }
         })
         .collect()
-}
-
-/// Whether a setting with this name (environment variable, flag, label, key) holds a secret.
-///
-/// Goes by whole words: `HF_TOKEN` and `apiKey` do, `MAX_TOKENS`, `VLLM_TOKENIZER`, `EOS_TOKEN` and
-/// `KV_CACHE_KEY_DTYPE` do not.
-pub fn is_secret_name(name: &str) -> bool {
-    let words = words_of(name);
-    let Some(last) = words.last() else {
-        return false;
-    };
-    let has = |w: &str| words.iter().any(|x| x == w);
-    let pair = |a: &str, b: &str| words.windows(2).any(|w| w[0] == a && w[1] == b);
-    // Where something is kept, or how long it is, is no secret.
-    const ABOUT: &[&str] = &[
-        "FILE", "PATH", "DIR", "NAME", "ENABLED", "TYPE", "MODE", "LEN", "LENGTH", "SIZE", "COUNT",
-        "LIMIT", "REQUIRED", "METHOD", "SOCK", "PROVIDER", "HEADER", "DTYPE", "URL", "TTL",
-    ];
-    if ABOUT.contains(&last.as_str()) {
-        return false;
-    }
-    if [
-        "PASSWORD",
-        "PASSWD",
-        "PASSPHRASE",
-        "SECRET",
-        "SECRETS",
-        "CREDENTIAL",
-        "CREDENTIALS",
-        "APIKEY",
-        "AUTHTOKEN",
-        "AUTHKEY",
-        "COOKIE",
-        "COOKIES",
-        "CREDS",
-        "JWT",
-        "PAT",
-        "ACCESSKEY",
-    ]
-    .iter()
-    .any(|w| has(w))
-        || pair("API", "KEY")
-        || pair("API", "KEYS")
-        || pair("ACCESS", "KEY")
-        || pair("PRIVATE", "KEY")
-    {
-        return true;
-    }
-    let before = words
-        .len()
-        .checked_sub(2)
-        .map(|i| words[i].as_str())
-        .unwrap_or_default();
-    match last.as_str() {
-        // The vocabulary's tokens, and counts of them.
-        "TOKEN" => !matches!(
-            before,
-            "PAD"
-                | "EOS"
-                | "BOS"
-                | "UNK"
-                | "SEP"
-                | "CLS"
-                | "MASK"
-                | "STOP"
-                | "NEXT"
-                | "PER"
-                | "SPECIAL"
-                | "EOT"
-                | "EOM"
-                | "EOG"
-                | "NL"
-                | "FIM"
-                | "IMAGE"
-                | "AUDIO"
-                | "VIDEO"
-                | "START"
-                | "END"
-                | "FIRST"
-                | "LAST"
-                | "NEW"
-                | "DECODER"
-                | "PREFIX"
-                | "SUFFIX"
-                | "MIDDLE"
-                | "THINK"
-                | "BEGIN"
-        ),
-        "KEY" => !matches!(
-            before,
-            "CACHE"
-                | "PUBLIC"
-                | "SORT"
-                | "PRIMARY"
-                | "FOREIGN"
-                | "PARTITION"
-                | "ROUTING"
-                | "HASH"
-                | "GPG"
-                | "INDEX"
-                | "KV"
-                | "LAYER"
-                | "METRIC"
-                | "ENGINE"
-                | "CONFIG"
-        ),
-        "AUTH" | "AUTHORIZATION" => true,
-        "PWD" | "PASS" => words.len() > 1,
-        _ => false,
-    }
-}
-
-/// Upper-case words of a name; camel case is split, trailing digits (`TOKEN_2`) are dropped.
-fn words_of(name: &str) -> Vec<String> {
-    let mut words: Vec<String> = Vec::new();
-    let mut fresh = true;
-    let mut after_lower = false;
-    for c in name.chars() {
-        if !c.is_ascii_alphanumeric() {
-            fresh = true;
-            after_lower = false;
-            continue;
-        }
-        if fresh || (after_lower && c.is_ascii_uppercase()) {
-            words.push(String::new());
-        }
-        fresh = false;
-        after_lower = c.is_ascii_lowercase();
-        if let Some(word) = words.last_mut() {
-            word.push(c.to_ascii_uppercase());
-        }
-    }
-    while words
-        .last()
-        .is_some_and(|w| w.bytes().all(|b| b.is_ascii_digit()))
-    {
-        words.pop();
-    }
-    if let Some(last) = words.last_mut() {
-        let kept = last.trim_end_matches(|c: char| c.is_ascii_digit()).len();
-        last.truncate(kept);
-    }
-    words
 }
 
 #[cfg(test)]

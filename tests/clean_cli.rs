@@ -504,9 +504,4 @@ fn what_is_shipped_is_a_dry_run() {
         (&"host".into(), &"host".into())
     );
     assert_eq!(service["labels"]["plimsoll.protect"], "true");
-    let docker = read("Dockerfile");
-    assert!(
-        docker.ends_with("CMD [\"clean\", \"--watch\"]\n"),
-        "{docker}"
-    );
 }

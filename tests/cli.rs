@@ -100,6 +100,11 @@ fn impossible_values_are_refused_before_anything_is_touched() {
         &["profile", "x", "--engine=transformers", "--prompt= "],
         &["profile", "x", "--timeout=0"],
         &["profile", "x", "--bench=none", "--duration=0s"],
+        &["loadline", "x", "--slo-percentile=99"],
+        &["loadline", "x", "--start=10", "--max-concurrency=5"],
+        &["compare", "a.json", "b.json", "--force"],
+        &["compare", "a.json", "b.json", "--ignore-below=1GiB"],
+        &["compare", "a.json", "--calc-weights=1", "--kv-basis=used"],
         &["run", "--image=i", "--model=m", "--health-timeout=0"],
         &["record", "-o", "/nowhere/x", "--duration=0"],
         &["derive", "x.capture", "--json", "-o", "x.json"],
@@ -494,6 +499,20 @@ fn a_dry_run_tells_the_plan_and_leaves_nothing() {
         assert!(!ended.stdout.contains(secret), "{args:?}: {}", ended.stdout);
         assert!(ended.stdout.contains("[redacted]"), "{}", ended.stdout);
     }
+}
+
+/// A flag that would have no effect is refused: who gives it means something by it.
+#[test]
+fn flags_without_an_effect_are_refused() {
+    needs!(Docker, ReferenceEngine);
+    let engine = Engine::serving("no-effect", &[], &["--weights=4MiB", "--kv-pool=4MiB"]);
+    let name = &engine.name;
+    run(&["profile", name, "--duration=5s"])
+        .expect(2)
+        .says(&["--duration is for --bench none"], "--bench none");
+    run(&["experiment", "concurrency", name, "--health-timeout=5s"])
+        .expect(2)
+        .says(&["--health-timeout", "serves already"], "leave it out");
 }
 
 #[test]

@@ -93,6 +93,61 @@ async fn the_version_agreed_on_is_sent_with_every_request() {
     );
 }
 
+/// What releases of Docker tell of themselves, and what is spoken to them: the lower of both, and
+/// never less than what they take. (Docker 29 answers nothing below 1.44.)
+#[tokio::test]
+async fn the_lower_of_both_versions_is_spoken() {
+    for (version, spoken) in [
+        (
+            r#"{"Version": "20.10.0", "ApiVersion": "1.41", "MinAPIVersion": "1.12"}"#,
+            "1.41",
+        ),
+        (
+            r#"{"Version": "24.0.9", "ApiVersion": "1.43", "MinAPIVersion": "1.12"}"#,
+            "1.43",
+        ),
+        (
+            r#"{"Version": "28.5.2", "ApiVersion": "1.51", "MinAPIVersion": "1.24"}"#,
+            "1.51",
+        ),
+        (
+            r#"{"Version": "29.0.0", "ApiVersion": "1.52", "MinAPIVersion": "1.44"}"#,
+            "1.52",
+        ),
+        (
+            r#"{"Version": "29.2.0", "ApiVersion": "1.53", "MinAPIVersion": "1.44"}"#,
+            "1.53",
+        ),
+        (
+            r#"{"Version": "31.0.0", "ApiVersion": "1.60", "MinAPIVersion": "1.53"}"#,
+            "1.53",
+        ),
+        (
+            r#"{"Version": "4.3.1", "ApiVersion": "1.41", "MinAPIVersion": "1.24", "Components": [{"Name": "Podman Engine", "Version": "4.3.1"}]}"#,
+            "1.41",
+        ),
+    ] {
+        let (address, asked) = daemon(version).await;
+        let runtime = Runtime::connect_to(&address).await.expect(version);
+        assert_eq!(runtime.version().api, spoken, "{version}");
+        assert_eq!(runtime.list_running().await.expect("list"), []);
+        let asked = asked.lock().expect("log");
+        let list = asked.iter().find(|p| p.contains("/containers/json"));
+        let prefix = format!("/v{spoken}/");
+        assert!(list.is_some_and(|p| p.starts_with(&prefix)), "{asked:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_daemon_that_names_no_version_is_refused_with_a_sentence() {
+    for version in [r#"{"Version": "28.0"}"#, r#"{"ApiVersion": "two"}"#] {
+        let (address, _) = daemon(version).await;
+        let failure = Runtime::connect_to(&address).await.expect_err(version);
+        assert_eq!(failure.code, ExitCode::Environment);
+        assert!(failure.message.contains("no API version"), "{failure:?}");
+    }
+}
+
 #[tokio::test]
 async fn who_is_not_there_is_told_with_a_way_out() {
     let dir = tempfile::tempdir().expect("dir");

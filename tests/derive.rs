@@ -194,6 +194,50 @@ fn an_idle_run_is_taken_apart_as_it_was_put_together() {
     assert_eq!(latency.tokens_per_second, Some(8.0 * 128.0 / 0.2));
 }
 
+#[test]
+fn a_host_that_everybody_waits_for_is_told() {
+    let mut built = idle_reference();
+    let told = |built: &Built| {
+        let profile = built.derive();
+        let found = profile
+            .findings
+            .iter()
+            .find(|f| f.code == "host_overloaded");
+        found.map(|f| f.message.clone())
+    };
+    built.capture.host.cpus = 2;
+    built.capture.host_load = Some(15.9);
+    assert_eq!(told(&built), None);
+    built.capture.host_load = Some(43.2);
+    let message = told(&built).expect("a finding");
+    assert!(
+        message.contains("43 threads wanted its 2 processors"),
+        "{message}"
+    );
+}
+
+/// Where sampling began while the pool was filled, its growth is unknown, and not a part of it.
+#[test]
+fn a_growth_whose_beginning_no_sample_saw_is_no_witness() {
+    let grown = |profile: &Profile| -> Vec<i64> {
+        let of_pool = profile
+            .evidence
+            .iter()
+            .filter(|e| e.component == Component::KvCache);
+        of_pool
+            .filter(|e| e.source == EvidenceSource::MeasuredDelta)
+            .map(|e| e.bytes)
+            .collect()
+    };
+    let mut built = idle_reference();
+    assert_eq!(grown(&built.derive()).len(), 1);
+    // The pool is filled from 3,550 to 3,850 ms.
+    built.samples.retain(|s| s.at_ns >= 3_700 * MS);
+    let profile = built.derive();
+    assert_eq!(grown(&profile), [0_i64; 0]);
+    assert!(profile.memory_breakdown.kv_cache_gb.is_none());
+}
+
 /// Gauges read only before and after a load say nothing of it.
 #[test]
 fn a_load_that_no_reading_of_the_gauges_saw_leaves_their_peak_unknown() {
@@ -580,6 +624,48 @@ fn findings_tell_what_spoils_the_figures() {
     assert!(
         severities.is_sorted_by(|a, b| a >= b),
         "worst first: {severities:?}"
+    );
+}
+
+/// A log that was rotated has lost what the engine said first; one that is silent has not.
+#[test]
+fn a_log_that_begins_long_after_its_container_is_told() {
+    let told = |change: &dyn Fn(&mut Built)| {
+        let mut built = serving_host();
+        change(&mut built);
+        let found = built.derive().findings;
+        let late = found.iter().find(|f| f.code == "log_begins_late");
+        late.map(|f| f.message.clone())
+    };
+    let started_before = |built: &mut Built, s: i64| {
+        built.capture.container.state.started_ns =
+            Some(built.capture.wall_start_ns - s * 1_000_000_000);
+    };
+    let requests_only = |built: &mut Built| {
+        built.lines.truncate(1);
+        built.lines[0].text = "GET /v1/models 200".into();
+    };
+    let rotated = told(&|built| {
+        requests_only(built);
+        started_before(built, 7_260);
+    });
+    assert!(
+        rotated.as_ref().is_some_and(|m| m.contains("7200 s")),
+        "{rotated:?}"
+    );
+    assert_eq!(told(&|_| ()), None, "its start is in it");
+    assert_eq!(
+        told(&|built| built.lines.clear()),
+        None,
+        "it says nothing at all"
+    );
+    let soon = told(&|built| {
+        requests_only(built);
+        started_before(built, 90);
+    });
+    assert_eq!(
+        soon, None,
+        "an engine that began to speak after half a minute"
     );
 }
 

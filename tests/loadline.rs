@@ -39,6 +39,19 @@ fn start(what: &str) -> Engine {
     engine
 }
 
+trait Loadlines {
+    /// Names of the folders of all runs.
+    fn loadlines(&self) -> Vec<String>;
+}
+
+impl Loadlines for Results {
+    fn loadlines(&self) -> Vec<String> {
+        let all = std::fs::read_dir(self.0.path().join("loadline"));
+        let names = all.into_iter().flatten().flatten().map(|e| e.file_name());
+        names.map(|n| n.to_string_lossy().into_owned()).collect()
+    }
+}
+
 /// The one document of a run.
 fn document(results: &Results) -> (PathBuf, Value) {
     let dir = results.arg();
@@ -180,6 +193,24 @@ fn what_cannot_be_is_refused_with_a_way_out() {
     ]);
     long.expect(2)
         .says(&["no request of these lengths fits", "4500"], "--input-len");
+    // Flags that would have no effect, or no sense, are refused before anything is looked at.
+    run(&["loadline", "x", "--start=10", "--max-concurrency=5"])
+        .expect(2)
+        .says(&["--start 10", "--max-concurrency 5"], "smaller --start");
+    let alone = run(&["loadline", "x", "--slo-percentile=99"]).expect(2);
+    assert!(alone.stderr.contains("--slo <LIMITS>"), "{}", alone.stderr);
+    // Interrupted before there is anything to tell.
+    let mut live = Live::start(plimsoll(&["loadline", &engine.name, &dir]));
+    live.until("baseline");
+    live.signal(Signal::INT);
+    let ended = live.end().expect(130);
+    assert!(
+        ended.error().contains("nothing is kept"),
+        "{}",
+        ended.stderr
+    );
+    // None of these left a folder that nobody could read.
+    assert_eq!(results.loadlines(), [""; 0]);
 }
 
 #[test]

@@ -66,10 +66,10 @@ fn profiles_under(dir: &Path, found: &mut Vec<(PathBuf, Value)>) {
             profiles_under(&path, found);
         } else if path.extension().is_some_and(|e| e == "json") {
             let text = std::fs::read_to_string(&path).unwrap();
-            if let Ok(document) = serde_json::from_str::<Value>(&text)
-                && document.get("schema_version").is_some()
-            {
-                found.push((path, document));
+            if let Ok(document) = serde_json::from_str::<Value>(&text) {
+                if document.get("schema_version").is_some() {
+                    found.push((path, document));
+                }
             }
         }
     }

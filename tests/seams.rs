@@ -34,17 +34,22 @@ impl Source {
     }
 }
 
-fn sources() -> Vec<Source> {
-    fn collect(dir: &Path, found: &mut Vec<PathBuf>) {
-        for entry in std::fs::read_dir(dir).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
+/// Every file of Rust below a folder.
+fn collect(dir: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            // What cargo built there is none of ours.
+            if !path.ends_with("target") {
                 collect(&path, found);
-            } else if path.extension().is_some_and(|e| e == "rs") {
-                found.push(path);
             }
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            found.push(path);
         }
     }
+}
+
+fn sources() -> Vec<Source> {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut paths = Vec::new();
     collect(&src, &mut paths);
@@ -219,6 +224,8 @@ fn each_library_has_one_door() {
         ("indicatif", "console.rs", &["console"][..]),
         ("hyper_rustls", "models/hub/http.rs", &["models/hub"][..]),
         ("clap", "cli.rs", &["cli", "main"][..]),
+        ("clap_complete", "cli/shell.rs", &["cli/shell"][..]),
+        ("clap_mangen", "cli/shell.rs", &["cli/shell"][..]),
         (
             "serde_yaml",
             "preset.rs",
@@ -281,4 +288,135 @@ fn no_file_is_two_nouns() {
             source.path
         );
     }
+}
+
+/// What makes a file or a folder, or says who may read it.
+const MAKES: &[&str] = &[
+    "File::create",
+    "File::create_new",
+    "File::options",
+    "OpenOptions",
+    "OFlags::CREATE",
+    "OFlags::TMPFILE",
+    "fs::write",
+    "fs::copy",
+    "create_dir",
+    "create_dir_all",
+    "DirBuilder",
+    "set_permissions",
+    "tempfile::",
+    "mkdirat",
+    "mknodat",
+    "fs::symlink",
+];
+
+#[test]
+fn one_place_creates_files_and_folders() {
+    nowhere(
+        uses(|s| s.path != "store/private.rs", MAKES),
+        "files and folders of ours are made by store::private, so that each is its owner's alone",
+    );
+}
+
+/// Files with `unsafe` in them, and how many blocks and functions of it each has.
+const UNSAFE: &[(&str, usize)] = &[
+    // What the driver knows and nvml-wrapper has no safe call for.
+    ("telemetry/nvml/calls.rs", 1),
+    ("telemetry/nvml/lists.rs", 4),
+];
+
+#[test]
+fn every_unsafe_is_listed_and_argued() {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+    let manifest = std::fs::read_to_string(manifest).unwrap();
+    assert!(manifest.contains("unsafe_code = \"deny\""));
+    let mut found = Vec::new();
+    for source in sources() {
+        let lines: Vec<&str> = source.text.lines().collect();
+        let mut count = 0;
+        for (i, line) in lines.iter().enumerate() {
+            let code = line.split("//").next().unwrap_or_default();
+            // A word in a string is none.
+            if !names(code, "unsafe")
+                || code.contains("\"unsafe\"")
+                || code.contains("unsafe extern")
+            {
+                continue;
+            }
+            count += 1;
+            let above = lines[..i].iter().rev().map(|l| l.trim());
+            let argued = above
+                .take_while(|l| l.starts_with("//") || l.starts_with("#[") || l.starts_with("let "))
+                .any(|l| l.starts_with("// SAFETY: ") || l == "/// # Safety");
+            assert!(
+                argued || line.contains("// SAFETY: "),
+                "src/{}:{}: why is it sound?",
+                source.path,
+                i + 1
+            );
+        }
+        if count > 0 {
+            found.push((source.path.clone(), count));
+        }
+    }
+    let listed: Vec<(String, usize)> = UNSAFE
+        .iter()
+        .map(|(path, n)| ((*path).to_owned(), *n))
+        .collect();
+    assert_eq!(
+        found, listed,
+        "`unsafe` is listed here, with its reason, or done without"
+    );
+}
+
+/// Where a shell gets a program: each is a constant, and what varies are its arguments.
+const SHELLS: &[(&str, usize)] = &[
+    // Written through a shell in the container, where the archive endpoint does not see a tmpfs.
+    ("container/copy.rs", 1),
+    // Signals from inside, where the host does not show the container's processes.
+    ("container/ending.rs", 1),
+    // llama.cpp's bench writes its result to stdout only.
+    ("engine/llama_cpp/bench.rs", 2),
+    // ssh hands one line to a shell over there; it is joined by shlex.
+    ("sweep/remote/host.rs", 1),
+];
+
+#[test]
+fn shells_get_constant_programs_only() {
+    let mut found: Vec<(String, usize)> = Vec::new();
+    for source in sources().iter().filter(|s| !s.is_test()) {
+        let code: Vec<&str> = source.code().map(|(_, line)| line.trim()).collect();
+        let text = code.join(" ");
+        let count =
+            text.matches("\"sh\", \"-c\"").count() + text.matches("\"bash\", \"-c\"").count();
+        let line = text.matches("\"sh -c").count() + text.matches("\"bash -c").count();
+        assert_eq!(line, 0, "src/{}: a shell line in one string", source.path);
+        if count > 0 {
+            found.push((source.path.clone(), count));
+        }
+    }
+    let listed: Vec<(String, usize)> = SHELLS
+        .iter()
+        .map(|(path, n)| ((*path).to_owned(), *n))
+        .collect();
+    assert_eq!(
+        found, listed,
+        "commands are argv; a shell is listed here with its reason"
+    );
+}
+
+#[test]
+fn programs_of_this_host_are_started_in_few_places() {
+    let known = [
+        "telemetry/amd/smi/run.rs",
+        "sweep/slurm/submit.rs",
+        "sweep/remote/host.rs",
+    ];
+    nowhere(
+        uses(
+            |s| !known.contains(&s.path.as_str()),
+            &["Command::new", "process::Command"],
+        ),
+        "a program is started by its argv, with its time and output bounded: say here which",
+    );
 }

@@ -6,6 +6,7 @@ mod common;
 
 use common::docker;
 use common::e2e::{Engine, Live, REFERENCE_IMAGE, plimsoll, read, wait_for};
+use common::random::Random;
 use plimsoll::matrix::{Cause, Row, Status};
 use plimsoll::sweep::{History, OomFile, SWEEP_LABEL};
 use rustix::process::Signal;
@@ -211,37 +212,9 @@ impl Sweep {
     }
 }
 
-/// Numbers that look random and are the same for the same seed (splitmix64).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// From 0 to 1.
-    fn part(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
-    }
-}
-
 /// Kills it with SIGKILL after so long; `false` where it had ended by itself.
 fn killed_after(mut live: Live, life: Duration) -> bool {
-    let begin = Instant::now();
-    // The moment is what is tested here: nothing is waited for.
-    while let Some(left) = life.checked_sub(begin.elapsed()) {
-        if !live.is_running() {
-            break;
-        }
-        std::thread::sleep(left.min(Duration::from_millis(5)));
-    }
-    if live.is_running() {
-        live.signal(Signal::KILL);
-    }
+    live.signal_after(life, Signal::KILL);
     let ended = live.end();
     let killed = ended.status.signal() == Some(9);
     assert!(killed || ended.code() == PARTIAL, "{}", ended.stderr);

@@ -8,7 +8,7 @@ use common::e2e::{
     Ended, Engine, Live, REFERENCE_IMAGE, Results, codes, command, everything_in, plimsoll, read,
     run, skip, wait_for,
 };
-use common::{TestContainer, docker, image, unique};
+use common::{TestContainer, docker, image, podman, unique};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -488,6 +488,12 @@ fn a_container_that_is_taken_away() {
         (&["stop"], "was stopped during the run"),
         (&["kill"], "was killed (`docker kill`, signal 9)"),
     ] {
+        // Podman does not tell of a stop, and of a kill not which signal it was.
+        let sentence = match (deed[0], podman()) {
+            ("stop", true) => "ended during the run",
+            ("kill", true) => "was killed (`docker kill`)",
+            _ => sentence,
+        };
         for serving in [true, false] {
             let results = Results::new();
             let dir = results.arg();
@@ -928,7 +934,8 @@ fn a_token_is_nowhere() {
     }
     // The daemon's events carry every exec's command line.
     let events = docker(&["events", "--since", &began, "--until", &wall_clock()]).expect("events");
-    assert!(events.contains("exec_create"), "{events}");
+    let word = if podman() { "exec" } else { "exec_create" };
+    assert!(events.contains(word), "{events}");
     assert!(!events.contains(&token), "in an event");
 }
 

@@ -1,15 +1,63 @@
-//! What the fuzz targets share: any bytes are a log, a reply, a result, a sweep file, the header of a model file.
+//! The fuzz targets: any bytes are a log, a reply, a result, a sweep file, the header of a model file,
+//! an archive, a document, a text with a secret in it.
 
-use plimsoll::capture::Probe;
+use plimsoll::capture::{Capture, Probe};
+use plimsoll::container::archive::{Archive, first_file};
 use plimsoll::engine::lines::parse_reader;
 use plimsoll::engine::log::auto::AutoParser;
 use plimsoll::engine::log::unwrap::Unwrapped;
 use plimsoll::engine::{BenchKind, LogParser, by_name, parser_of};
 use plimsoll::estimate::headers::{Headers, gguf, gguf_model, names, safetensors};
-use plimsoll::estimate::{Deployment, EngineKind, weights};
+use plimsoll::estimate::{self, Deployment, EngineKind, weights};
 use plimsoll::matrix;
 use plimsoll::preset::Preset;
-use std::collections::HashSet;
+use plimsoll::profile::{self, Profile};
+use plimsoll::redact::{KeyBlock, Redactor, distinct};
+use plimsoll::report::chart::Timeline;
+use plimsoll::report::material::{Material, Run, Stored};
+use plimsoll::report::{chapters, format, text};
+use serde_json::Value;
+use std::collections::{BTreeMap, HashSet};
+
+/// A target: its name, and what it does with bytes.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// Every target. `scripts/fuzz` runs each by its name.
+pub const TARGETS: &[Target] = &[
+    ("vllm_log", |b| log("vllm", b)),
+    ("vllm_replies", |b| replies("vllm", b)),
+    ("tgi_log", |b| log("tgi", b)),
+    ("tgi_replies", |b| replies("tgi", b)),
+    ("tensorrt_llm_log", |b| log("tensorrt_llm", b)),
+    ("tensorrt_llm_replies", |b| replies("tensorrt_llm", b)),
+    ("sglang_log", |b| log("sglang", b)),
+    ("sglang_replies", |b| replies("sglang", b)),
+    ("llama_cpp_log", |b| log("llama_cpp", b)),
+    ("llama_cpp_replies", |b| replies("llama_cpp", b)),
+    ("ollama_log", |b| log("ollama", b)),
+    ("ollama_replies", |b| replies("ollama", b)),
+    ("auto_log", |b| log("auto", b)),
+    ("sweep_file", sweep_file),
+    ("safetensors_file", safetensors_file),
+    ("gguf_file", gguf_file),
+    ("config_json", config_json),
+    ("archive", archive),
+    ("documents", documents),
+    ("redact", redact),
+];
+
+/// The target that `PLIMSOLL_FUZZ` names.
+///
+/// # Panics
+/// Where there is none of that name.
+pub fn chosen() -> fn(&[u8]) {
+    let name = std::env::var("PLIMSOLL_FUZZ").unwrap_or_default();
+    let found = TARGETS.iter().find(|(target, _)| *target == name);
+    let names: Vec<&str> = TARGETS.iter().map(|(name, _)| *name).collect();
+    found
+        .unwrap_or_else(|| panic!("PLIMSOLL_FUZZ is none of {}", names.join(" ")))
+        .1
+}
 
 /// Reads `bytes` as `engine`'s log (`auto`: as anybody's): no panic, and a report of bounded size.
 /// That time grows no faster than the log is for libFuzzer's `-timeout` to find.
@@ -108,5 +156,129 @@ pub fn gguf_file(bytes: &[u8]) {
             deployment.tp = tp;
             let _ = weights::from_headers(&model, &headers, &deployment);
         }
+    }
+}
+
+/// Reads `bytes` as a model's config.json, and estimates what it says.
+pub fn config_json(bytes: &[u8]) {
+    let Ok(config) = serde_json::from_slice::<Value>(bytes) else {
+        return;
+    };
+    let Ok(model) = estimate::model::from_config("fuzzed", &config, "fuzzed") else {
+        return;
+    };
+    for (engine, tp) in [
+        (EngineKind::Vllm, 2),
+        (EngineKind::Sglang, 1),
+        (EngineKind::LlamaCpp, 1),
+    ] {
+        let mut deployment = Deployment::of(engine);
+        deployment.tp = tp;
+        let estimate = estimate::estimate(&model, &deployment);
+        let _ = format!("{estimate:?}");
+    }
+}
+
+/// Reads `bytes` as an archive that a container gave: never more than was asked for.
+pub fn archive(bytes: &[u8]) {
+    for limit in [0, 100, 1 << 20] {
+        if let Archive::File(content) = first_file(bytes, limit) {
+            assert!(content.len() <= limit);
+        }
+    }
+}
+
+/// Reads `bytes` as each document that is read from disk, and writes it in every format.
+pub fn documents(bytes: &[u8]) {
+    if let Ok(capture) = serde_json::from_slice::<Capture>(bytes) {
+        shown(profile::derive(&capture, [], []));
+    }
+    if let Ok(profile) = serde_json::from_slice::<Profile>(bytes) {
+        shown(profile);
+    }
+    let Ok(document) = serde_json::from_slice::<Value>(bytes) else {
+        return;
+    };
+    let stored = || {
+        vec![Stored {
+            name: "fuzzed.json".into(),
+            document: document.clone(),
+        }]
+    };
+    written(&Material {
+        sweeps: stored(),
+        ..Material::default()
+    });
+    written(&Material {
+        experiments: stored(),
+        ..Material::default()
+    });
+    written(&Material {
+        load_lines: stored(),
+        ..Material::default()
+    });
+    written(&Material {
+        older: stored(),
+        ..Material::default()
+    });
+}
+
+fn shown(profile: Profile) {
+    let page = text::render(&profile, text::TextOptions::default());
+    assert!(
+        !page.contains('\x1b') && !page.contains('\u{202e}'),
+        "a terminal would obey it"
+    );
+    let run = |name: &str| Run {
+        name: name.into(),
+        profile: Box::new(profile.clone()),
+        timeline: Timeline::default(),
+        calculated: None,
+        places: BTreeMap::new(),
+        in_full: true,
+    };
+    written(&Material {
+        runs: vec![run("a")],
+        ..Material::default()
+    });
+    written(&Material {
+        runs: vec![run("a"), run("b")],
+        compare: true,
+        ..Material::default()
+    });
+}
+
+fn written(material: &Material) {
+    let report = chapters::report(chapters::title(material), Vec::new(), material);
+    // A drawing takes a hundred times as long as a text, and is made from the same chart.
+    for format in format::ALL.iter().filter(|f| f.name() != "png") {
+        for file in format.files(&report).expect("a report is written") {
+            let text = String::from_utf8(file.bytes).expect("text");
+            assert!(!text.contains('\x1b'), "{}", format.name());
+        }
+    }
+}
+
+/// Puts a secret between any two texts: it is nowhere in what comes out, and a document stays one.
+pub fn redact(bytes: &[u8]) {
+    let long = "Q7xPlimsoll0TestSecret9vB2kLmN4rT6wY8zA1cE3gI5";
+    let token = match bytes.first().map_or(0, |b| b % 4) {
+        0 => format!("hf_{long}"),
+        1 => format!("sk-proj-{long}"),
+        2 => format!("ghp_{long}"),
+        _ => format!("xoxb-123456789012-{}", &long[..24]),
+    };
+    let known = "w9 pl1msoll/pass&word";
+    let text = String::from_utf8_lossy(bytes.get(1..).unwrap_or_default());
+    let half = text.floor_char_boundary(text.len() / 2);
+    let planted = format!("{} {token} {known} {}", &text[..half], &text[half..]);
+    let redactor = Redactor::new([known.to_owned()]);
+    let clean = redactor.text(&planted);
+    let clean = KeyBlock::default().line(&planted, clean);
+    assert!(!clean.contains(&token) && !clean.contains(known), "{clean}");
+    assert!(!distinct(&planted).contains(&token));
+    if serde_json::from_slice::<Value>(&bytes[bytes.len().min(1)..]).is_ok() {
+        let whole = distinct(&text);
+        assert!(serde_json::from_str::<Value>(&whole).is_ok(), "{whole}");
     }
 }

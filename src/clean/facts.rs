@@ -24,6 +24,9 @@ pub struct Survey {
     pub incomplete: bool,
     /// What could not be looked at, a sentence each.
     pub blind: Vec<String>,
+    /// Containers with plimsoll's labels of which Docker did not tell enough to judge them, by name.
+    #[serde(skip)]
+    pub unseen: Vec<String>,
 }
 
 /// One container.

@@ -123,7 +123,7 @@ impl Surveyor {
         let mut blind = Vec::new();
         // Before the list: what is in it and not on the list is gone, and not just started.
         let records = self.records();
-        let met = containers::all(&self.runtime, &mut blind).await?;
+        let mut met = containers::all(&self.runtime, &mut blind).await?;
         let now = jiff::Timestamp::now();
         let now_ns = i64::try_from(now.as_nanosecond()).unwrap_or(i64::MAX);
         if self.runtime.is_remote() {
@@ -141,9 +141,12 @@ impl Surveyor {
         let mut eyes = Eyes::new(&known, &records, &reading, &mut stuck);
         let mut looks: Vec<ContainerLook> = tokio::task::block_in_place(|| {
             let zombies: Vec<Process> = zombies().into_iter().filter_map(Process::read).collect();
-            let look = |m: &Met| self.container(m, now_ns, &zombies, &mut eyes, &mut blind);
+            let look = |m: &Met| self.container(m, now_ns, &zombies, &mut eyes);
             met.iter().map(look).collect()
         });
+        let ended = self.ended(&met, &looks, &mut blind).await;
+        met.retain(|m| !ended.contains(&m.facts.id));
+        looks.retain(|look| !ended.contains(&look.id));
         for look in &mut looks {
             look.health = healths.get(&look.id).copied().unwrap_or_default();
             look.gpu_bytes = held(look, &reading);
@@ -163,6 +166,7 @@ impl Surveyor {
             // Whom Docker lists is in it, also where it says no more of them.
             incomplete: false,
             blind,
+            unseen: containers::unseen(&met),
         };
         Ok(Look {
             survey,
@@ -188,19 +192,12 @@ impl Surveyor {
         now_ns: i64,
         zombies: &[Process],
         eyes: &mut Eyes<'_>,
-        blind: &mut Vec<String>,
     ) -> ContainerLook {
         let mut look = met.look(now_ns, self.runtime.is_remote());
         let init = met.facts.state.pid.filter(|_| met.inspected);
         let found = init
             .filter(|_| !self.runtime.is_remote())
             .and_then(|init| processes::of_container(init, &look.id, zombies));
-        if init.is_some() && found.is_none() && !self.runtime.is_remote() {
-            blind.push(format!(
-                "the processes of container `{}` are not visible from here",
-                look.name
-            ));
-        }
         for process in found.iter().flatten() {
             let ruler = ruler_of_cgroup(&process.cgroups).map(str::to_owned);
             look.ruled_by = look.ruled_by.or(ruler);
@@ -219,6 +216,36 @@ impl Surveyor {
         let cgroup = telemetry::cgroup_directory(&Target::of(&met.facts));
         look.locked = store::is_locked(&look.id, cgroup.as_deref());
         look
+    }
+
+    /// Who ended since he was met: the next look sees what he is by then. Whose processes are not
+    /// visible from here though he runs is told.
+    async fn ended(
+        &self,
+        met: &[Met],
+        looks: &[ContainerLook],
+        blind: &mut Vec<String>,
+    ) -> BTreeSet<String> {
+        let mut ended = BTreeSet::new();
+        if self.runtime.is_remote() {
+            return ended;
+        }
+        for (met, look) in met.iter().zip(looks) {
+            let init = met.facts.state.pid.filter(|_| met.inspected);
+            if init.is_none() || look.processes.is_some() {
+                continue;
+            }
+            match self.runtime.state(&look.id).await {
+                Ok(state) if state.as_ref().and_then(|s| s.pid) != init => {
+                    ended.insert(look.id.clone());
+                }
+                _ => blind.push(format!(
+                    "the processes of container `{}` are not visible from here",
+                    look.name
+                )),
+            }
+        }
+        ended
     }
 
     /// How the engines are, by container.

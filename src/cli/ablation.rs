@@ -5,10 +5,7 @@ use clap::Args;
 
 /// `plimsoll ablate`
 #[derive(Debug, Args)]
-#[command(
-    after_help = "The arms run in turn (A, B, A, B, …), --repeats times each, every run in an engine that its bench loads. \
-                  --timeout holds for each run, --output names the comparison. Numbers are B less A"
-)]
+#[command(after_help = super::examples::ABLATE)]
 pub struct AblateArgs {
     /// Idle container with the engine in it: its name, its id or 4 or more characters of it
     pub container: String,
@@ -47,10 +44,7 @@ pub struct AblateArgs {
 
 /// `plimsoll cuda-graphs`
 #[derive(Debug, Args)]
-#[command(
-    after_help = "TensorRT-LLM: two engines are loaded, without max_concurrency and with it, and warm up by themselves; no request is \
-                  sent, so the flags of load and engine have no effect. vLLM: `ablate` with --enforce-eager against nothing"
-)]
+#[command(after_help = super::examples::CUDA_GRAPHS)]
 pub struct CudaGraphsArgs {
     /// Container with TensorRT-LLM, or an idle one with vLLM: its name, its id or 4 or more characters of it
     pub container: String,

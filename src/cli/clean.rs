@@ -7,11 +7,7 @@ use std::time::Duration;
 
 /// `plimsoll clean`
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Without --apply nothing is touched. What plimsoll created and lost is found by its labels; anything else only if it is \
-                  named or chosen. Label plimsoll.protect keeps a container, whatever is asked. \
-                  Exit codes: 0 nothing stuck, or all of it cleaned (and a dry run), 2 usage, 3 no Docker, 8 not all could be cleaned"
-)]
+#[command(after_help = super::examples::CLEAN)]
 pub struct CleanArgs {
     /// Containers to stop, stuck or not: names, ids or 4 or more characters of them
     #[arg(value_name = "CONTAINER", value_parser = some_text)]
@@ -70,7 +66,7 @@ pub struct CleanArgs {
     /// What reads the memory: auto, nvml, amd, host
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = backend_arg, help_heading = "Measuring")]
     pub memory_backend: BackendArg,
-    /// Print JSON: every verdict with its evidence
+    /// Print JSON instead of text: every verdict with its evidence
     #[arg(long, help_heading = "Output")]
     pub json: bool,
 }

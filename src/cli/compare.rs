@@ -6,9 +6,7 @@ use std::path::PathBuf;
 
 /// `plimsoll compare`
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Two profiles: every difference is the second less the first. With --calc-*: one profile or more, against what was calculated"
-)]
+#[command(after_help = super::examples::COMPARE)]
 pub struct CompareArgs {
     /// Profiles: two of them, or any number against --calc-*
     #[arg(required = true, value_name = "PROFILE")]
@@ -30,6 +28,7 @@ pub struct CompareArgs {
         long,
         value_name = "WHAT",
         default_value = "pool",
+        requires = "calc_kv",
         help_heading = "Calculated elsewhere"
     )]
     pub kv_basis: BasisChoice,
@@ -37,13 +36,13 @@ pub struct CompareArgs {
     #[command(flatten)]
     pub limits: Limits,
     /// Judge by --fail-on although batch, lengths, precision or memory differ
-    #[arg(long)]
+    #[arg(long, requires = "fail_on", help_heading = "Judging")]
     pub force: bool,
-    /// Print JSON
-    #[arg(long)]
+    /// Print JSON instead of text
+    #[arg(long, help_heading = "Output")]
     pub json: bool,
     /// Write the table to a CSV file, too
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub csv: Option<PathBuf>,
 }
 
@@ -60,35 +59,38 @@ pub enum BasisChoice {
 #[derive(Debug, Clone, Copy, Args)]
 pub struct Limits {
     /// End with code 7 where a component differs by more, in percent
-    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    #[arg(long, value_name = "PERCENT", value_parser = percent, help_heading = "Judging")]
     pub fail_on: Option<f64>,
     /// Differences of no more than this never fail
-    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = bytes)]
+    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = bytes, requires = "fail_on", help_heading = "Judging")]
     pub ignore_below: u64,
 }
 
 /// `plimsoll validate`
 #[derive(Debug, Args)]
+#[command(after_help = super::examples::VALIDATE)]
 pub struct ValidateArgs {
     /// Profiles, or folders with profiles in them
     #[arg(required = true, value_name = "PROFILE|DIR")]
     pub paths: Vec<PathBuf>,
     /// End with code 7 where an item is off by more, in percent, or beyond its own tolerance
-    #[arg(long, value_name = "PERCENT|tolerance", value_parser = fail_on)]
+    #[arg(long, value_name = "PERCENT|tolerance", value_parser = fail_on, help_heading = "Judging")]
     pub fail_on: Option<FailOn>,
-    /// Results directory; reports go to validation-reports in it
+    /// Results directory: reports go to DIR/validation-reports/
     #[arg(
         long,
         value_name = "DIR",
         default_value = "results",
-        env = "PLIMSOLL_RESULTS_DIR"
+        env = "PLIMSOLL_RESULTS_DIR",
+        hide_env_values = true,
+        help_heading = "Output"
     )]
     pub results_dir: PathBuf,
-    /// Folder for the reports, instead
-    #[arg(long, value_name = "DIR")]
+    /// Folder for the reports, instead of one in the results directory
+    #[arg(long, value_name = "DIR", help_heading = "Output")]
     pub output_dir: Option<PathBuf>,
-    /// Print JSON, and write reports only where --output-dir says so
-    #[arg(long)]
+    /// Print JSON instead of text, and write reports only where --output-dir says so
+    #[arg(long, help_heading = "Output")]
     pub json: bool,
 }
 
@@ -103,9 +105,7 @@ pub enum FailOn {
 
 /// `plimsoll calibrate`
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Without --output the database lies in the user's state folder, where `estimate` looks for it; runs that it knows already count once"
-)]
+#[command(after_help = super::examples::CALIBRATE)]
 pub struct CalibrateArgs {
     /// Profiles, or folders with profiles in them [default: the results directory]
     #[arg(value_name = "PROFILE|DIR")]
@@ -115,11 +115,13 @@ pub struct CalibrateArgs {
         long,
         value_name = "DIR",
         default_value = "results",
-        env = "PLIMSOLL_RESULTS_DIR"
+        env = "PLIMSOLL_RESULTS_DIR",
+        hide_env_values = true,
+        help_heading = "Output"
     )]
     pub results_dir: PathBuf,
-    /// File for the database, instead
-    #[arg(long, short, value_name = "FILE")]
+    /// File for the database, instead of that in the state folder
+    #[arg(long, short, value_name = "FILE", help_heading = "Output")]
     pub output: Option<PathBuf>,
     /// Forget the runs that the database knows already
     #[arg(long)]
@@ -127,8 +129,8 @@ pub struct CalibrateArgs {
     /// Say what moves with what instead: memory with power, temperature, batch and KV use; overhead with model size
     #[arg(long, conflicts_with_all = ["output", "fresh"])]
     pub correlations: bool,
-    /// Print JSON
-    #[arg(long)]
+    /// Print JSON instead of text
+    #[arg(long, help_heading = "Output")]
     pub json: bool,
 }
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 /// `plimsoll config`
 #[derive(Debug, Args)]
+#[command(after_help = super::examples::CONFIG)]
 pub struct ConfigArgs {
     /// What to do with the file.
     #[command(subcommand)]

@@ -5,16 +5,6 @@ use crate::units::{Bytes, ParseBytesError};
 use clap::{ArgAction, Args, ValueEnum};
 use std::path::PathBuf;
 
-const AFTER: &str = "Examples:
-  plimsoll estimate Qwen/Qwen3-8B --gpu H100
-  plimsoll estimate ./model --gpu detected --max-model-len 8192 --explain
-  plimsoll estimate Qwen/Qwen3-32B --gpu A100-80GB --tensor-parallel-size 2 --check-oom && echo it fits
-  plimsoll estimate Qwen/Qwen3-32B --gpu H100 --solve max-model-len --concurrency 16
-  plimsoll estimate Qwen/Qwen3-32B --recommend-gpu --concurrency 16 --max-model-len 8192
-  plimsoll estimate --gpu H100 -- vllm serve Qwen/Qwen3-8B --max-model-len 8192 -tp 2
-  plimsoll estimate --batch cases.jsonl --json
-Exit codes: 0 told, 3 it cannot be told (what is missing is), 6 with --check-oom: it does not fit";
-
 /// What the cases of a batch say for themselves, and what is not asked of them.
 const ALL_BUT_BATCH: [&str; 42] = [
     "model_word",
@@ -63,39 +53,39 @@ const ALL_BUT_BATCH: [&str; 42] = [
 
 /// `plimsoll estimate`
 #[derive(Debug, Clone, Args)]
-#[command(after_help = AFTER)]
+#[command(after_help = super::examples::ESTIMATE)]
 pub struct EstimateArgs {
     /// Model: an id as on Hugging Face, a folder with config.json, or a GGUF file
     #[arg(value_name = "MODEL", value_parser = some_text, conflicts_with = "model")]
     pub model_word: Option<String>,
-    /// The same, as a flag
+    /// Model, as MODEL, by a flag
     #[arg(long, short, value_name = "MODEL", value_parser = some_text, help_heading = "Model")]
     pub model: Option<String>,
     /// A config.json, where there is no folder with one
     #[arg(long, value_name = "FILE", help_heading = "Model")]
     pub config: Option<PathBuf>,
-    /// Without a config: parameters, as in 6.7e9 or 8B
+    /// Parameters of the model, as in 6.7e9 or 8B (without a config)
     #[arg(long, value_name = "N", value_parser = parameters, help_heading = "Model")]
     pub model_params: Option<u64>,
-    /// Without a config: layers
+    /// Layers of the model (without a config)
     #[arg(long, value_name = "N", value_parser = at_least_one, help_heading = "Model")]
     pub num_layers: Option<u64>,
-    /// Without a config: attention heads
+    /// Attention heads of the model (without a config)
     #[arg(long, value_name = "N", value_parser = at_least_one, help_heading = "Model")]
     pub num_heads: Option<u64>,
-    /// Without a config: key and value heads [default: the attention heads]
+    /// Key and value heads of the model (without a config) [default: the attention heads]
     #[arg(long, value_name = "N", value_parser = at_least_one, help_heading = "Model")]
     pub num_kv_heads: Option<u64>,
-    /// Without a config: values of a head
+    /// Head dimension of the model (without a config)
     #[arg(long, value_name = "N", value_parser = at_least_one, help_heading = "Model")]
     pub head_dim: Option<u64>,
-    /// Without a config: width of the hidden state
+    /// Hidden size of the model (without a config)
     #[arg(long, value_name = "N", value_parser = at_least_one, help_heading = "Model")]
     pub hidden_size: Option<u64>,
-    /// Without a config: entries of the vocabulary
+    /// Entries of the vocabulary (without a config)
     #[arg(long, value_name = "N", value_parser = at_least_one, help_heading = "Model")]
     pub vocab_size: Option<u64>,
-    /// Without a config: width of the MLP
+    /// Width of the MLP (without a config)
     #[arg(long, value_name = "N", value_parser = at_least_one, help_heading = "Model")]
     pub intermediate_size: Option<u64>,
     /// Draft model for speculative decoding, named as MODEL is
@@ -207,7 +197,7 @@ pub struct EstimateArgs {
     /// Show each term's formula and its inputs
     #[arg(long, help_heading = "Output")]
     pub explain: bool,
-    /// Print JSON
+    /// Print JSON instead of text
     #[arg(long, help_heading = "Output")]
     pub json: bool,
     /// Overheads of your own runs [default: what `plimsoll calibrate` keeps]

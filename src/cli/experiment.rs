@@ -10,10 +10,7 @@ use std::time::Duration;
 
 /// `plimsoll experiment`
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Each kind puts its levels on one start of one engine: in a container that is there (CONTAINER), or in one that is started for it \
-                  (--image, --preset). Rows of all requests, a table, a document and plots go to a folder of their own"
-)]
+#[command(after_help = super::examples::EXPERIMENT)]
 pub struct ExperimentArgs {
     /// What is varied.
     #[command(subcommand)]
@@ -23,11 +20,11 @@ pub struct ExperimentArgs {
 /// What an experiment varies.
 #[derive(Debug, Subcommand)]
 pub enum ExperimentCommand {
-    /// More and more requests at once
+    /// Measure more and more requests at once
     Concurrency(ConcurrencyArgs),
-    /// Longer and longer prompts
+    /// Measure longer and longer prompts
     Seqlen(SeqlenArgs),
-    /// Short prompts, long prompts, and both in one load
+    /// Measure short prompts, long prompts, and both in one load
     Mixed(MixedArgs),
 }
 
@@ -99,7 +96,7 @@ pub struct ExperimentFlags {
     pub start: StartArgs,
 
     /// Model, as the engine knows it: id or path in the container [default: what the engine serves]
-    #[arg(long, short, env = "PLIMSOLL_MODEL", value_parser = some_text, help_heading = "Load")]
+    #[arg(long, short, env = "PLIMSOLL_MODEL", hide_env_values = true, value_parser = some_text, help_heading = "Load")]
     pub model: Option<String>,
     /// Engine, where it is not recognised (a wrong name lists the known ones)
     #[arg(long, value_name = "NAME", help_heading = "Load")]
@@ -158,13 +155,14 @@ pub struct ExperimentFlags {
         value_name = "DIR",
         default_value = "results",
         env = "PLIMSOLL_RESULTS_DIR",
+        hide_env_values = true,
         help_heading = "Output"
     )]
     pub results_dir: PathBuf,
     /// Folder for this experiment, new or empty, instead of a name in the results directory
     #[arg(long, short, value_name = "DIR", help_heading = "Output")]
     pub output_dir: Option<PathBuf>,
-    /// Print the document as JSON to standard output instead of the report
+    /// Print the document as JSON instead of text
     #[arg(long, help_heading = "Output")]
     pub json: bool,
 }

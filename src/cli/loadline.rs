@@ -8,15 +8,12 @@ use std::time::Duration;
 
 /// `plimsoll loadline`
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Each round is a load of plimsoll's own client from this host, with exactly so many requests in flight and no prompt twice. \
-                  Latency limits: ttft, itl, tpot, e2e, each with a unit (us, ms, s) and if wanted a statistic: --slo ttft=500ms,itl.p99=50ms"
-)]
+#[command(after_help = super::examples::LOADLINE)]
 pub struct LoadlineArgs {
     /// Container whose engine serves: its name, its id or 4 or more characters of it, label=KEY or label=KEY=VALUE
     pub container: String,
-    /// Model, as the engine knows it, where it does not say
-    #[arg(long, short, env = "PLIMSOLL_MODEL", value_parser = some_text)]
+    /// Model, as the engine knows it: id or path in the container [default: what the engine serves]
+    #[arg(long, short, env = "PLIMSOLL_MODEL", hide_env_values = true, value_parser = some_text)]
     pub model: Option<String>,
     /// Engine, where it is not recognised (a wrong name lists the known ones)
     #[arg(long, value_name = "NAME")]
@@ -35,7 +32,7 @@ pub struct LoadlineArgs {
     #[arg(long, value_name = "LIMITS", help_heading = "Load")]
     pub slo: Vec<String>,
     /// Percentile of limits that name no statistic: 50, 90, 95 or 99
-    #[arg(long, value_name = "P", default_value_t = 95, value_parser = percentile, help_heading = "Load")]
+    #[arg(long, value_name = "P", default_value_t = 95, value_parser = percentile, requires = "slo", help_heading = "Load")]
     pub slo_percentile: u32,
     /// Random seed of the prompts; each round has the next [default: one of the moment, so that no cache of prefixes
     /// answers]
@@ -72,10 +69,10 @@ pub struct LoadlineArgs {
     /// How long to sample before each load
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration, help_heading = "Measuring")]
     pub baseline: Duration,
-    /// Deadline of one round
+    /// Longest time for one round
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = some_time, help_heading = "Measuring")]
     pub timeout: Duration,
-    /// How much of the log to keep at most, each round
+    /// How much of the log to keep at most, per round
     #[arg(
         long,
         value_name = "SIZE",
@@ -85,16 +82,17 @@ pub struct LoadlineArgs {
     )]
     pub max_log: String,
 
-    /// Results directory; document, profiles and captures go to a folder of loadline in it
+    /// Results directory: a load line goes to DIR/loadline/CONTAINER-TIME/
     #[arg(
         long,
         value_name = "DIR",
         default_value = "results",
         env = "PLIMSOLL_RESULTS_DIR",
+        hide_env_values = true,
         help_heading = "Output"
     )]
     pub results_dir: PathBuf,
-    /// Print the document to standard output instead of the page
+    /// Print the document as JSON instead of text
     #[arg(long, help_heading = "Output")]
     pub json: bool,
 }

@@ -5,9 +5,7 @@ use std::path::PathBuf;
 
 /// `plimsoll replay`
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Shows what was recorded, and measures nothing. To let a recording stand for a device: --memory-backend replay:FILE of `plimsoll profile`"
-)]
+#[command(after_help = super::examples::REPLAY)]
 pub struct ReplayArgs {
     /// A profile, a `.capture` folder, a session that `record` wrote, or a folder with one run in it
     pub path: PathBuf,

@@ -5,21 +5,24 @@ use std::path::PathBuf;
 
 /// `plimsoll report`
 #[derive(Debug, Args)]
-#[command(
-    after_help = "A folder is searched for profiles and for documents of sweeps, experiments and load lines. The report is written beside what it is of: report.html in a folder, <profile>-report.html beside a profile. A report that is there is written over; another file only with --force. Where $GITHUB_STEP_SUMMARY is set, Markdown goes there, too"
-)]
+#[command(after_help = super::examples::REPORT)]
 pub struct ReportArgs {
     /// Profiles, captures, documents, or folders with these in them
     #[arg(required = true, value_name = "DIR|FILE")]
     pub paths: Vec<PathBuf>,
     /// Formats, separated by commas (a wrong one lists the known) [default: what --output ends in, else html]
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        help_heading = "Output"
+    )]
     pub format: Vec<String>,
     /// Folder, or a file for a single format; - is standard output [default: beside the input]
-    #[arg(long, short, value_name = "DIR|FILE")]
+    #[arg(long, short, value_name = "DIR|FILE", help_heading = "Output")]
     pub output: Option<PathBuf>,
     /// Write over files that are no reports
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     pub force: bool,
     /// Title of the report
     #[arg(long, value_name = "TEXT", value_parser = super::some_text)]

@@ -18,7 +18,7 @@ pub struct StartArgs {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub memory: Option<String>,
     /// Hugging Face cache on the host, mounted into the container
-    #[arg(long, value_name = "DIR", env = "HF_HOME")]
+    #[arg(long, value_name = "DIR", env = "HF_HOME", hide_env_values = true)]
     pub hf_cache: Option<PathBuf>,
     /// Mount, as docker's -v: SOURCE:TARGET or SOURCE:TARGET:ro
     #[arg(long, value_name = "SPEC")]
@@ -32,9 +32,17 @@ pub struct StartArgs {
     /// Pull the image when it is not here
     #[arg(long)]
     pub pull: bool,
-    /// How long the engine may take until it serves
-    #[arg(long, value_name = "TIME", default_value = "20m", value_parser = some_time)]
-    pub health_timeout: Duration,
+    /// How long the engine may take until it serves [default: 20m]
+    #[arg(long, value_name = "TIME", value_parser = some_time)]
+    pub health_timeout: Option<Duration>,
+}
+
+impl StartArgs {
+    /// How long the engine may take until it serves.
+    pub fn health_timeout(&self) -> Duration {
+        const LONGEST: Duration = Duration::from_secs(20 * 60);
+        self.health_timeout.unwrap_or(LONGEST)
+    }
 }
 
 /// Settings of an engine, in the field's words.

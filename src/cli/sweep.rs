@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// `plimsoll sweep`
 #[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, after_help = super::examples::SWEEP)]
 pub struct SweepArgs {
     /// `merge`, beside the running itself.
     #[command(subcommand)]
@@ -81,13 +81,13 @@ pub struct SweepRunArgs {
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub retries: u32,
 
-    /// Without a file: container to measure in
+    /// Container to measure in: its name, its id or 4 or more characters of it
     #[arg(long, value_name = "NAME", num_args = 1.., help_heading = "Without a file")]
     pub container: Vec<String>,
-    /// Model, as the engine knows it
+    /// Model, as the engine knows it: id or path in the container
     #[arg(long, short, value_name = "MODEL", num_args = 1.., requires = "container", help_heading = "Without a file")]
     pub model: Vec<String>,
-    /// Engine, where it is not recognised
+    /// Engine, where it is not recognised (a wrong name lists the known ones)
     #[arg(
         long,
         value_name = "NAME",
@@ -179,6 +179,7 @@ pub struct SweepRunArgs {
         value_name = "DIR",
         default_value = "results",
         env = "PLIMSOLL_RESULTS_DIR",
+        hide_env_values = true,
         help_heading = "Output"
     )]
     pub results_dir: PathBuf,
@@ -191,7 +192,7 @@ pub struct SweepRunArgs {
         conflicts_with = "resume"
     )]
     pub output_dir: Option<PathBuf>,
-    /// Print the results (with --dry-run: the plan) as JSON to standard output
+    /// Print the results (with --dry-run: the plan) as JSON instead of text
     #[arg(long, help_heading = "Output")]
     pub json: bool,
 

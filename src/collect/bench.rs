@@ -44,13 +44,21 @@ impl Bench<'_> {
             return self.repeats(execs).await;
         }
         let id = &plan.found.facts.id;
-        runtime.make_dir(id, &self.setup.workdir).await?;
-        let done = self.repeats(execs).await;
+        // One whose answer got lost may be there.
+        let done = match runtime.make_dir(id, &self.setup.workdir).await {
+            Ok(()) => self.repeats(execs).await,
+            Err(failure) => Err(failure),
+        };
         // What we put into somebody's container goes again; the results are with us.
         let removed = runtime.remove_dir(id, &self.setup.workdir).await;
-        if !removed && plan.mode != Mode::Started && self.stop.reason().is_none() {
+        let lost = matches!(self.stop.reason(), Some(RunEnd::ContainerLost(_)));
+        if !removed && plan.mode != Mode::Started && !lost {
+            let why = match runtime.answers().await {
+                true => "its image has no `rm`",
+                false => "Docker does not answer",
+            };
             self.recorder.news(Progress::Note(format!(
-                "`{}` stays in the container: its image has no `rm`",
+                "`{}` stays in the container: {why}",
                 self.setup.workdir
             )));
         }
@@ -188,9 +196,12 @@ impl Bench<'_> {
             result_error: None,
             killed: result.killed,
             survivors: result.survivors,
+            cut: result.cut,
             kept,
         };
-        if outcome.end == ExecEnd::Exited(0) {
+        // Where a connection broke, the result tells whether it came to its end.
+        let perhaps = outcome.cut && outcome.end == ExecEnd::Unknown;
+        if outcome.end == ExecEnd::Exited(0) || perhaps {
             let read = match written {
                 Some(text) => Ok(Some(text)),
                 None => {
@@ -261,6 +272,7 @@ impl Bench<'_> {
             ExecEnd::ContainerGone => Some(RunEnd::ContainerLost(
                 "the container ended while the bench ran".into(),
             )),
+            ExecEnd::Unknown if outcome.cut && self.read(outcome).is_ok() => None,
             ExecEnd::Unknown => failed("the daemon did not tell how the bench ended".into()),
         }
     }

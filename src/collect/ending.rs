@@ -36,7 +36,13 @@ pub fn lost(
     });
     // A state that could not be asked for says nothing.
     told.or_else(|| {
-        let after = after.filter(|a| !runs(a))?;
+        let after = after?;
+        if runs(after) {
+            // Of what happened while the daemon was away there are no events.
+            let began = before.started_ns.zip(after.started_ns);
+            let again = runs(before) && began.is_some_and(|(before, after)| after > before);
+            return again.then(|| loss("restart", None)).flatten();
+        }
         let code = after.exit_code.map(|c| c.to_string());
         runs(before).then(|| loss("die", code.as_deref())).flatten()
     })
@@ -86,15 +92,16 @@ impl Causes<'_> {
         // Signals that end nothing, and those after the end, explain nothing.
         let die = did("die")?.at_ns;
         let kill = self.events.iter().rfind(|e| {
+            let signal = e.attributes.get("signal").map(String::as_str);
             e.action == "kill"
                 && e.at_ns <= die
-                && matches!(
-                    e.attributes.get("signal").map(String::as_str),
-                    Some("2" | "3" | "9" | "15")
-                )
+                && matches!(signal, None | Some("2" | "3" | "9" | "15"))
         })?;
-        let signal = kill.attributes.get("signal")?;
-        Some(format!("killed (`docker kill`, signal {signal})"))
+        Some(match kill.attributes.get("signal") {
+            Some(signal) => format!("killed (`docker kill`, signal {signal})"),
+            // Podman does not tell which.
+            None => "killed (`docker kill`)".into(),
+        })
     }
 
     fn added_to(&self, mut what: String) -> String {
@@ -164,6 +171,8 @@ mod tests {
             );
         }
         assert!(lost(&[kill.clone(), die.clone()], false, None).contains("signal 9"));
+        let untold = [event(4, "kill", None), die.clone()];
+        assert!(lost(&untold, false, None).ends_with("killed (`docker kill`) during the run"));
         let reload = event(4, "kill", Some("1"));
         let late = event(6, "kill", Some("15"));
         assert_eq!(
@@ -211,6 +220,13 @@ mod tests {
         assert!(by_state.contains(KILLED), "{by_state}");
         assert!(super::lost(&before, None, &[event(5, "die", None)]).is_some());
         assert_eq!(super::lost(&before, Some(&before), &[]), None);
+        let life = |started_ns| ContainerState {
+            started_ns: Some(started_ns),
+            ..before.clone()
+        };
+        let restarted = super::lost(&life(5), Some(&life(9)), &[]).unwrap();
+        assert!(restarted.contains("restarted"), "{restarted}");
+        assert_eq!(super::lost(&life(5), Some(&life(5)), &[]), None);
         assert_eq!(
             super::lost(&before, None, &[]),
             None,

@@ -161,6 +161,7 @@ impl Loaded {
         };
         gauges.retain(|g| stop.reason().is_some() || g.at_ns <= ended_at_ns);
         let (sampling, backend) = sampler.stop();
+        let host_load = crate::host::load_average();
         let mut host = crate::host::facts();
         host.docker_version = Some(runtime.version().server.clone());
         host.docker_api_version = Some(runtime.version().api.clone());
@@ -170,6 +171,7 @@ impl Loaded {
             run_id: plan.run_id.clone(),
             wall_start_ns: recorder.clock.wall_start_ns,
             wall_drift_ns: recorder.clock.wall_drift_ns(),
+            host_load,
             ended_at_ns,
             host,
             container: facts.clone(),

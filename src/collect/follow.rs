@@ -5,7 +5,10 @@ use super::recorder::Recorder;
 use super::stop::Stop;
 use crate::capture::{ContainerEvent, LineSource, LogFacts, Mode, RunEnd};
 use crate::container::Runtime;
+use crate::container::logs::life_began;
+use crate::telemetry;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -25,7 +28,7 @@ pub async fn log(
     let clock = recorder.clock.clone();
     let take = |wall_ns, stream, text: String| {
         recorder.line(
-            clock.from_wall(wall_ns),
+            clock.of_told(wall_ns),
             LineSource::Container,
             stream,
             &text,
@@ -45,7 +48,8 @@ pub async fn log(
     };
     let from = match mode {
         // From its first line on: the start-up is part of the capture.
-        Mode::Started => facts.state.started_ns.unwrap_or(clock.wall_start_ns),
+        Mode::Started if facts.state.started_ns.is_some() => life_began(facts),
+        Mode::Started => clock.wall_start_ns,
         Mode::Idle => clock.wall_start_ns,
         Mode::Serving => {
             let history = runtime
@@ -67,13 +71,12 @@ pub async fn log(
             if history.facts.error.is_some() {
                 return history.facts;
             }
-            // What lies between is the log of past requests. Of a history that was read to its
-            // end, not one line may be missed.
+            // Of a history that was read to its end, not one line may be missed.
             if history.complete {
-                history.last_ns.map_or(clock.wall_start_ns, |ns| ns + 1)
-            } else {
-                clock.wall_start_ns
+                return (runtime.log_follow_after(facts, history, &cancel, take)).await;
             }
+            // What lies between is the log of past requests.
+            clock.wall_start_ns
         }
     };
     runtime.log_follow(facts, from, &cancel, take).await
@@ -98,7 +101,7 @@ pub async fn events(
         }
         recorder.container_event();
         events.push(ContainerEvent {
-            at_ns: clock.from_wall(event.wall_ns),
+            at_ns: clock.of_told(event.wall_ns),
             action: event.action,
             attributes: event.attributes,
         });
@@ -110,6 +113,42 @@ pub async fn events(
         recorder.news(crate::progress::Progress::Warning(why));
     }
     events
+}
+
+/// Between two looks at the kernel's count.
+const OOM_LOOK: Duration = Duration::from_millis(100);
+
+/// Notes when the kernel ended a process in this memory cgroup for lack of memory, until cancelled:
+/// podman has no event for that.
+pub async fn oom_kills(
+    cgroup: Option<PathBuf>,
+    recorder: Arc<Recorder>,
+    cancel: CancellationToken,
+) -> Vec<ContainerEvent> {
+    let mut events = Vec::new();
+    let count = || telemetry::oom_kills(cgroup.as_deref()?);
+    let Some(mut before) = count() else {
+        return events;
+    };
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(OOM_LOOK) => {}
+            () = cancel.cancelled() => return events,
+        }
+        match count() {
+            Some(now) if now > before => {
+                before = now;
+                events.push(ContainerEvent {
+                    at_ns: recorder.clock.now(),
+                    action: "oom".into(),
+                    attributes: [("from".to_owned(), "cgroup".to_owned())].into(),
+                });
+            }
+            Some(_) => {}
+            // It is gone with its container.
+            None => return events,
+        }
+    }
 }
 
 /// What an event means for the run, when it ends it.

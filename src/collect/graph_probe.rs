@@ -10,6 +10,7 @@ use crate::container::exec::ExecRequest;
 use crate::container::inspect::Found;
 use crate::engine::cuda_graphs::GraphCounter;
 use crate::error::Failure;
+use crate::redact::KeyBlock;
 use crate::telemetry::{MemoryBackend, Options, Sampler};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -130,6 +131,7 @@ async fn in_folder(
     let mut graphs = GraphCounter::default();
     let mut output = String::new();
     let mut last_words = None;
+    let mut key = KeyBlock::default();
     let mut marks: BTreeMap<String, i64> = BTreeMap::new();
     let sink = |stream, line: String| {
         if let Some(mark) = line.trim().strip_prefix(MARK) {
@@ -139,7 +141,7 @@ async fn in_folder(
             }
         }
         graphs.line(&line);
-        let line = redactor.text(&line);
+        let line = key.line(&line, redactor.text(&line));
         if stream == Stream::Stderr && !line.trim().is_empty() {
             last_words = Some(line.trim().chars().take(500).collect::<String>());
         }

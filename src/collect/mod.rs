@@ -280,13 +280,25 @@ pub async fn load(
         Arc::clone(&recorder),
         background.clone(),
     ));
-    let events = tokio::spawn(follow::events(
+    let told = follow::events(
         runtime.clone(),
         plan.found.facts.id.clone(),
         Arc::clone(&recorder),
         stop.clone(),
         background.clone(),
-    ));
+    );
+    let cgroup = telemetry::cgroup_directory(&Target::of(&plan.found.facts));
+    let untold = follow::oom_kills(
+        cgroup.filter(|_| runtime.version().podman),
+        Arc::clone(&recorder),
+        background.clone(),
+    );
+    let events = tokio::spawn(async move {
+        let (mut events, untold) = tokio::join!(told, untold);
+        events.extend(untold);
+        events.sort_by_key(|e| e.at_ns);
+        events
+    });
     let run = Run {
         runtime,
         plan,

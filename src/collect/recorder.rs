@@ -10,7 +10,7 @@ use crate::clock::Clock;
 use crate::engine::{Engine, LogParser};
 use crate::error::Failure;
 use crate::progress::{Progress, Sink};
-use crate::redact::Redactor;
+use crate::redact::{KeyBlock, Redactor};
 use crate::store::CaptureWriter;
 use crate::telemetry::{SamplerHandle, Samples};
 use std::sync::mpsc::RecvTimeoutError;
@@ -45,6 +45,8 @@ struct State {
     sampler: Option<SamplerHandle>,
     /// What is written after this belongs to another run.
     closed_at: Option<AtNs>,
+    /// A private key that is printed line by line.
+    key: KeyBlock,
 }
 
 impl Recorder {
@@ -64,6 +66,7 @@ impl Recorder {
             steps: 0,
             sampler: None,
             closed_at: None,
+            key: KeyBlock::default(),
         };
         Recorder {
             clock,
@@ -92,13 +95,14 @@ impl Recorder {
         text: &str,
         of_engine: bool,
     ) {
+        let redacted = self.redactor.text(text);
+        let mut state = self.lock();
         let line = LogLine {
             at_ns,
             source,
             stream,
-            text: self.redactor.text(text).into_owned(),
+            text: state.key.line(text, redacted).into_owned(),
         };
-        let mut state = self.lock();
         if state.closed_at.is_some_and(|end| at_ns > end) {
             return;
         }

@@ -9,6 +9,7 @@ use crate::clock::Clock;
 use crate::container::Runtime;
 use crate::container::exec::ExecRequest;
 use crate::container::inspect::Found;
+use crate::container::leftovers::run_folder;
 use crate::container::sockets::Listener;
 use crate::engine::{BenchJob, BenchKind, Engine, LoadKind};
 use crate::error::Failure;
@@ -154,7 +155,7 @@ pub async fn inspect(
 pub fn workdir(plan: &Plan) -> String {
     match &plan.workdir {
         Some(folder) => folder.clone(),
-        None => format!("/tmp/plimsoll-{}", plan.run_id),
+        None => run_folder(&plan.run_id),
     }
 }
 
@@ -304,7 +305,7 @@ async fn ask_help(
         ExecEnd::Cancelled => Err(stop.failure()),
         // A bench that cannot even tell its flags will say why when it runs.
         end => Ok(Ok(Help {
-            good: end == ExecEnd::Exited(0),
+            good: end == ExecEnd::Exited(0) && !result.cut,
             text,
         })),
     }

@@ -6,7 +6,6 @@ use crate::capture::{AtNs, LogFacts, MemorySample, RunEnd, SharedStart, Stream};
 use crate::clock::Clock;
 use crate::engine::{Engine, LogParser};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -80,6 +79,8 @@ impl Startup {
 /// The output of a server that was started by an exec. Clones share it.
 #[derive(Clone)]
 pub struct ServerLog {
+    /// When its lines came; wall time jumps.
+    clock: Clock,
     state: Arc<Mutex<State>>,
     ended: watch::Sender<Option<String>>,
 }
@@ -94,7 +95,7 @@ struct State {
 
 #[derive(Clone)]
 struct Line {
-    wall_ns: i64,
+    at_ns: AtNs,
     stream: Stream,
     text: Arc<str>,
 }
@@ -109,6 +110,7 @@ impl ServerLog {
             live: broadcast::channel(WAITING_LINES).0,
         };
         ServerLog {
+            clock: Clock::start(),
             state: Arc::new(Mutex::new(state)),
             ended: watch::channel(None).0,
         }
@@ -120,11 +122,8 @@ impl ServerLog {
 
     /// Takes a line as it comes.
     pub fn line(&self, stream: Stream, text: String) {
-        let wall_ns = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, crate::clock::nanos);
         let line = Line {
-            wall_ns,
+            at_ns: self.clock.now(),
             stream,
             text: text.into(),
         };
@@ -172,8 +171,11 @@ impl ServerLog {
             let state = self.lock();
             (state.head.clone(), state.live.subscribe())
         };
-        let mut hand_on =
-            |line: &Line| take(clock.from_wall(line.wall_ns), line.stream, &line.text);
+        let earlier = clock.zero_of(&self.clock);
+        let mut hand_on = |line: &Line| {
+            let at_ns = line.at_ns.saturating_add(earlier);
+            take(at_ns, line.stream, &line.text);
+        };
         head.iter().for_each(&mut hand_on);
         let mut facts = LogFacts::default();
         loop {

@@ -19,7 +19,7 @@ use crate::engine::Engine;
 use crate::error::{ExitCode, Failure};
 use crate::progress::{Progress, Stage};
 use crate::report;
-use crate::store::{file_word, free_name, write_atomically};
+use crate::store::{file_word, free_name, private, write_atomically};
 use crate::telemetry::Target;
 use std::path::PathBuf;
 
@@ -233,7 +233,7 @@ fn store(console: &Console, load: &LoadArgs, ablation: &Ablation) -> anyhow::Res
         Some(file) => file.clone(),
         None => {
             let folder = load.results_dir.join("ablations");
-            std::fs::create_dir_all(&folder).map_err(|e| {
+            private::create_folders(&folder).map_err(|e| {
                 Failure::environment(format!("cannot write results to `{}`", folder.display()))
                     .caused_by(e)
             })?;

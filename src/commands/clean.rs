@@ -204,10 +204,17 @@ async fn once(
             .hint("run it again: what was cut off is finished by the next run, and what is done stays done")
             .into());
     }
-    match stop.token().is_cancelled() {
-        true => Err(stop.failure().into()),
-        false => Ok(ExitCode::Done),
+    if stop.token().is_cancelled() {
+        return Err(stop.failure().into());
     }
+    if !survey.unseen.is_empty() && ask.names.is_empty() {
+        let names = survey.unseen.join("`, `");
+        let what = format!("Docker did not tell enough of `{names}` to judge it");
+        return Err(Failure::environment(what)
+            .hint("run it again: what could not be looked at was left alone")
+            .into());
+    }
+    Ok(ExitCode::Done)
 }
 
 fn page(console: &Console, dry: bool, ask: &Ask, survey: &Survey, verdicts: &[Verdict]) -> String {

@@ -38,9 +38,12 @@ fn read(path: &Path) -> Result<Subject, Failure> {
 
 fn two(console: &Console, args: &CompareArgs) -> anyhow::Result<ExitCode> {
     let [a, b] = args.profiles.as_slice() else {
-        let n = args.profiles.len();
+        let named = match args.profiles.len() {
+            1 => "only one was named".to_owned(),
+            n => format!("{n} were named"),
+        };
         return Err(
-            Failure::usage(format!("two profiles are compared with each other, and {n} were named"))
+            Failure::usage(format!("two profiles are compared with each other, and {named}"))
                 .hint("any number is compared with what was calculated: give --calc-weights, --calc-kv, --calc-activations or --calc-overhead")
                 .into(),
         );

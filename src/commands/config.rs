@@ -5,6 +5,7 @@ use crate::console::Console;
 use crate::error::{ExitCode, Failure};
 use crate::matrix::{self, Cell, Place, Sweep};
 use crate::preset;
+use crate::store::private;
 use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::path::Path;
@@ -59,7 +60,9 @@ fn shown(file: &Path) -> String {
 pub(super) fn text(file: &Path) -> Result<String, Failure> {
     let shown = shown(file);
     let unreadable = |e: std::io::Error| {
-        Failure::usage(format!("cannot read sweep file `{shown}`")).caused_by(e)
+        Failure::usage(format!("cannot read sweep file `{shown}`"))
+            .hint("`plimsoll config init FILE` writes one to begin with")
+            .caused_by(e)
     };
     // No sweep file is that long; without an end a device would be read for ever.
     let longest = 8 << 20;
@@ -116,11 +119,7 @@ fn many(n: usize, what: &str) -> String {
 
 fn write_new(file: &Path) -> Result<(), Failure> {
     let shown = file.display();
-    let opened = std::fs::OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .open(file);
-    let written = opened.and_then(|mut f| f.write_all(STARTER.as_bytes()));
+    let written = private::create_file(file).and_then(|mut f| f.write_all(STARTER.as_bytes()));
     written.map_err(|e| match e.kind() {
         std::io::ErrorKind::AlreadyExists => {
             Failure::usage(format!("`{shown}` is there already, and is left as it is"))

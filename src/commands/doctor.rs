@@ -5,9 +5,13 @@ use crate::cli::DoctorArgs;
 use crate::console::Console;
 use crate::container::Runtime;
 use crate::error::{ExitCode, Failure};
+use crate::telemetry::{BackendChoice, Target};
 use crate::units::Bytes;
 use crate::{engine, host, telemetry};
 use serde::Serialize;
+
+/// So many containers are asked for their memory: some may end while they are looked at.
+const CONTAINERS_TRIED: usize = 4;
 
 /// One thing that was looked at.
 #[derive(Debug, Serialize)]
@@ -90,13 +94,11 @@ async fn docker(checks: &mut Vec<Check>) -> bool {
         hint: None,
     });
     match runtime.list_running().await {
-        Ok(running) => checks.push(
-            engines(
-                &runtime,
-                &running.into_iter().map(|c| c.id).collect::<Vec<_>>(),
-            )
-            .await,
-        ),
+        Ok(running) => {
+            let running: Vec<String> = running.into_iter().map(|c| c.id).collect();
+            checks.push(engines(&runtime, &running).await);
+            checks.extend(memory(&runtime, &running).await);
+        }
         Err(failure) => checks.push(failed("engines", &failure)),
     }
     true
@@ -105,24 +107,24 @@ async fn docker(checks: &mut Vec<Check>) -> bool {
 async fn engines(runtime: &Runtime, running: &[String]) -> Check {
     let mut seen = Vec::new();
     for id in running {
-        if let Ok(Some(found)) = runtime.inspect(id).await
-            && let Some((engine, recognition)) = engine::recognise(&found.facts)
-        {
-            let simulated = if engine.simulated() {
-                ", simulated"
-            } else {
-                ""
-            };
-            let state = if recognition.serving {
-                "serving"
-            } else {
-                "idle"
-            };
-            seen.push(format!(
-                "{} ({}, {state}{simulated})",
-                found.facts.name,
-                engine.name()
-            ));
+        if let Ok(Some(found)) = runtime.inspect(id).await {
+            if let Some((engine, recognition)) = engine::recognise(&found.facts) {
+                let simulated = if engine.simulated() {
+                    ", simulated"
+                } else {
+                    ""
+                };
+                let state = if recognition.serving {
+                    "serving"
+                } else {
+                    "idle"
+                };
+                seen.push(format!(
+                    "{} ({}, {state}{simulated})",
+                    found.facts.name,
+                    engine.name()
+                ));
+            }
         }
     }
     let none = seen.is_empty();
@@ -138,6 +140,36 @@ async fn engines(runtime: &Runtime, running: &[String]) -> Check {
             "start one and `plimsoll profile NAME` it, or let `plimsoll run` start it".into()
         }),
     }
+}
+
+/// Whether the memory of a running container can be read from here: not from a container that does
+/// not share the host's processes, nor where the daemon is on another machine. `None`: nothing runs.
+async fn memory(runtime: &Runtime, running: &[String]) -> Option<Check> {
+    const NAME: &str = "container memory";
+    let mut lack = None;
+    for id in running.iter().take(CONTAINERS_TRIED) {
+        // One that ended meanwhile says nothing.
+        let Ok(Some(found)) = runtime.inspect(id).await else {
+            continue;
+        };
+        let target = Target::of(&found.facts);
+        match telemetry::open(BackendChoice::Host, &target) {
+            Ok(_) => {
+                return Some(Check {
+                    name: NAME.into(),
+                    found: format!("readable, as that of {}", found.facts.name),
+                    ok: true,
+                    hint: None,
+                });
+            }
+            Err(failure) => lack = Some(failure),
+        }
+    }
+    lack.map(|failure| Check {
+        // The last hint is about a plimsoll in a container, which is what it mostly is.
+        hint: failure.hints.last().cloned(),
+        ..failed(NAME, &failure)
+    })
 }
 
 fn failed(name: &str, failure: &Failure) -> Check {

@@ -93,7 +93,7 @@ async fn experiment(
             console.warning(&e.to_string());
         }
         let shown = folder.path().display();
-        return Err(failure
+        return Err(without_resume(failure)
             .hint(format!("the levels that were measured are in {shown}"))
             .into());
     }
@@ -117,7 +117,7 @@ fn options(flags: &ExperimentFlags, fresh: bool) -> Result<Options, Failure> {
         sample_interval: flags.sample_interval,
         baseline: flags.baseline,
         timeout: flags.timeout,
-        health_timeout: flags.start.health_timeout,
+        health_timeout: flags.start.health_timeout(),
         settle_timeout: SETTLE_TIMEOUT,
         max_log: max_log.0,
         retries: RETRIES,

@@ -51,6 +51,12 @@ pub fn request(args: &LoadArgs, kind: Option<LoadKind>) -> Result<Request, Failu
             .hint("--engine transformers in a container that has torch and transformers; --input-len for the others"));
         }
     }
+    if args.duration.is_some() && kind.is_some() {
+        return Err(Failure::usage(
+            "--duration is for --bench none: a bench takes as long as its load does",
+        )
+        .hint("--bench none --duration TIME only watches; --num-prompts, --num-iters and --repeats say how much load there is"));
+    }
     let (settings, extra_engine_args) = settings(&args.settings)?;
     Ok(Request {
         model: args.model.clone(),
@@ -156,12 +162,29 @@ pub fn open_results(args: &LoadArgs, model: &str) -> Result<(RunPaths, CaptureWr
         model,
         &jiff::Zoned::now(),
     )?;
-    let writer = CaptureWriter::create(&paths.capture, log_cap.0)?;
-    Ok((paths, writer))
+    match CaptureWriter::create(&paths.capture, log_cap.0) {
+        Ok(writer) => Ok((paths, writer)),
+        Err(failure) => {
+            // Nothing was seen, so nothing is kept.
+            let _ = std::fs::remove_dir_all(&paths.capture);
+            Err(failure)
+        }
+    }
 }
+
+/// Docker, a container's log, its events, the bench, the memory's files and the results are open at
+/// one time; with a few less than that a run would fail in its middle.
+const FEWEST_OPEN_FILES: u64 = 32;
 
 /// A runtime for the async part of a command.
 pub fn tokio() -> Result<tokio::runtime::Runtime, Failure> {
+    let most = crate::host::most_open_files();
+    if let Some(most) = most.filter(|most| *most < FEWEST_OPEN_FILES) {
+        return Err(Failure::environment(format!(
+            "this process may have {most} files open at a time, and needs {FEWEST_OPEN_FILES}"
+        ))
+        .hint("raise the limit where plimsoll is started: `ulimit -n 1024`"));
+    }
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

@@ -2,7 +2,7 @@
 
 mod lane;
 
-use super::load::{obey_signals, tokio};
+use super::load::{end_by_signals, tokio};
 use crate::capture::{Mode, RunEnd};
 use crate::cli::LoadlineArgs;
 use crate::collect::{Stop, lock, meet, unless_stopped};
@@ -18,7 +18,7 @@ use crate::loadline::{
 };
 use crate::profile::Profile;
 use crate::progress::{Progress, Stage};
-use crate::store::{file_word, free_name, write_atomically};
+use crate::store::{file_word, free_name, private, write_atomically};
 use crate::{report, store};
 use lane::{Lane, Met};
 use std::path::{Path, PathBuf};
@@ -31,9 +31,18 @@ pub fn run(console: &Console, args: LoadlineArgs) -> anyhow::Result<ExitCode> {
     let objectives = Objectives::parse(&args.slo, args.slo_percentile).map_err(|why| {
         Failure::usage(format!("--slo: {why}")).hint("as in --slo ttft=500ms,itl.p99=50ms")
     })?;
+    if let Some(start) = args.start.filter(|n| *n > args.max_concurrency) {
+        return Err(Failure::usage(format!(
+            "--start {start} is above --max-concurrency {}: the first round would be more than is allowed",
+            args.max_concurrency
+        ))
+        .hint("give a smaller --start, or a larger --max-concurrency")
+        .into());
+    }
     let stop = Stop::new();
     tokio()?.block_on(async {
-        obey_signals(&stop, console)?;
+        let words = "stopping: the rounds that were made are kept (once more leaves at once)";
+        end_by_signals(&stop, console, Some(words))?;
         loadline(console, args, objectives, &stop).await
     })
 }
@@ -69,7 +78,22 @@ async fn loadline(
     };
     let mut lane = Lane::new(console, &met, &args, stop, folder.clone());
 
-    let (look, at) = lane.look().await?;
+    let (look, at) = match lane.look().await {
+        Ok(seen) => seen,
+        Err(failure) => {
+            // What the engine printed before it failed is named in the hints, and stays.
+            if failure.code != ExitCode::RunFailed {
+                discard(&folder);
+            }
+            return Err(match stop.reason() {
+                Some(RunEnd::Interrupted) => {
+                    let words = "interrupted before the first round: nothing is kept";
+                    Failure::new(ExitCode::Interrupted, words).into()
+                }
+                _ => failure.into(),
+            });
+        }
+    };
     let model = model_of(&look, &at);
     let lengths = Lengths {
         input: args.input_len.into(),
@@ -83,6 +107,7 @@ async fn loadline(
     line.objectives = objectives;
     line.prediction = predict(&look, model.as_ref(), lengths);
     if let Some(limit) = line.prediction.of(Resource::Length) {
+        discard(&folder);
         return Err(Failure::usage(format!(
             "no request of these lengths fits: {}",
             limit.formula
@@ -127,7 +152,7 @@ fn folder(results: &Path, container: &str) -> Result<PathBuf, Failure> {
             .hint("choose another place with --results-dir")
             .caused_by(e)
     };
-    std::fs::create_dir_all(&all).map_err(unwritable)?;
+    private::create_folders(&all).map_err(unwritable)?;
     let time = jiff::Zoned::now().strftime("%Y%m%d_%H%M%S");
     let stem = format!("{}-{time}", file_word(container));
     // A second run in the same second gets a number.
@@ -136,13 +161,21 @@ fn folder(results: &Path, container: &str) -> Result<PathBuf, Failure> {
             1 => all.join(&stem),
             n => all.join(format!("{stem}-{n}")),
         };
-        match std::fs::create_dir(&folder) {
+        match private::create_folder(&folder) {
             Ok(()) => return Ok(folder),
             Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && n < 1000 => {}
             Err(e) => return Err(unwritable(e)),
         }
     }
     unreachable!("the loop returns")
+}
+
+/// Removes the folder of a run that ends before there is anything to tell: it was made a moment
+/// ago, and without its document nobody knows what it is.
+fn discard(folder: &Path) {
+    if let Err(e) = std::fs::remove_dir_all(folder) {
+        log::warn!("cannot remove `{}`: {e}", folder.display());
+    }
 }
 
 /// The model as its config.json in the capture has it; `None` where that says too little.

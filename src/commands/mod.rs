@@ -4,6 +4,7 @@ mod ablate;
 mod calibrate;
 mod clean;
 mod compare;
+mod completions;
 mod config;
 mod cuda_graphs;
 mod derive;
@@ -13,6 +14,7 @@ mod experiment;
 mod gpus;
 mod load;
 mod loadline;
+mod man;
 mod models;
 mod parse;
 mod profile;
@@ -32,6 +34,7 @@ use crate::telemetry;
 
 /// Runs the command line and tells how it ended. Errors are printed here, once.
 pub fn run(cli: Cli) -> ExitCode {
+    crate::store::private::restrict_umask();
     crate::host::allow_many_files();
     let console = Console::new(options(cli.talk));
     console.install_logger();
@@ -70,6 +73,8 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Record(args) => record::run(&console, &args),
         Command::Config(args) => config::run(&console, &args),
         Command::Schema => schema::run(&console),
+        Command::Completions(args) => completions::run(&console, &args),
+        Command::Man(args) => man::run(&console, &args),
     };
     ended.unwrap_or_else(|error| console.error(&error))
 }

@@ -8,6 +8,7 @@ use crate::engine::log::auto::AutoParser;
 use crate::engine::log::unwrap::Unwrapped;
 use crate::engine::{self, LogParser};
 use crate::error::{ExitCode, Failure};
+use crate::redact::Redactor;
 use crate::report;
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -29,21 +30,31 @@ pub fn run(console: &Console, args: &ParseArgs) -> anyhow::Result<ExitCode> {
     } else {
         Box::new(File::open(&args.log).map_err(unreadable)?)
     };
-    let report = parse_reader(
+    let mut report = parse_reader(
         parser.as_mut(),
         BufReader::with_capacity(BUFFER_BYTES, reader),
     )
     .map_err(unreadable)?;
+    // A log that is shown to others is often quoted by what comes out here.
+    let redactor = Redactor::default();
+    let quotes = report.facts.values_mut().flat_map(|fact| &mut fact.quote);
+    let steps = report.steps.iter_mut().map(|step| &mut step.quote);
+    let words = (report.findings.iter_mut())
+        .flat_map(|f| std::iter::once(&mut f.message).chain(&mut f.quote));
+    let all = quotes.chain(steps).chain(words);
+    all.for_each(|said| *said = redactor.text(said).into_owned());
+    let cause = parser.root_cause();
+    let cause = cause.map(|cause| redactor.text(&cause).into_owned());
     if args.json {
         let mut text = serde_json::to_vec_pretty(&report)?;
         text.push(b'\n');
         console.data(&text)?;
     } else {
-        console.data(report::facts::render(&report, parser.root_cause().as_deref()).as_bytes())?;
+        console.data(report::facts::render(&report, cause.as_deref()).as_bytes())?;
     }
     // What no line says ("no out-of-memory") is no sign that it is such a log.
     let silent = report.facts.values().all(|f| f.quote.is_empty());
-    if silent && report.steps.is_empty() && parser.root_cause().is_none() {
+    if silent && report.steps.is_empty() && cause.is_none() {
         let of = match report.engine.as_str() {
             "unknown" => "an engine (--engine names one)",
             engine => engine,

@@ -70,6 +70,12 @@ async fn profile(console: &Console, args: ProfileArgs, stop: &Stop) -> anyhow::R
     };
     if !args.load.dry_run {
         check_results(&args.load)?;
+        let ended = runtime.clear_dead(&plan.found.facts).await;
+        if ended > 0 {
+            console.note(&format!(
+                "{ended} processes that a dead plimsoll left in container `{name}` are ended"
+            ));
+        }
     }
     let setup = collect::inspect(&runtime, &plan, &clock, stop).await?;
     if args.load.dry_run {

@@ -148,7 +148,7 @@ async fn launch_and_profile(
         watch: load.duration,
         health: Some(Health {
             path: serve.health_path,
-            timeout: args.start.health_timeout,
+            timeout: args.start.health_timeout(),
         }),
         cooldown: collect::COOLDOWN,
         shared: collect::Shared::default(),
@@ -177,7 +177,7 @@ async fn launch_and_profile(
     match (concluded, cleaned) {
         (Ok(_), Err(failure)) => Err(failure.into()),
         (Err(error), Err(failure)) => {
-            console.warning(&failure.to_string());
+            console.warning(&format!("{failure} ({})", failure.hints.join("; ")));
             Err(error)
         }
         (concluded, Ok(())) => concluded,
@@ -200,6 +200,7 @@ async fn clean_up(
     ended.map_err(|failure| {
         let message = format!("container `{name}` could not be removed: {failure}");
         Failure { message, ..failure }
+            .hint("`plimsoll clean --apply` removes it once Docker answers again")
     })
 }
 

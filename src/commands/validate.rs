@@ -11,7 +11,9 @@ use crate::estimate::{Model, estimate};
 use crate::models;
 use crate::profile::Profile;
 use crate::report::{self, text::TextOptions};
-use crate::store::{ProfileFile, find_profiles, model_config, read_profile, write_atomically};
+use crate::store::{
+    ProfileFile, find_profiles, model_config, private, read_profile, write_atomically,
+};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
@@ -168,7 +170,7 @@ fn store(console: &Console, args: &ValidateArgs, validation: &Validation) -> any
         Some(folder) => folder.clone(),
         None => args.results_dir.join("validation-reports"),
     };
-    std::fs::create_dir_all(&folder).map_err(|e| {
+    private::create_folders(&folder).map_err(|e| {
         Failure::environment(format!("cannot write reports to `{}`", folder.display()))
             .hint("choose another place with --output-dir")
             .caused_by(e)

@@ -432,28 +432,28 @@ fn look(outcome: &ArmOutcome, settings: &GraphSettings, findings: &mut Vec<Findi
         findings.push(Finding::new(code, severity, format!("{name}: {message}")));
     };
     let structure = outcome.probe.structure.as_ref();
-    if let (Some(structure), Some(log)) = (structure, &outcome.log)
-        && structure.by_draft_len != log.target.by_draft_len
-    {
-        let told = |m: &BTreeMap<u64, u64>| {
-            let parts: Vec<String> = m
-                .iter()
-                .map(|(l, n)| format!("{n} of draft_len {l}"))
-                .collect();
-            match parts.is_empty() {
-                true => "none".to_owned(),
-                false => parts.join(", "),
-            }
-        };
-        found(
-            "graph_counts_disagree",
-            Severity::Warning,
-            format!(
-                "the log tells of {}, the engine's structures hold {}; the structures are used",
-                told(&log.target.by_draft_len),
-                told(&structure.by_draft_len)
-            ),
-        );
+    if let (Some(structure), Some(log)) = (structure, &outcome.log) {
+        if structure.by_draft_len != log.target.by_draft_len {
+            let told = |m: &BTreeMap<u64, u64>| {
+                let parts: Vec<String> = m
+                    .iter()
+                    .map(|(l, n)| format!("{n} of draft_len {l}"))
+                    .collect();
+                match parts.is_empty() {
+                    true => "none".to_owned(),
+                    false => parts.join(", "),
+                }
+            };
+            found(
+                "graph_counts_disagree",
+                Severity::Warning,
+                format!(
+                    "the log tells of {}, the engine's structures hold {}; the structures are used",
+                    told(&log.target.by_draft_len),
+                    told(&structure.by_draft_len)
+                ),
+            );
+        }
     }
     if let Some((graphs, _)) = counted(outcome) {
         let max = u64::from(settings.max_draft_len);

@@ -82,14 +82,15 @@ impl Inner {
             memory,
             ..
         }) = running.as_mut()
-            && of > 0
         {
-            if bar.length() != Some(of) {
-                bar.set_style(self.bar());
-                bar.set_length(of);
+            if of > 0 {
+                if bar.length() != Some(of) {
+                    bar.set_style(self.bar());
+                    bar.set_length(of);
+                }
+                bar.set_position(done.min(of));
+                bar.set_message(detail(*memory));
             }
-            bar.set_position(done.min(of));
-            bar.set_message(detail(*memory));
         }
     }
 

@@ -211,17 +211,17 @@ impl Board {
         let mut drawn = locked(&self.drawn);
         let number = drawn.next;
         drawn.next += 1;
-        if let (Some(drawing), Some(overall)) = (&self.console.drawing, &drawn.overall)
-            && drawn.lanes.len() + 2 < (drawing.size)().0
-        {
-            let bar = ProgressBar::new_spinner();
-            let bar = drawing.bars.insert_before(overall, bar);
-            let (now, look, size) = (now.clone(), self.console.look, drawing.size);
-            // The spinner takes two.
-            let room = move || size().1.saturating_sub(2);
-            let picture = move || lane_line(&locked(&now).clone(), room(), look);
-            drawing.start(&bar, style(&self.console, "{spinner} {line}", picture));
-            drawn.lanes.insert(number, bar);
+        if let (Some(drawing), Some(overall)) = (&self.console.drawing, &drawn.overall) {
+            if drawn.lanes.len() + 2 < (drawing.size)().0 {
+                let bar = ProgressBar::new_spinner();
+                let bar = drawing.bars.insert_before(overall, bar);
+                let (now, look, size) = (now.clone(), self.console.look, drawing.size);
+                // The spinner takes two.
+                let room = move || size().1.saturating_sub(2);
+                let picture = move || lane_line(&locked(&now).clone(), room(), look);
+                drawing.start(&bar, style(&self.console, "{spinner} {line}", picture));
+                drawn.lanes.insert(number, bar);
+            }
         }
         number
     }

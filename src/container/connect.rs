@@ -1,5 +1,6 @@
 //! Finding a daemon: `DOCKER_HOST`, the Docker context, then the usual sockets.
 
+use super::again::passes;
 use super::{Runtime, Version};
 use crate::error::Failure;
 use bollard::{API_DEFAULT_VERSION, BollardRequest, Docker};
@@ -7,6 +8,7 @@ use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tokio::time::sleep;
 
 /// Oldest API spoken.
 const OLDEST_API: (u32, u32) = (1, 41);
@@ -14,8 +16,17 @@ const OLDEST_API: (u32, u32) = (1, 41);
 /// Newest API that bollard 0.21.1 knows.
 const NEWEST_API: (u32, u32) = (1, 53);
 
-/// A daemon that does not answer `ping` and `version` in this time is not there.
-const HELLO: Duration = Duration::from_secs(5);
+/// A daemon that does not answer `ping` and `version` in this time is not there. Podman starts a few
+/// programs to tell its version, which takes seconds on a host that is busy.
+const HELLO: Duration = Duration::from_secs(15);
+
+/// Somebody listens, so a hello that fails is said again after each of these: a daemon may just be
+/// starting.
+const AGAIN: [Duration; 3] = [
+    Duration::from_millis(200),
+    Duration::from_millis(500),
+    Duration::from_millis(1200),
+];
 
 /// bollard's timeout for response headers, seconds. Pulling and stopping take their time.
 const HEADERS: u64 = 120;
@@ -183,8 +194,17 @@ fn context_host() -> Option<(String, String)> {
 /// Says hello, learns the version, and pins it.
 async fn greet(docker: Docker, remote_host: Option<String>) -> Result<Runtime, Failure> {
     let hello = async {
-        docker.ping().await?;
-        docker.version().await
+        let mut pauses = AGAIN.iter();
+        loop {
+            let said = match docker.ping().await {
+                Ok(_) => docker.version().await,
+                Err(e) => Err(e),
+            };
+            match (said, pauses.next()) {
+                (Err(e), Some(pause)) if passes(&e) => sleep(*pause).await,
+                (said, _) => return said,
+            }
+        }
     };
     let version = match tokio::time::timeout(HELLO, hello).await {
         Ok(Ok(version)) => version,

@@ -1,7 +1,8 @@
 //! Files in and out of a container.
 
+use super::archive::{Archive, first_file};
 use super::exec::{ExecRequest, Input, Output};
-use super::{Runtime, answer, checked_name, failed, is_not_found};
+use super::{Runtime, answer, checked_name, failed};
 use crate::capture::ExecEnd;
 use crate::error::Failure;
 use bollard::body_full;
@@ -10,8 +11,8 @@ use bollard::query_parameters::{
     UploadToContainerOptionsBuilder,
 };
 use futures::StreamExt;
-use std::io::Read;
 use std::time::Duration;
+use tokio::time::timeout;
 
 /// Longest time for a small file.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -38,6 +39,9 @@ impl Runtime {
                     .await?;
                 match output.end {
                     _ if output.over_limit => Err(too_large(path, limit)),
+                    _ if output.cut => Err(Failure::environment(format!(
+                        "cannot read `{path}` from the container: the connection broke"
+                    ))),
                     ExecEnd::Exited(0) => Ok(Some(output.stdout)),
                     _ => Ok(None),
                 }
@@ -51,12 +55,13 @@ impl Runtime {
         let options = ContainerArchiveInfoOptionsBuilder::default()
             .path(path)
             .build();
-        match self
-            .docker
-            .get_container_archive_info(checked_name(container)?, Some(options))
-            .await
-        {
-            Ok(stat) if stat.link_target.is_empty() => Ok(u64::try_from(stat.size).ok()),
+        let (name, docker) = (checked_name(container)?, &self.docker);
+        let ask = || docker.get_container_archive_info(name, Some(options.clone()));
+        match self.again(ask).await {
+            // Podman says where a file is, be it a link or not.
+            Ok(stat) if stat.link_target.is_empty() || stat.link_target == path => {
+                Ok(u64::try_from(stat.size).ok())
+            }
             Ok(_) => Ok(None),
             // A HEAD has no body to tell more by.
             Err(e) if answer(&e).is_some() => Ok(None),
@@ -77,9 +82,7 @@ impl Runtime {
         let Some(first) = paths.first() else {
             return Ok(());
         };
-        let output = self
-            .helper(container, &["mkdir", "-p", "--"], paths, 4096)
-            .await?;
+        let output = self.twice(container, &["mkdir", "-p", "--"], paths).await?;
         match output.end {
             ExecEnd::Exited(0) => Ok(()),
             ExecEnd::NotFound(_) => {
@@ -101,21 +104,33 @@ impl Runtime {
     ) -> Result<(), Failure> {
         // By a shell where there is one: what the archive endpoint writes does not show on a tmpfs,
         // and a read-only container refuses it even for a writable mount.
+        // It says what it wrote: where a connection breaks, the end of what it reads looks like the
+        // end of the file.
         let program = if executable {
-            r#"cat > "$1" && chmod 755 "$1""#
+            r#"cat > "$1" && chmod 755 "$1" && cat "$1""#
         } else {
-            r#"cat > "$1""#
+            r#"cat > "$1" && cat "$1""#
         };
-        let request = ExecRequest {
-            argv: ["sh", "-c", program, "plimsoll", path]
-                .map(str::to_owned)
-                .to_vec(),
-            stdin: Some(Input::Bytes(content.to_vec())),
-            ..Default::default()
+        let write = || {
+            let request = ExecRequest {
+                argv: ["sh", "-c", program, "plimsoll", path]
+                    .map(str::to_owned)
+                    .to_vec(),
+                stdin: Some(Input::Bytes(content.to_vec())),
+                ..Default::default()
+            };
+            self.output(container, request, content.len() + 1, PATIENCE)
         };
-        let output = self.output(container, request, 4096, PATIENCE).await?;
+        let mut output = write().await?;
+        let whole = |o: &Output| o.end != ExecEnd::Exited(0) || o.stdout == content;
+        if !whole(&output) || output.end == ExecEnd::Unknown {
+            output = write().await?;
+        }
         match output.end {
-            ExecEnd::Exited(0) => Ok(()),
+            ExecEnd::Exited(0) if output.stdout == content => Ok(()),
+            ExecEnd::Exited(0) => Err(Failure::environment(format!(
+                "cannot write `{path}` in the container: the connection broke"
+            ))),
             ExecEnd::NotFound(_) | ExecEnd::Exited(127) => {
                 let mut tar = tar::Builder::new(Vec::new());
                 let mut header = tar::Header::new_gnu();
@@ -143,13 +158,28 @@ impl Runtime {
             return false;
         }
         matches!(
-            self.helper(container, &["rm", "-rf", "--"], &[path], 4096)
-                .await,
+            self.twice(container, &["rm", "-rf", "--"], &[path]).await,
             Ok(Output {
                 end: ExecEnd::Exited(0),
                 ..
             })
         )
+    }
+
+    /// Runs what does no harm when it is done again, and again where nobody knows how it ended.
+    async fn twice(
+        &self,
+        container: &str,
+        program: &[&str],
+        paths: &[&str],
+    ) -> Result<Output, Failure> {
+        match self.helper(container, program, paths, 4096).await {
+            // That the container is gone is believed when it is told twice.
+            Ok(output) if !matches!(output.end, ExecEnd::Unknown | ExecEnd::ContainerGone) => {
+                Ok(output)
+            }
+            _ => self.helper(container, program, paths, 4096).await,
+        }
     }
 
     /// Runs a small program of the image, or busybox's when the image has only that.
@@ -210,53 +240,42 @@ impl Runtime {
         path: &str,
         limit: usize,
     ) -> Result<Archive, Failure> {
-        let options = DownloadFromContainerOptionsBuilder::default()
-            .path(path)
-            .build();
-        let mut stream = self
-            .docker
-            .download_from_container(checked_name(container)?, Some(options));
-        let mut bytes = Vec::new();
-        while let Some(chunk) = stream.next().await {
-            match chunk {
-                Ok(chunk) => bytes.extend_from_slice(&chunk),
-                Err(e) if is_not_found(&e) => return Ok(Archive::Other),
-                // Podman answers 500 for what it cannot stat; `cat` will tell.
-                Err(e) if answer(&e).is_some() => return Ok(Archive::Other),
-                Err(e) => {
-                    return Err(failed(
-                        format!("cannot read `{path}` from the container"),
-                        e,
-                    ));
+        let name = checked_name(container)?;
+        let download = || async {
+            let options = DownloadFromContainerOptionsBuilder::default()
+                .path(path)
+                .build();
+            let mut stream = self.docker.download_from_container(name, Some(options));
+            let mut bytes = Vec::new();
+            while let Some(chunk) = stream.next().await {
+                match chunk {
+                    Ok(chunk) => bytes.extend_from_slice(&chunk),
+                    // Podman answers 500 for what it cannot stat; `cat` will tell.
+                    Err(e) if answer(&e).is_some() => return Ok(None),
+                    Err(e) => return Err(e),
+                }
+                if bytes.len() > limit + TAR_OVERHEAD {
+                    break;
                 }
             }
-            if bytes.len() > limit + TAR_OVERHEAD {
-                return Ok(Archive::TooLarge);
-            }
-        }
-        let mut archive = tar::Archive::new(bytes.as_slice());
-        let Some(Ok(mut entry)) = archive.entries().ok().and_then(|mut e| e.next()) else {
+            Ok(Some(bytes))
+        };
+        let read = timeout(PATIENCE, self.again(download)).await.map_err(|_| {
+            Failure::environment(format!(
+                "the container did not give `{path}` in {} s",
+                PATIENCE.as_secs()
+            ))
+        })?;
+        let read =
+            read.map_err(|e| failed(format!("cannot read `{path}` from the container"), e))?;
+        let Some(bytes) = read else {
             return Ok(Archive::Other);
         };
-        if !entry.header().entry_type().is_file() {
-            return Ok(Archive::Other);
-        }
-        if entry.size() > limit as u64 {
+        if bytes.len() > limit + TAR_OVERHEAD {
             return Ok(Archive::TooLarge);
         }
-        let mut content = Vec::new();
-        match entry.read_to_end(&mut content) {
-            Ok(_) => Ok(Archive::File(content)),
-            Err(_) => Ok(Archive::Other),
-        }
+        Ok(first_file(&bytes, limit))
     }
-}
-
-enum Archive {
-    File(Vec<u8>),
-    TooLarge,
-    /// Nothing there, or no regular file.
-    Other,
 }
 
 fn too_large(path: &str, limit: usize) -> Failure {

@@ -19,6 +19,9 @@ const AFTER_KILL: Duration = Duration::from_secs(5);
 /// What a command left behind may end by itself in this time.
 const LEFTOVER_GRACE: Duration = Duration::from_secs(1);
 
+/// Of what a helper inside lists so much is read, bytes: pids, a line each.
+const LONGEST_LIST: usize = 1 << 20;
+
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -211,7 +214,9 @@ impl Runtime {
             };
             let mut said = Vec::new();
             while let Some(Ok(frame)) = output.next().await {
-                said.extend_from_slice(frame.as_ref());
+                let room = LONGEST_LIST.saturating_sub(said.len());
+                let frame = frame.as_ref();
+                said.extend_from_slice(&frame[..frame.len().min(room)]);
             }
             Some(
                 String::from_utf8_lossy(&said)

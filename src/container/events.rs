@@ -12,6 +12,9 @@ use tokio_util::sync::CancellationToken;
 /// Attributes that are passed on. The others carry labels and command lines.
 const KEPT: &[&str] = &["exitCode", "signal", "execID", "execDuration", "oldName"];
 
+/// So many refusals are none in passing.
+const REFUSALS: u32 = 3;
+
 /// One event of a container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Event {
@@ -39,6 +42,7 @@ impl Runtime {
         // Events of the last nanoseconds are replayed after a reconnect.
         let mut seen: HashSet<(i64, String, String)> = HashSet::new();
         let mut pause = Duration::from_millis(100);
+        let mut refusals = 0;
         loop {
             let filters = HashMap::from([
                 ("container".to_owned(), vec![id.to_owned()]),
@@ -85,11 +89,13 @@ impl Runtime {
                     None => break None,
                 }
             };
-            // A refusal stays one; a broken connection or podman's missing header does not.
-            if let Some((status, message)) = failure.as_ref().and_then(answer)
-                && status < 500
-            {
-                return Some(format!("the daemon gives no events: {}", message.trim()));
+            // A refusal stays one, unless the daemon is not itself yet; a broken connection or podman's
+            // missing header does not.
+            if let Some((status, message)) = failure.as_ref().and_then(answer) {
+                refusals += u32::from(status < 500);
+                if refusals >= REFUSALS {
+                    return Some(format!("the daemon gives no events: {}", message.trim()));
+                }
             }
             tokio::select! {
                 () = sleep(pause) => pause = (pause * 2).min(Duration::from_secs(5)),
@@ -99,16 +105,29 @@ impl Runtime {
     }
 }
 
+/// Docker's word for what podman says in its own.
+fn dockers(action: &str) -> &str {
+    match action {
+        "remove" => "destroy",
+        "died" => "die",
+        "exec" => "exec_start",
+        "exec_died" => "exec_die",
+        other => other,
+    }
+}
+
 fn understand(message: EventMessage) -> Event {
     let action = message.action.unwrap_or_default();
     // `exec_create: sh -c …` carries a command line, and with it whatever secret is in it.
-    let action = action
-        .split(':')
-        .next()
-        .unwrap_or_default()
-        .trim()
-        .to_owned();
-    let attributes = message.actor.and_then(|a| a.attributes).unwrap_or_default();
+    let action = action.split(':').next().unwrap_or_default().trim();
+    let action = dockers(action).to_owned();
+    let mut attributes = message.actor.and_then(|a| a.attributes).unwrap_or_default();
+    // Podman tells one with every event, and of an exec nothing else.
+    if let Some(code) = attributes.remove("containerExitCode") {
+        if matches!(action.as_str(), "die" | "exec_die") {
+            attributes.entry("exitCode".into()).or_insert(code);
+        }
+    }
     Event {
         wall_ns: message
             .time_nano
@@ -125,6 +144,30 @@ fn understand(message: EventMessage) -> Event {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn podmans_words_are_dockers() {
+        let read = |action: &str, attributes: serde_json::Value| {
+            let message = serde_json::json!({"Type": "container", "Action": action, "timeNano": 5, "Actor": {"Attributes": attributes}});
+            understand(serde_json::from_value(message).expect("event"))
+        };
+        let coded = |code: &str| serde_json::json!({"containerExitCode": code, "podId": ""});
+        for (podmans, dockers, code) in [
+            ("remove", "destroy", None),
+            ("died", "die", Some("137")),
+            ("die", "die", Some("137")),
+            ("exec", "exec_start", None),
+            ("exec_died", "exec_die", Some("137")),
+            ("kill", "kill", None),
+        ] {
+            let event = read(podmans, coded("137"));
+            assert_eq!(event.action, dockers);
+            let told = event.attributes.get("exitCode").map(String::as_str);
+            assert_eq!((told, event.attributes.len()), (code, code.iter().count()));
+        }
+        let both = serde_json::json!({"containerExitCode": "0", "exitCode": "3"});
+        assert_eq!(read("die", both).attributes["exitCode"], "3");
+    }
 
     #[test]
     fn a_command_line_never_gets_into_an_event() {

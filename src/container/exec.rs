@@ -6,23 +6,22 @@
 
 pub use super::bound::Bound;
 use super::ending::Ending;
+use super::frames::{Frames, hand_on, next_frame, next_frame_or_end, parts};
 pub use super::input::Input;
 use super::inspect::Found;
 use super::lines::ExecLines;
 use super::missing::{Head, is_missing_program};
 use super::processes::{HostView, Tracker};
-use super::{EXEC_VARIABLE, OWNER_VARIABLE, RUN_VARIABLE, Runtime, answer, failed, is_not_found};
+pub use super::request::ExecRequest;
+use super::request::{mark, options};
+use super::starting::Started;
+use super::{EXEC_VARIABLE, Runtime, answer, failed, is_not_found};
 use crate::capture::{ExecEnd, Stream};
 use crate::error::Failure;
-use bollard::container::LogOutput;
 use bollard::errors::Error;
-use bollard::exec::{CreateExecOptions, StartExecOptions, StartExecResults};
 use futures::StreamExt;
-use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -32,30 +31,20 @@ const LOOK: Duration = Duration::from_secs(1);
 /// The stream may outlive the command's first process this long, when a child holds it.
 const HELD_STREAM: Duration = Duration::from_secs(5);
 
+/// A command that runs on so long after its output has ended has lost its output.
+const OUTLIVES: Duration = Duration::from_secs(1);
+
+/// For one answer to whether a command runs.
+const TELL: Duration = Duration::from_secs(5);
+
+/// The daemon tells nothing of a command for so long: it will not.
+const UNTOLD: Duration = Duration::from_secs(15);
+
+/// A command that has neither run nor ended when this has passed never began.
+const UNBEGUN: Duration = Duration::from_secs(3);
+
 /// A command whose start was overtaken by its end is given this long to appear.
 const STARTING: Duration = Duration::from_secs(10);
-
-/// A command to run inside a container.
-#[derive(Debug, Default)]
-pub struct ExecRequest {
-    /// Program and arguments; never a shell line made of parts.
-    pub argv: Vec<String>,
-    /// Environment besides the container's own. Tokens travel here.
-    pub env: BTreeMap<String, String>,
-    /// Id of the run: the value of [`RUN_VARIABLE`] in the command's environment.
-    pub run_id: String,
-    /// Longest time that the command may take.
-    pub deadline: Option<Duration>,
-    /// User, when not the container's.
-    pub user: Option<String>,
-    /// Working directory, when not the container's.
-    pub working_dir: Option<String>,
-    /// What the command reads from its standard input; without it there is none.
-    pub stdin: Option<Input>,
-    /// Is told the host pids of the command's live processes, soon after the start and about once
-    /// a second. Stays empty where the host does not show the container.
-    pub pids: Option<watch::Sender<Vec<u32>>>,
-}
 
 /// How a command ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -71,6 +60,8 @@ pub struct ExecResult {
     pub killed: u32,
     /// Processes of it that were still there after that.
     pub survivors: u32,
+    /// Whether the connection broke before the command ended: what it said then is not known.
+    pub cut: bool,
     /// What would have held, or held, the deadline.
     pub bound: Bound,
 }
@@ -86,12 +77,15 @@ pub struct Output {
     pub stderr: String,
     /// Whether there was more standard output than the limit.
     pub over_limit: bool,
+    /// Whether the connection broke, so that there may have been more.
+    pub cut: bool,
 }
 
 impl Output {
     /// Standard output of a command that ended with 0 within its limit.
     pub fn success(self) -> Option<Vec<u8>> {
-        (self.end == ExecEnd::Exited(0) && !self.over_limit).then_some(self.stdout)
+        let whole = !self.over_limit && !self.cut;
+        (self.end == ExecEnd::Exited(0) && whole).then_some(self.stdout)
     }
 }
 
@@ -114,7 +108,10 @@ impl Runtime {
                 ControlFlow::Continue(())
             })
             .await;
-        lines.finish(&mut sink);
+        // The beginning of a line that was cut may read as another one.
+        if !result.as_ref().is_ok_and(|r| r.cut) {
+            lines.finish(&mut sink);
+        }
         result
     }
 
@@ -153,6 +150,7 @@ impl Runtime {
             )
             .await?;
         output.end = result.end;
+        output.cut = result.cut;
         output.stderr = String::from_utf8_lossy(&stderr).into_owned();
         Ok(output)
     }
@@ -172,18 +170,15 @@ impl Runtime {
             .pid
             .filter(|_| self.shared.remote_host.is_none())
             .and_then(|pid| HostView::open(pid, &facts.id));
-        let bound = self.wrap(&facts.id, &mut request, view.is_some()).await?;
+        let viewed = view.is_some();
+        let bound = self.wrap(&facts.id, &mut request, viewed).await?;
 
         let mark = mark(&request.run_id);
         // Taken last before the start: what appears from now on may be ours.
         let mut tracker =
             view.map(|view| Tracker::before_exec(view, &format!("{EXEC_VARIABLE}={mark}")));
-        let exec_id = match self
-            .docker
-            .create_exec(&facts.id, options(&request, &mark))
-            .await
-        {
-            Ok(created) => created.id,
+        let exec_id = match self.create(&facts.id, options(&request, &mark)).await {
+            Ok(id) => id,
             Err(e) if is_gone(&e) => return Ok(gone()),
             Err(e) => {
                 return Err(failed(
@@ -215,12 +210,8 @@ impl Runtime {
                 ..Default::default()
             });
         }
-        let options = StartExecOptions {
-            output_capacity: Some(64 * 1024),
-            ..Default::default()
-        };
         let started = {
-            let start = self.docker.start_exec(&exec_id, Some(options));
+            let start = self.start(&exec_id);
             tokio::pin!(start);
             tokio::select! {
                 started = &mut start => Some(started),
@@ -235,26 +226,29 @@ impl Runtime {
                 }
             }
         };
+        let mut cut = matches!(started, Some(Started::Unheard));
         let (mut output, input) = match started {
-            Some(Ok(StartExecResults::Attached { output, input })) => (Some(output), Some(input)),
-            Some(Ok(StartExecResults::Detached)) | None => (None, None),
-            Some(Err(e)) if is_gone(&e) => return Ok(gone()),
+            Some(Started::Attached(output, input)) => (Some(output), Some(input)),
+            Some(Started::Unheard) | None => (None, None),
+            Some(Started::Refused(e)) if is_gone(&e) => return Ok(gone()),
             // Newer daemons refuse a missing program here instead of writing to the output.
-            Some(Err(e)) => match answer(&e).filter(|(_, message)| is_missing_program(message)) {
-                Some((_, message)) => {
-                    return Ok(ExecResult {
-                        end: ExecEnd::NotFound(message.trim().to_owned()),
-                        bound,
-                        ..gone()
-                    });
+            Some(Started::Refused(e)) => {
+                match answer(&e).filter(|(_, message)| is_missing_program(message)) {
+                    Some((_, message)) => {
+                        return Ok(ExecResult {
+                            end: ExecEnd::NotFound(message.trim().to_owned()),
+                            bound,
+                            ..gone()
+                        });
+                    }
+                    None => {
+                        return Err(failed(
+                            format!("cannot start a command in container `{}`", facts.name),
+                            e,
+                        ));
+                    }
                 }
-                None => {
-                    return Err(failed(
-                        format!("cannot start a command in container `{}`", facts.name),
-                        e,
-                    ));
-                }
-            },
+            }
         };
 
         let stdin = request.stdin.take();
@@ -269,18 +263,22 @@ impl Runtime {
         let mut tick = interval(LOOK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut root_gone: Option<Instant> = None;
+        let mut held: Option<Frames> = None;
         while let Some(stream) = output.as_mut().filter(|_| stop.is_none()) {
             tokio::select! {
                 frame = stream.next() => match frame {
                     Some(Ok(frame)) => {
-                        let (kind, bytes) = parts(&frame);
-                        head.keep(bytes);
-                        if sink(kind, bytes).is_break() {
-                            stop = Some(Stop::Enough);
+                        head.keep(frame.as_ref());
+                        match parts(&frame) {
+                            Some((kind, bytes)) if sink(kind, bytes).is_break() => {
+                                stop = Some(Stop::Enough);
+                            }
+                            Some(_) => {}
+                            None => (cut, output) = (true, None),
                         }
                     }
-                    // A broken connection looks like the end; the exit code tells them apart.
-                    Some(Err(_)) | None => output = None,
+                    Some(Err(_)) => (cut, output) = (true, None),
+                    None => output = None,
                 },
                 () = &mut feed, if !fed => fed = true,
                 pid = &mut root, if !rooted => {
@@ -295,7 +293,7 @@ impl Runtime {
                     if tracker.root_alive() == Some(false) {
                         let since = *root_gone.get_or_insert_with(Instant::now);
                         if since.elapsed() > HELD_STREAM {
-                            output = None;
+                            held = output.take();
                         }
                     }
                 },
@@ -306,13 +304,33 @@ impl Runtime {
 
         // The output has ended by itself: so has the command, or it does at any moment.
         let mut code = None;
-        if stop.is_none() {
+        let ended = Instant::now();
+        let told = self.exit_code(&exec_id);
+        tokio::pin!(told);
+        while stop.is_none() && code.is_none() {
             tokio::select! {
-                found = self.exit_code(&exec_id) => code = Some(found),
+                found = &mut told => code = Some(found),
                 () = cancel.cancelled() => stop = Some(Stop::Cancelled),
                 () = overdue() => stop = Some(Stop::Deadline),
+                _ = tick.tick() => if ended.elapsed() >= OUTLIVES {
+                    cut |= held.is_none() && outlived(&request, tracker.as_mut());
+                },
             }
         }
+        // A daemon that lost its listener says 126, though the command runs on.
+        if code == Some(Code::Exited(126)) && head.missing_program().is_none() {
+            while stop.is_none() && outlived(&request, tracker.as_mut()) {
+                cut = true;
+                tokio::select! {
+                    _ = tick.tick() => {}
+                    () = cancel.cancelled() => stop = Some(Stop::Cancelled),
+                    () = overdue() => stop = Some(Stop::Deadline),
+                }
+            }
+            code = code.filter(|_| !cut).or(Some(Code::Untold));
+        }
+        // Where only the daemon tells: it is slower than the end of an output.
+        cut |= tracker.is_none() && held.is_none() && ended.elapsed() > 3 * OUTLIVES;
         let mut ending = Ending::new(self, &facts.id, &exec_id, &mark, tracker);
         let (killed, survivors) = match stop {
             None => ending.leftovers().await,
@@ -322,22 +340,27 @@ impl Runtime {
                 let counts = loop {
                     tokio::select! {
                         counts = &mut end => break counts,
-                        frame = next_frame(&mut output) => if let Some(frame) = frame {
-                            let (kind, bytes) = parts(&frame);
-                            let _ = sink(kind, bytes);
-                        }
+                        frame = next_frame(&mut output) => hand_on(frame.as_ref(), &mut sink),
                     }
                 };
                 // What it said last is on its way.
                 while let Ok(Some(frame)) =
                     timeout(Duration::from_secs(2), next_frame_or_end(&mut output)).await
                 {
-                    let (kind, bytes) = parts(&frame);
-                    let _ = sink(kind, bytes);
+                    hand_on(Some(&frame), &mut sink);
                 }
                 counts
             }
         };
+        // Whoever held it has ended now; a connection that is silent for another reason stays so.
+        if held.is_some() {
+            let rest = async {
+                while let Some(frame) = next_frame_or_end(&mut held).await {
+                    hand_on(Some(&frame), &mut sink);
+                }
+            };
+            cut |= timeout(Duration::from_secs(2), rest).await.is_err();
+        }
         let code = match code {
             Some(code) => code,
             None => timeout(Duration::from_secs(1), self.exit_code(&exec_id))
@@ -363,8 +386,15 @@ impl Runtime {
                 _ => ExecEnd::Exited(0),
             },
             (None, _) if inside_deadline => ExecEnd::Deadline,
-            (None, Code::Gone) => ExecEnd::ContainerGone,
-            (None, Code::Exited(137)) if self.died_under(&facts).await => ExecEnd::ContainerGone,
+            // A daemon that was restarted knows nothing of earlier commands, though their container
+            // may live.
+            (None, Code::Gone) => match self.died_under(&facts, viewed).await {
+                Some(false) => ExecEnd::Unknown,
+                _ => ExecEnd::ContainerGone,
+            },
+            (None, Code::Exited(137)) if self.died_under(&facts, viewed).await == Some(true) => {
+                ExecEnd::ContainerGone
+            }
             (None, Code::Exited(n @ (126 | 127))) => match head.missing_program() {
                 Some(message) => ExecEnd::NotFound(message),
                 None => ExecEnd::Exited(n),
@@ -378,6 +408,7 @@ impl Runtime {
             took,
             killed,
             survivors,
+            cut,
             bound,
         })
     }
@@ -385,7 +416,7 @@ impl Runtime {
     /// The exec's host pid, as soon as the daemon tells it.
     async fn host_pid(&self, exec_id: &str) -> Option<u32> {
         for _ in 0..40 {
-            match self.docker.inspect_exec(exec_id).await {
+            match self.again(|| self.docker.inspect_exec(exec_id)).await {
                 Ok(i) => match i.pid.and_then(|p| u32::try_from(p).ok()).filter(|p| *p > 1) {
                     Some(pid) => return Some(pid),
                     None if i.running == Some(false) && i.exit_code.is_some() => return None,
@@ -401,19 +432,30 @@ impl Runtime {
     /// The exit code, once the daemon says that the command does not run any more. Docker's
     /// competitors need a moment for that after the output has ended.
     pub(super) async fn exit_code(&self, exec_id: &str) -> Code {
-        let mut failures = 0;
+        let mut told = Instant::now();
+        let (mut unbegun, mut gone): (Option<Instant>, u32) = (None, 0);
         let mut pause = Duration::from_millis(10);
         loop {
-            match self.docker.inspect_exec(exec_id).await {
-                Ok(i) if i.running == Some(false) => match i.exit_code {
-                    Some(code) => return Code::Exited(code),
-                    None => failures += 1,
-                },
-                Ok(_) => {}
-                Err(e) if is_gone(&e) => return Code::Gone,
-                Err(_) => failures += 1,
+            match timeout(TELL, self.docker.inspect_exec(exec_id)).await {
+                Ok(Ok(i)) => {
+                    told = Instant::now();
+                    match (i.running, i.exit_code) {
+                        (Some(false), Some(code)) => return Code::Exited(code),
+                        (Some(false), None) => {
+                            let since = *unbegun.get_or_insert(told);
+                            if since.elapsed() > UNBEGUN {
+                                return Code::Untold;
+                            }
+                        }
+                        _ => unbegun = None,
+                    }
+                }
+                // A daemon that was just started may not know it yet.
+                Ok(Err(e)) if is_gone(&e) && gone > 0 => return Code::Gone,
+                Ok(Err(e)) if is_gone(&e) => gone += 1,
+                Ok(Err(_)) | Err(_) => {}
             }
-            if failures > 20 {
+            if told.elapsed() > UNTOLD {
                 return Code::Untold;
             }
             sleep(pause).await;
@@ -421,19 +463,34 @@ impl Runtime {
         }
     }
 
-    /// Whether the container's life that the command began in is over. A process that is killed
-    /// with its container ends a moment before the daemon knows of the container's end.
-    async fn died_under(&self, before: &crate::capture::ContainerFacts) -> bool {
+    /// Whether the container's life that the command began in is over; `None` where the daemon does
+    /// not say. `viewed`: this host showed the container then. A process that is killed with its container ends a moment before the daemon knows of
+    /// the container's end.
+    async fn died_under(
+        &self,
+        before: &crate::capture::ContainerFacts,
+        viewed: bool,
+    ) -> Option<bool> {
+        let mut told = false;
         for _ in 0..5 {
             match self.state(&before.id).await {
                 Ok(Some(now))
-                    if now.status == "running" && now.started_ns == before.state.started_ns => {}
-                Ok(_) => return true,
-                Err(_) => return false,
+                    if now.status == "running" && now.started_ns == before.state.started_ns =>
+                {
+                    told = true;
+                }
+                Ok(_) => return Some(true),
+                // Podman has trouble with what is just being removed.
+                Err(_) => {}
             }
             sleep(Duration::from_millis(200)).await;
         }
-        false
+        // Podman takes longer to know where the host is busy; `/proc` shows it at once.
+        let gone = |pid| HostView::open(pid, &before.id).is_none();
+        match viewed && before.state.pid.is_some_and(gone) {
+            true => Some(true),
+            false => told.then_some(false),
+        }
     }
 }
 
@@ -466,42 +523,6 @@ fn is_gone(e: &Error) -> bool {
         || answer(e).is_some_and(|(code, message)| code == 409 && message.contains("not running"))
 }
 
-/// A value that no other exec carries. It may stand in a `grep` pattern, and its last word keeps it
-/// from being the beginning of another.
-fn mark(run_id: &str) -> String {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    let run: String = run_id
-        .chars()
-        .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
-        .collect();
-    format!(
-        "{run}-{}-{}-exec",
-        std::process::id(),
-        NEXT.fetch_add(1, Ordering::Relaxed)
-    )
-}
-
-fn options(request: &ExecRequest, mark: &str) -> CreateExecOptions<String> {
-    let mut env: Vec<String> = request
-        .env
-        .iter()
-        .map(|(n, v)| format!("{n}={v}"))
-        .collect();
-    env.push(format!("{RUN_VARIABLE}={}", request.run_id));
-    env.push(format!("{EXEC_VARIABLE}={mark}"));
-    env.push(format!("{OWNER_VARIABLE}={}", super::launch::owner()));
-    CreateExecOptions {
-        attach_stdin: Some(request.stdin.is_some()),
-        attach_stdout: Some(true),
-        attach_stderr: Some(true),
-        env: Some(env),
-        cmd: Some(request.argv.clone()),
-        user: request.user.clone(),
-        working_dir: request.working_dir.clone(),
-        ..Default::default()
-    }
-}
-
 fn publish(request: &ExecRequest, tracker: &mut Tracker) {
     let pids: Vec<u32> = tracker.observe().iter().map(|p| p.pid).collect();
     if let Some(sender) = &request.pids {
@@ -513,31 +534,11 @@ fn publish(request: &ExecRequest, tracker: &mut Tracker) {
     }
 }
 
-fn parts(frame: &LogOutput) -> (Stream, &[u8]) {
-    let stream = match frame {
-        LogOutput::StdErr { .. } => Stream::Stderr,
-        // Without a terminal the rest is what a cut connection left of a frame.
-        _ => Stream::Stdout,
-    };
-    (stream, frame.as_ref())
-}
-
-type Frames = std::pin::Pin<Box<dyn futures::Stream<Item = Result<LogOutput, Error>> + Send>>;
-
-/// The next frame; never resolves once there is none any more.
-async fn next_frame(output: &mut Option<Frames>) -> Option<LogOutput> {
-    match next_frame_or_end(output).await {
-        Some(frame) => Some(frame),
-        None => std::future::pending().await,
-    }
-}
-
-async fn next_frame_or_end(output: &mut Option<Frames>) -> Option<LogOutput> {
-    match output.as_mut()?.next().await {
-        Some(Ok(frame)) => Some(frame),
-        _ => {
-            *output = None;
-            None
-        }
-    }
+/// Whether a command still runs though its output has ended.
+fn outlived(request: &ExecRequest, tracker: Option<&mut Tracker>) -> bool {
+    tracker.is_some_and(|tracker| {
+        publish(request, tracker);
+        let alive = tracker.root_alive();
+        alive.unwrap_or_else(|| !tracker.observe().is_empty())
+    })
 }

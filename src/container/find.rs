@@ -63,9 +63,9 @@ impl Runtime {
             let labels = labels.iter().map(|l| (*l).to_owned()).collect();
             options = options.filters(&HashMap::from([("label".to_owned(), labels)]));
         }
+        let options = options.build();
         let listed = self
-            .docker
-            .list_containers(Some(options.build()))
+            .again(|| self.docker.list_containers(Some(options.clone())))
             .await
             .map_err(|e| failed("cannot list the containers", e))?;
         let mut facts: Vec<ContainerFacts> = listed.into_iter().map(summary).collect();

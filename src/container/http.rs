@@ -21,15 +21,20 @@ const LONGEST_BODY: usize = 4 * 1024 * 1024;
 /// argument, which `docker events` and `ps` would show.
 const KEY_VARIABLE: &str = "PLIMSOLL_BEARER";
 
-/// Asks from inside the container. The URL is the only argument.
+/// Asks from inside the container. The URL is the only argument. A redirect is an answer and is not
+/// followed: the key is for this server.
 const PYTHON: &str = r#"
 import os, sys, urllib.error, urllib.request
 request = urllib.request.Request(sys.argv[1])
 key = os.environ.get("PLIMSOLL_BEARER")
 if key:
     request.add_header("Authorization", "Bearer " + key)
+class Here(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *args):
+        return None
 try:
-    reply = urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=3)
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), Here)
+    reply = opener.open(request, timeout=3)
 except urllib.error.HTTPError as error:
     reply = error
 except Exception as error:
@@ -414,5 +419,112 @@ mod tests {
         assert_eq!(reachable("[::]:18000", None), "127.0.0.1:18000");
         assert_eq!(reachable("10.0.0.5:18000", None), "10.0.0.5:18000");
         assert_eq!(reachable("0.0.0.0:18000", Some("gpu-1")), "gpu-1:18000");
+    }
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    /// A server that reads a request and then writes what `next` gives, until the other end goes.
+    async fn server(mut next: impl FnMut(usize) -> Option<Vec<u8>> + Send + 'static) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let _ = stream.read(&mut [0; 4096]).await;
+            let mut n = 0;
+            while let Some(bytes) = next(n) {
+                n += 1;
+                if bytes.is_empty() {
+                    tokio::time::sleep(Duration::from_millis(500)).await;
+                } else if stream.write_all(&bytes).await.is_err() {
+                    break;
+                }
+            }
+        });
+        address
+    }
+
+    async fn asked(to: &str) -> Result<(Option<u16>, String), String> {
+        let asked = timeout(PATIENCE, direct(to, "/metrics", Some("key"))).await;
+        asked.unwrap_or_else(|_| Err("no answer in 3 s".to_owned()))
+    }
+
+    #[tokio::test]
+    async fn what_hostile_servers_answer_is_bounded() {
+        let head = b"HTTP/1.1 200 OK\r\n".to_vec();
+        let sized =
+            |n: u64| format!("HTTP/1.1 200 OK\r\nContent-Length: {n}\r\n\r\nabc").into_bytes();
+        // Headers without an end; a body without an end, in chunks and without; HTTP/0.9; a length
+        // that is a lie; one that no number holds.
+        let first = head.clone();
+        let headers = server(move |n| {
+            Some(match n {
+                0 => first.clone(),
+                n => format!("x-{n}: {}\r\n", "y".repeat(10_000)).into_bytes(),
+            })
+        });
+        let first = [&head[..], b"\r\n"].concat();
+        let body = server(move |n| {
+            Some(if n == 0 {
+                first.clone()
+            } else {
+                vec![b'x'; 65_536]
+            })
+        });
+        let first = [&head[..], b"Transfer-Encoding: chunked\r\n\r\n"].concat();
+        let chunks = server(move |n| {
+            Some(match n {
+                0 => first.clone(),
+                _ => [&b"10000\r\n"[..], &vec![b'x'; 65_536], b"\r\n"].concat(),
+            })
+        });
+        let old = server(|n| (n == 0).then(|| b"I speak the oldest protocol\n".to_vec()));
+        let short = sized(100);
+        let short = server(move |n| (n == 0).then(|| short.clone()));
+        let huge = sized(u64::MAX);
+        let huge = server(move |n| (n == 0).then(|| huge.clone()));
+        for (what, to) in [
+            ("headers", headers.await),
+            ("body", body.await),
+            ("chunks", chunks.await),
+            ("HTTP/0.9", old.await),
+            ("short", short.await),
+            ("huge", huge.await),
+        ] {
+            let reply = asked(&to).await;
+            assert!(reply.is_err(), "{what}: {reply:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_redirect_is_an_answer_and_packed_bytes_stay_packed() {
+        let reply = |head: &str, body: &[u8]| {
+            let mut bytes =
+                format!("HTTP/1.1 {head}\r\nContent-Length: {}\r\n\r\n", body.len()).into_bytes();
+            bytes.extend_from_slice(body);
+            server(move |n| (n == 0).then(|| bytes.clone()))
+        };
+        let away = reply("307 Away\r\nLocation: http://169.254.169.254/", b"away").await;
+        assert_eq!(asked(&away).await, Ok((Some(307), "away".to_owned())));
+        let packed = reply("200 OK\r\nContent-Encoding: gzip", b"\x1f\x8b\x08bomb").await;
+        let (status, body) = asked(&packed).await.unwrap();
+        assert!(status == Some(200) && body.ends_with("bomb"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_drips_or_says_nothing_is_left_after_three_seconds() {
+        let begin = tokio::time::Instant::now();
+        let drip = server(|n| {
+            Some(if n % 2 == 0 {
+                Vec::new()
+            } else {
+                b"H".to_vec()
+            })
+        })
+        .await;
+        assert!(asked(&drip).await.is_err());
+        let silent = server(|_| Some(Vec::new())).await;
+        assert_eq!(asked(&silent).await, Err("no answer in 3 s".to_owned()));
+        assert!(begin.elapsed() <= PATIENCE * 2 + Duration::from_secs(1));
     }
 }

@@ -47,11 +47,9 @@ impl Runtime {
     /// Looks at a container by id or exact name; `None` when there is none (any more).
     pub async fn inspect(&self, id: &str) -> Result<Option<Found>, Failure> {
         let id = checked_name(id)?;
-        match self
-            .docker
-            .inspect_container(id, None::<InspectContainerOptions>)
-            .await
-        {
+        let docker = &self.docker;
+        let ask = || docker.inspect_container(id, None::<InspectContainerOptions>);
+        match self.again(ask).await {
             Ok(response) => Ok(Some(understand(response))),
             Err(e) if is_not_found(&e) => Ok(None),
             Err(e) => Err(failed(format!("cannot inspect container `{id}`"), e)),
@@ -68,7 +66,7 @@ impl Runtime {
         &self,
         image: &str,
     ) -> Result<Option<BTreeMap<String, String>>, Failure> {
-        match self.docker.inspect_image(image).await {
+        match self.again(|| self.docker.inspect_image(image)).await {
             Ok(found) => {
                 let labels = found.config.and_then(|c| c.labels).unwrap_or_default();
                 Ok(Some(labels.into_iter().collect()))
@@ -80,7 +78,7 @@ impl Runtime {
 
     /// Whether an image is here; its id.
     pub async fn image_id(&self, image: &str) -> Result<Option<String>, Failure> {
-        match self.docker.inspect_image(image).await {
+        match self.again(|| self.docker.inspect_image(image)).await {
             Ok(found) => Ok(Some(found.id.unwrap_or_default())),
             // An ill-formed name is answered with 400: there is no such image either.
             Err(e) if is_not_found(&e) || answer(&e).is_some_and(|(code, _)| code == 400) => {

@@ -1,8 +1,10 @@
 //! Containers of our own, created and started; and pulling their images. Their end: `teardown`.
 
+use super::again::passes;
 use super::inspect::Found;
 use super::{CREATED_LABEL, OWNER_LABEL, RUN_LABEL, Runtime, answer, checked_name, failed};
 use crate::error::Failure;
+use bollard::errors::Error;
 use bollard::models::{
     ContainerCreateBody, CreateImageInfo, DeviceMapping, DeviceRequest, HostConfig, PortBinding,
 };
@@ -12,6 +14,16 @@ use bollard::query_parameters::{
 use futures::StreamExt;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
+use tokio::time::{sleep, timeout};
+
+/// Creating and starting take their time on a busy machine; then the answer got lost.
+const CREATE: Duration = Duration::from_secs(60);
+
+/// Attempts at either.
+const ATTEMPTS: u32 = 4;
+
+/// Between two of them.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Which GPUs a new container gets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -64,37 +76,117 @@ pub struct LaunchSpec {
     pub init: bool,
 }
 
+/// Why there is no container.
+enum NotCreated {
+    /// The daemon said so at once: what has the name was there before.
+    Refused(Failure),
+    /// An answer was lost: there may be one all the same.
+    Unsure(Failure),
+}
+
 impl Runtime {
     /// Creates and starts a container. What was created is removed again when it cannot start.
     pub async fn launch(&self, spec: &LaunchSpec) -> Result<Found, Failure> {
         let name = checked_name(&spec.name)?;
-        let options = CreateContainerOptionsBuilder::default().name(name).build();
-        let id = match self
-            .docker
-            .create_container(Some(options), body(spec))
-            .await
-        {
-            Ok(created) => created.id,
-            Err(e) => return Err(not_created(spec, e)),
-        };
-        if let Err(e) = self
-            .docker
-            .start_container(&id, None::<StartContainerOptions>)
-            .await
-        {
-            let failure = not_started(spec, e);
-            return Err(match self.end_ours(&id, Duration::ZERO).await {
-                Ok(()) => failure,
-                Err(_) => failure.hint(format!(
-                    "the container could not be removed again: `docker rm -f {name}`"
-                )),
-            });
+        if self.version().podman && spec.gpus != GpuRequest::None {
+            // It would start the engine without a GPU, and say nothing.
+            return Err(Failure::environment(
+                "podman does not take a request for GPUs over Docker's API",
+            )
+            .hint("start it yourself (`podman run --device nvidia.com/gpu=all …`), then `plimsoll profile` it"));
         }
-        self.inspect(&id).await?.ok_or_else(|| {
-            Failure::run(format!(
-                "container `{name}` was removed just after its start"
-            ))
-        })
+        let id = match self.created(spec, name).await {
+            Ok(id) => id,
+            Err(NotCreated::Refused(failure)) => return Err(failure),
+            Err(NotCreated::Unsure(failure)) => {
+                return Err(self.undone(spec, name, failure).await);
+            }
+        };
+        if let Err(e) = self.started(&id).await {
+            return Err(self.undone(spec, &id, not_started(spec, e)).await);
+        }
+        match self.inspect(&id).await {
+            Ok(Some(found)) => Ok(found),
+            Ok(None) => {
+                let gone = format!("container `{name}` was removed just after its start");
+                Err(self.undone(spec, &id, Failure::run(gone)).await)
+            }
+            Err(failure) => Err(self.undone(spec, &id, failure).await),
+        }
+    }
+
+    /// Creates a container; its id. Where the answer got lost the container of that name and of this
+    /// run is it: there is never a second one.
+    async fn created(&self, spec: &LaunchSpec, name: &str) -> Result<String, NotCreated> {
+        let options = CreateContainerOptionsBuilder::default().name(name).build();
+        let create = || {
+            self.docker
+                .create_container(Some(options.clone()), body(spec))
+        };
+        let mut attempt = 1;
+        loop {
+            let asked = timeout(CREATE, create()).await;
+            let error = match asked.unwrap_or(Err(Error::RequestTimeoutError)) {
+                Ok(created) => return Ok(created.id),
+                Err(e) => e,
+            };
+            let passing = passes(&error);
+            if !passing && attempt == 1 {
+                return Err(NotCreated::Refused(not_created(spec, error)));
+            }
+            let there = self.inspect(name).await.map_err(NotCreated::Unsure)?;
+            if let Some(found) = there {
+                let run = found.facts.labels.get(RUN_LABEL);
+                return match run == Some(&spec.run_id) {
+                    true => Ok(found.facts.id),
+                    false => Err(NotCreated::Refused(not_created(spec, error))),
+                };
+            }
+            if !passing || attempt == ATTEMPTS {
+                return Err(NotCreated::Unsure(not_created(spec, error)));
+            }
+            attempt += 1;
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// Starts a container. One that runs is not started again, so it may be asked for twice.
+    async fn started(&self, id: &str) -> Result<(), Error> {
+        let mut attempt = 1;
+        loop {
+            let start = self
+                .docker
+                .start_container(id, None::<StartContainerOptions>);
+            let asked = timeout(CREATE, start).await;
+            let error = match asked.unwrap_or(Err(Error::RequestTimeoutError)) {
+                Ok(()) => return Ok(()),
+                Err(e) => e,
+            };
+            // What the daemon cannot start it tells with 500; only a lost answer is asked for again.
+            if answer(&error).is_some() || attempt == ATTEMPTS {
+                return Err(error);
+            }
+            // It may have run and ended: then its log tells more than a second start.
+            if let Ok(Some(found)) = self.inspect(id).await {
+                if found.facts.state.status != "created" {
+                    return Ok(());
+                }
+            }
+            attempt += 1;
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// The failure of a launch, once nothing is left of it: a container that this run created, by
+    /// its name or id.
+    async fn undone(&self, spec: &LaunchSpec, id: &str, failure: Failure) -> Failure {
+        let name = &spec.name;
+        match self.end_of_run(id, &spec.run_id).await {
+            Ok(()) => failure,
+            Err(_) => failure.hint(format!(
+                "whether container `{name}` was left could not be found out: `plimsoll clean --apply` removes it once Docker answers again, or `docker rm -f {name}`"
+            )),
+        }
     }
 
     /// Pulls an image; `progress` gets what the daemon says, a short line each time. Only to be
@@ -252,7 +344,8 @@ fn not_created(spec: &LaunchSpec, e: bollard::errors::Error) -> Failure {
             Failure::environment(format!("image `{image}` is not on this machine"))
                 .hint(format!("get it: `docker pull {image}`"))
         }
-        Some((409, _)) => {
+        // Podman answers 500 to that.
+        Some((code, message)) if code == 409 || message.contains("name is already in use") => {
             Failure::environment(format!("a container named `{name}` exists already")).hint(
                 format!("remove it (`docker rm -f {name}`) or choose another name"),
             )

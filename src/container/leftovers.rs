@@ -143,7 +143,75 @@ pub fn own_runs(facts: &ContainerFacts) -> BTreeSet<String> {
     given.into_iter().chain(has).collect()
 }
 
+/// Begins the name of a run's folder in a container.
+const FOLDER: &str = "/tmp/plimsoll-";
+
+/// Folder inside a container for what a run puts there.
+pub fn run_folder(run_id: &str) -> String {
+    format!("{FOLDER}{run_id}")
+}
+
+/// The process that made a run's id (`<milliseconds>-<pid>`, both hexadecimal); `None`: it is no id
+/// of a run.
+fn maker(run_id: &str) -> Option<u32> {
+    let (time, pid) = run_id.split_once('-')?;
+    let hex = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_hexdigit());
+    (hex(time) && hex(pid)).then(|| u32::from_str_radix(pid, 16).ok())?
+}
+
+/// Runs that have a folder in `/tmp` of a container, as its first process sees it, and whose
+/// process is gone.
+fn dead_folders(init: u32) -> Vec<String> {
+    let names = std::fs::read_dir(format!("/proc/{init}/root/tmp"));
+    let names = names.into_iter().flatten().flatten();
+    let name = |entry: std::fs::DirEntry| Some(entry.file_name().to_str()?.to_owned());
+    let prefix = FOLDER.trim_start_matches("/tmp/");
+    names
+        .filter_map(name)
+        .filter_map(|name| Some(name.strip_prefix(prefix)?.to_owned()))
+        .filter(|run| maker(run).is_some_and(|pid| start_time(pid).is_none() && !is_hidden(pid)))
+        .collect()
+}
+
 impl Runtime {
+    /// Ends what dead plimsolls have left running in a container that is not ours, and removes the
+    /// folders of their runs. Only for who has locked it. Gives how many processes were ended.
+    pub async fn clear_dead(&self, facts: &ContainerFacts) -> usize {
+        let view = (facts.state.pid)
+            .filter(|_| self.shared.remote_host.is_none())
+            .and_then(|pid| HostView::open(pid, &facts.id));
+        let marks = (view.iter().flat_map(HostView::pids))
+            .filter(|pid| Some(*pid) != facts.state.pid)
+            .filter_map(|pid| Process::read(pid)?.marks);
+        let dead: BTreeSet<String> = marks
+            .filter(|m| m.owner.as_deref().map(owner_named) == Some(Owner::Dead))
+            .filter_map(|m| m.run)
+            .collect();
+        let mut ended = 0;
+        for run_id in &dead {
+            let (there, left) = self.end_marked(facts, run_id).await;
+            ended += there.saturating_sub(left);
+        }
+        self.remove_dead_folders(facts).await;
+        ended
+    }
+
+    /// Removes the folders that runs have left in a container when they were killed. Only for who
+    /// has locked it, and where the host shows the container's files.
+    pub async fn remove_dead_folders(&self, facts: &ContainerFacts) {
+        let init = (facts.state.pid).filter(|_| self.shared.remote_host.is_none());
+        for run_id in init.map_or_else(Vec::new, dead_folders) {
+            self.remove_run_folder(&facts.id, &run_id).await;
+        }
+    }
+
+    /// Removes the folder of a run in a container; best effort.
+    pub async fn remove_run_folder(&self, id: &str, run_id: &str) {
+        if maker(run_id).is_some() {
+            self.remove_dir(id, &run_folder(run_id)).await;
+        }
+    }
+
     /// Whether the daemon answers now.
     pub async fn answers(&self) -> bool {
         let ping = tokio::time::timeout(PATIENCE, self.docker.ping());
@@ -246,6 +314,24 @@ mod tests {
         }
         let nowhere = owner_alive("boot:7:99", &here("", None), now, |_| false);
         assert_eq!(nowhere, Owner::Unknown);
+    }
+
+    #[test]
+    fn only_an_id_of_a_run_becomes_a_path() {
+        assert_eq!(maker("19a1b2c3d4e-1f"), Some(0x1f));
+        for text in [
+            "",
+            "-",
+            "a-",
+            "-b",
+            "sweep-0123456789ab",
+            "a-b/../../etc",
+            "a-b-c",
+            "a_b",
+        ] {
+            assert_eq!(maker(text), None, "{text}");
+        }
+        assert_eq!(run_folder("a-b"), "/tmp/plimsoll-a-b");
     }
 
     #[test]

@@ -5,6 +5,9 @@ use crate::capture::Stream;
 /// Longest line that is kept, bytes. The rest of a longer one is counted, not kept.
 pub const LONGEST_LINE: usize = 64 * 1024;
 
+/// Of a line that is cut the last word goes too, when it is no longer than this, bytes.
+const LONGEST_WORD: usize = 1024;
+
 /// Docker's log drivers cut lines at this length, bytes; each piece but the last comes without a
 /// newline and repeats the line's timestamp.
 pub const LOG_CUT: usize = 16 * 1024;
@@ -77,6 +80,17 @@ impl LineCutter {
     }
 
     fn take(&mut self) -> String {
+        if self.cut > 0 {
+            // The last word may be the beginning of a secret, which nobody knows without its end.
+            let end = self.kept.len().saturating_sub(LONGEST_WORD);
+            let blank = |b: &u8| b.is_ascii_whitespace() || b"\"'".contains(b);
+            let kept = self.kept[end..]
+                .iter()
+                .rposition(blank)
+                .map_or(end, |at| end + at);
+            self.cut += self.kept.len() - kept;
+            self.kept.truncate(kept);
+        }
         let mut line = String::from_utf8_lossy(&self.kept).into_owned();
         if self.cut > 0 {
             line.push_str(&format!(" [{} more bytes cut]", self.cut));
@@ -230,8 +244,10 @@ impl LogAssembler {
                 || open.last_piece >= LOG_CUT
                 || stamp.is_some_and(|s| s.0 == open.stamp)
         });
-        if !continues && let Some(open) = slot.take() {
-            emit(open.entry);
+        if !continues {
+            if let Some(open) = slot.take() {
+                emit(open.entry);
+            }
         }
         if let Some((_, ns)) = stamp {
             self.last_ns = ns;
@@ -254,8 +270,10 @@ impl LogAssembler {
         open.last_piece = text.len();
         // A short piece without newline is the last of its life: Docker cuts at LOG_CUT only.
         let complete = ended || (!loose && text.len() < LOG_CUT);
-        if complete && let Some(open) = slot.take() {
-            emit(open.entry);
+        if complete {
+            if let Some(open) = slot.take() {
+                emit(open.entry);
+            }
         }
     }
 
@@ -358,8 +376,16 @@ mod tests {
         let long = vec![b'x'; LONGEST_LINE + 100];
         let lines = cut(&[&long, b"\nshort\n"]);
         assert_eq!(lines.len(), 2);
-        assert!(lines[0].ends_with(" [100 more bytes cut]") && lines[0].len() < LONGEST_LINE + 40);
+        assert!(lines[0].ends_with(" [1124 more bytes cut]") && lines[0].len() < LONGEST_LINE + 40);
         assert_eq!(lines[1], "short");
+        let mut secret = vec![b'x'; LONGEST_LINE - 30];
+        secret.extend(b" HF_TOKEN=hf_0123456789012345678901234567890123456789");
+        let lines = cut(&[&secret]);
+        assert!(
+            lines[0].ends_with("xxx [53 more bytes cut]"),
+            "{}",
+            &lines[0][65_400..]
+        );
     }
 
     fn entries(a: &mut LogAssembler, frames: &[(Stream, Vec<u8>)]) -> Vec<(i64, String)> {

@@ -1,13 +1,13 @@
 //! A container's log: its history, and following it across restarts without gap or duplicate.
 
 use super::lines::{LogAssembler, LogEntry};
+use super::seen::{Replay, SECOND_NS, Seen, latest};
 use super::{Runtime, answer, checked_name, is_not_found};
 use crate::capture::{ContainerFacts, LogFacts, Stream};
 use bollard::container::LogOutput;
 use bollard::errors::Error;
 use bollard::query_parameters::{LogsOptions, LogsOptionsBuilder};
 use futures::StreamExt;
-use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
@@ -19,6 +19,15 @@ const SILENCE: Duration = Duration::from_secs(30);
 
 /// Between the end of a follow and the next, at first and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+
+/// The end of a log is read in this time.
+const LAST_READ: Duration = Duration::from_secs(5);
+
+/// What is refused in passing (409, while a daemon starts) is asked for again so often.
+const REFUSALS: u32 = 3;
+
+/// A history that breaks off is taken up again so often.
+const ATTEMPTS: u32 = 5;
 
 /// After cancellation, lines that are on their way are still taken for this long.
 const LAST_LINES: Duration = Duration::from_millis(300);
@@ -35,6 +44,8 @@ pub struct History {
     pub complete: bool,
     /// Wall time of the last line that was read, nanoseconds since the Unix epoch.
     pub last_ns: Option<i64>,
+    /// Its last lines, so that following goes on after them.
+    seen: Seen,
 }
 
 impl Runtime {
@@ -52,13 +63,15 @@ impl Runtime {
     ) -> History {
         let mut history = History::default();
         let from = from_ns.unwrap_or_else(|| life_began(facts));
+        history.seen.from_ns = from;
         let mut assembler = self.assembler(facts);
         let mut stopped = false;
         let mut take = |entry: LogEntry, history: &mut History| {
-            if stopped || entry.wall_ns < from {
+            if stopped || latest(entry.wall_ns) < from {
                 return stopped;
             }
             history.last_ns = Some(entry.wall_ns);
+            history.seen.is_new(&entry, &mut Replay::default());
             entry.lines(|line| {
                 if !stopped {
                     history.facts.lines += 1;
@@ -72,27 +85,45 @@ impl Runtime {
         let Ok(id) = checked_name(&facts.id) else {
             return history;
         };
-        let mut frames = self.docker.logs(id, Some(options(false, from)));
+        // What a broken connection has given already is given again by the next one.
+        let mut seen = Seen::new(from);
+        let mut replay = seen.replay();
+        let (mut frames, mut attempts) = (self.docker.logs(id, Some(options(false, from))), 1);
         loop {
             let frame = tokio::select! {
-                frame = frames.next() => frame,
+                frame = timeout(SILENCE, frames.next()) => frame,
                 () = cancel.cancelled() => return history,
             };
-            match frame {
-                Some(Ok(frame)) => {
+            let failure = match frame {
+                Ok(Some(Ok(frame))) => {
                     let (stream, bytes) = parts(&frame);
                     let mut stop = false;
-                    assembler.feed(stream, bytes, |entry| stop |= take(entry, &mut history));
+                    assembler.feed(stream, bytes, |entry| {
+                        if seen.is_new(&entry, &mut replay) {
+                            stop |= take(entry, &mut history);
+                        }
+                    });
                     if stop {
                         return history;
                     }
+                    continue;
                 }
-                Some(Err(e)) => {
-                    history.facts.error = Some(reason(&e));
-                    return history;
-                }
-                None => break,
+                Ok(Some(Err(e))) => e,
+                Ok(None) => break,
+                Err(_) => Error::RequestTimeoutError,
+            };
+            if attempts == ATTEMPTS || !is_passing(&failure) {
+                history.facts.error = Some(reason(&failure));
+                return history;
             }
+            attempts += 1;
+            tokio::select! {
+                () = sleep(PAUSE.1) => {}
+                () = cancel.cancelled() => return history,
+            }
+            assembler.reset();
+            replay = seen.replay();
+            frames = self.docker.logs(id, Some(options(false, seen.since_ns())));
         }
         let mut stop = false;
         assembler.finish(|entry| stop |= take(entry, &mut history));
@@ -109,15 +140,36 @@ impl Runtime {
         facts: &ContainerFacts,
         from_ns: i64,
         cancel: &CancellationToken,
+        sink: impl FnMut(i64, Stream, String) + Send,
+    ) -> LogFacts {
+        self.follow(facts, Seen::new(from_ns), cancel, sink).await
+    }
+
+    /// The same, going on where a history that was read to its end left off.
+    pub async fn log_follow_after(
+        &self,
+        facts: &ContainerFacts,
+        history: History,
+        cancel: &CancellationToken,
+        sink: impl FnMut(i64, Stream, String) + Send,
+    ) -> LogFacts {
+        self.follow(facts, history.seen, cancel, sink).await
+    }
+
+    async fn follow(
+        &self,
+        facts: &ContainerFacts,
+        mut seen: Seen,
+        cancel: &CancellationToken,
         mut sink: impl FnMut(i64, Stream, String) + Send,
     ) -> LogFacts {
         let mut log = LogFacts::default();
         let Ok(id) = checked_name(&facts.id) else {
             return log;
         };
-        let mut seen = Seen::new(from_ns);
         let mut assembler = self.assembler(facts);
         let mut pause = PAUSE.0;
+        let mut refusals = 0;
         let mut first = true;
         loop {
             if !first {
@@ -127,10 +179,11 @@ impl Runtime {
             let mut replay = seen.replay();
             let mut take = |entry: LogEntry, seen: &mut Seen, log: &mut LogFacts| {
                 if seen.is_new(&entry, &mut replay) {
+                    let written_ns = written(entry.wall_ns, now_ns());
                     entry.lines(|line| {
                         log.lines += 1;
                         log.bytes += line.len() as u64 + 1;
-                        sink(entry.wall_ns, entry.stream, line);
+                        sink(written_ns, entry.stream, line);
                     });
                 }
             };
@@ -158,18 +211,33 @@ impl Runtime {
                 }
             };
             if matches!(ended, Ended::Cancelled) || stopping.is_some() {
-                assembler.finish(|entry| take(entry, &mut seen, &mut log));
-                return log;
-            }
-            if let Ended::Failed(e) = &ended
-                && !is_passing(e)
-            {
-                if !is_not_found(e) {
-                    log.error = Some(reason(e));
+                // A follow may have fallen silent, and a broken one leaves the beginning of a line.
+                if self.has_unseen(id, &seen).await != Some(false) {
+                    log.error = self.rest(facts, &mut seen, &mut log, &mut sink).await;
+                } else {
+                    assembler.finish(|entry| take(entry, &mut seen, &mut log));
                 }
-                assembler.finish(|entry| take(entry, &mut seen, &mut log));
                 return log;
             }
+            let refused = matches!(&ended, Ended::Failed(e) if !is_passing(e));
+            // That a container is gone is believed when it is told twice.
+            let gone = match &ended {
+                Ended::Failed(e) if is_not_found(e) => {
+                    matches!(self.state(id).await, Ok(None))
+                }
+                _ => false,
+            };
+            if let Ended::Failed(e) = &ended {
+                let given_up = !is_not_found(e) && (!passes_later(e) || refusals >= REFUSALS);
+                if refused && (gone || given_up) {
+                    if !gone {
+                        log.error = Some(reason(e));
+                    }
+                    assembler.finish(|entry| take(entry, &mut seen, &mut log));
+                    return log;
+                }
+            }
+            refusals += u32::from(refused);
             // A line that the end of the stream cut is replayed whole by the next follow.
             let mut open = None;
             std::mem::replace(&mut assembler, self.assembler(facts))
@@ -216,12 +284,12 @@ impl Runtime {
         loop {
             tokio::select! {
                 () = sleep(pause) => {}
-                () = cancel.cancelled() => return self.has_unseen(id, seen).await,
+                () = cancel.cancelled() => return self.has_unseen(id, seen).await != Some(false),
             }
             match self.state(id).await {
                 Ok(Some(state)) if state.status == "running" => return true,
                 // What it said last may have come after the follow ended.
-                Ok(Some(_)) if self.has_unseen(id, seen).await => return true,
+                Ok(Some(_)) if self.has_unseen(id, seen).await == Some(true) => return true,
                 Ok(Some(_)) => {}
                 Ok(None) => return false,
                 // The daemon is away (restarted?): so is its log.
@@ -234,27 +302,69 @@ impl Runtime {
     /// Whether a silent follow misses something.
     async fn stalled(&self, id: &str, seen: &Seen) -> bool {
         match self.state(id).await {
-            Ok(Some(state)) if state.status == "running" => self.has_unseen(id, seen).await,
+            Ok(Some(state)) if state.status == "running" => {
+                self.has_unseen(id, seen).await == Some(true)
+            }
             _ => true,
         }
     }
 
-    /// Whether the log's last line is younger than all that was seen.
-    async fn has_unseen(&self, id: &str, seen: &Seen) -> bool {
+    /// Whether the log's last line is younger than all that was seen; `None` where it cannot be
+    /// read.
+    async fn has_unseen(&self, id: &str, seen: &Seen) -> Option<bool> {
         let mut unseen = false;
-        let newer = |wall_ns| unseen |= wall_ns > seen.newest_ns;
-        self.last_line(id, LogAssembler::new(false, true), newer)
-            .await;
-        unseen
+        let newer = |wall_ns| unseen |= wall_ns > seen.newest_ns && wall_ns >= seen.from_ns;
+        let read = self.last_line(id, LogAssembler::new(false, true), newer);
+        read.await.then_some(unseen)
     }
 
-    /// Tells when the log's last line was written.
+    /// Takes what a follow has missed. Returns why that could not be had, when it was so.
+    async fn rest(
+        &self,
+        facts: &ContainerFacts,
+        seen: &mut Seen,
+        log: &mut LogFacts,
+        sink: &mut (impl FnMut(i64, Stream, String) + Send),
+    ) -> Option<String> {
+        let mut missed = Vec::new();
+        let mut replay = seen.replay();
+        let mut assembler = self.assembler(facts);
+        let read = async {
+            let mut frames = self
+                .docker
+                .logs(&facts.id, Some(options(false, seen.since_ns())));
+            while let Some(frame) = frames.next().await {
+                let frame = frame.map_err(|e| (is_not_found(&e), reason(&e)))?;
+                let (stream, bytes) = parts(&frame);
+                assembler.feed(stream, bytes, |entry| missed.push(entry));
+            }
+            assembler.finish(|entry| missed.push(entry));
+            Ok(())
+        };
+        let read = timeout(LAST_READ, read).await;
+        for entry in missed {
+            if seen.is_new(&entry, &mut replay) {
+                entry.lines(|line| {
+                    log.lines += 1;
+                    log.bytes += line.len() as u64 + 1;
+                    sink(entry.wall_ns, entry.stream, line);
+                });
+            }
+        }
+        match read {
+            Ok(Ok(())) | Ok(Err((true, _))) => None,
+            Ok(Err((false, why))) => Some(why),
+            Err(_) => Some("the log could not be read to its end".into()),
+        }
+    }
+
+    /// Tells when the log's last line was written; whether that could be read.
     async fn last_line(
         &self,
         id: &str,
         mut assembler: LogAssembler,
         mut told: impl FnMut(i64) + Send,
-    ) {
+    ) -> bool {
         let last = LogsOptionsBuilder::default()
             .stdout(true)
             .stderr(true)
@@ -263,14 +373,36 @@ impl Runtime {
             .build();
         let mut frames = self.docker.logs(id, Some(last));
         let read = async {
-            while let Some(Ok(frame)) = frames.next().await {
+            while let Some(frame) = frames.next().await {
+                let Ok(frame) = frame else {
+                    return false;
+                };
                 let (stream, bytes) = parts(&frame);
                 assembler.feed(stream, bytes, |entry| told(entry.wall_ns));
             }
             assembler.finish(|entry| told(entry.wall_ns));
+            true
         };
-        let _ = timeout(Duration::from_secs(5), read).await;
+        timeout(LAST_READ, read).await.unwrap_or(false)
     }
+}
+
+/// A line that comes later than this after its second was on its way for who knows how long.
+const ON_ITS_WAY_NS: i64 = 500_000_000;
+
+/// When a line was written that carries this stamp and comes now, all wall nanoseconds. Docker
+/// stamps nanoseconds; podman's API tells whole seconds before 5.8, and then a line that comes
+/// while its second lasts was written when it came.
+fn written(stamp_ns: i64, now_ns: i64) -> i64 {
+    let since = now_ns.saturating_sub(stamp_ns);
+    match stamp_ns % SECOND_NS == 0 && (0..SECOND_NS + ON_ITS_WAY_NS).contains(&since) {
+        true => stamp_ns + since.min(SECOND_NS - 1),
+        false => stamp_ns,
+    }
+}
+
+fn now_ns() -> i64 {
+    i64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX)
 }
 
 enum Ended {
@@ -320,8 +452,13 @@ fn is_passing(e: &Error) -> bool {
     }
 }
 
+/// Whether a refusal may be one of a daemon that is not itself yet.
+fn passes_later(e: &Error) -> bool {
+    answer(e).is_some_and(|(code, message)| code != 501 && !is_unreadable(message))
+}
+
 fn is_unreadable(message: &str) -> bool {
-    message.contains("does not support reading")
+    message.contains("does not support reading") || message.contains("'none' log driver")
 }
 
 fn reason(e: &Error) -> String {
@@ -335,87 +472,10 @@ fn reason(e: &Error) -> String {
     }
 }
 
-/// Which lines of the last seconds were seen, so that a replay is told from news.
-///
-/// The streams' lines are stored out of order by a hair, so the newest timestamp alone does not
-/// tell: lines are counted by their nanosecond and stream.
-#[derive(Debug)]
-struct Seen {
-    /// Lines before this are not asked for.
-    from_ns: i64,
-    newest_ns: i64,
-    by_second: BTreeMap<i64, HashMap<(i64, u8), u32>>,
-}
-
-/// What a replay will repeat.
-type Replay = HashMap<(i64, u8), u32>;
-
-/// Seconds that are remembered before the newest.
-const REMEMBERED: i64 = 2;
-
-impl Seen {
-    fn new(from_ns: i64) -> Self {
-        Seen {
-            from_ns,
-            newest_ns: i64::MIN,
-            by_second: BTreeMap::new(),
-        }
-    }
-
-    /// From when the log is to be read again.
-    fn since_ns(&self) -> i64 {
-        match self.newest_ns {
-            i64::MIN => self.from_ns,
-            newest => (newest - (REMEMBERED - 1) * 1_000_000_000).max(self.from_ns),
-        }
-    }
-
-    fn replay(&self) -> Replay {
-        self.by_second
-            .values()
-            .flatten()
-            .map(|(k, n)| (*k, *n))
-            .collect()
-    }
-
-    fn is_new(&mut self, entry: &LogEntry, replay: &mut Replay) -> bool {
-        let key = (entry.wall_ns, entry.stream as u8);
-        if entry.wall_ns < self.from_ns {
-            return false;
-        }
-        if let Some(n) = replay.get_mut(&key).filter(|n| **n > 0) {
-            *n -= 1;
-            return false;
-        }
-        let second = entry.wall_ns.div_euclid(1_000_000_000);
-        *self
-            .by_second
-            .entry(second)
-            .or_default()
-            .entry(key)
-            .or_default() += 1;
-        if entry.wall_ns > self.newest_ns {
-            self.newest_ns = entry.wall_ns;
-            self.by_second = self.by_second.split_off(&(second - REMEMBERED));
-        }
-        true
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::capture::ContainerState;
-    use proptest::prelude::*;
-
-    fn entry(wall_ns: i64, stream: Stream) -> LogEntry {
-        LogEntry {
-            wall_ns,
-            stream,
-            text: Vec::new(),
-            cut: 0,
-        }
-    }
 
     #[test]
     fn a_life_begins_before_its_first_line_and_after_the_last_one() {
@@ -434,34 +494,17 @@ mod tests {
         assert_eq!(life_began(&ContainerFacts::default()), 0);
     }
 
-    proptest! {
-        /// Whatever the connection delivered before it broke, following again gives every line once.
-        #[test]
-        fn every_line_is_taken_once_over_any_breaks(
-            steps in proptest::collection::vec((0i64..700_000_000, any::<bool>()), 1..60),
-            breaks in proptest::collection::vec(0usize..60, 0..6),
-        ) {
-            let mut at = 1_000_000_000_000_i64;
-            let log: Vec<LogEntry> = steps.iter().map(|(step, err)| {
-                at += step / 1000 * 1000;
-                // Streams are stored out of order by a hair.
-                entry(at - i64::from(*err) * 500, if *err { Stream::Stderr } else { Stream::Stdout })
-            }).collect();
-            let mut seen = Seen::new(0);
-            let mut got = Vec::new();
-            let mut ends: Vec<usize> = breaks.into_iter().filter(|b| *b <= log.len()).collect();
-            ends.sort_unstable();
-            ends.push(log.len());
-            for end in ends {
-                let since = seen.since_ns() / 1_000_000_000 * 1_000_000_000;
-                let mut replay = seen.replay();
-                for e in log[..end].iter().filter(|e| e.wall_ns >= since) {
-                    if seen.is_new(e, &mut replay) {
-                        got.push(e.clone());
-                    }
-                }
-            }
-            prop_assert_eq!(got, log);
-        }
+    #[test]
+    fn a_stamp_of_a_whole_second_is_made_finer_while_it_lasts() {
+        let s = SECOND_NS;
+        assert_eq!(written(7 * s, 7 * s + 300), 7 * s + 300);
+        assert_eq!(written(7 * s, 8 * s + 300), 8 * s - 1, "a little late");
+        assert_eq!(written(7 * s, 10 * s), 7 * s, "read afterwards");
+        assert_eq!(written(7 * s, 6 * s), 7 * s, "clocks differ");
+        assert_eq!(
+            written(7 * s + 5, 7 * s + 300),
+            7 * s + 5,
+            "it says it itself"
+        );
     }
 }

@@ -4,6 +4,8 @@
 //!
 //! [`ExitCode::Environment`]: crate::error::ExitCode::Environment
 
+mod again;
+pub mod archive;
 mod bound;
 mod connect;
 pub mod copy;
@@ -12,6 +14,7 @@ mod environment;
 pub mod events;
 pub mod exec;
 pub mod find;
+mod frames;
 pub mod http;
 mod input;
 pub mod inspect;
@@ -20,9 +23,13 @@ pub mod leftovers;
 pub mod lines;
 pub mod logs;
 mod missing;
+mod ours;
 pub mod process;
 pub mod processes;
+mod request;
+mod seen;
 pub mod sockets;
+mod starting;
 pub mod stray;
 pub mod teardown;
 mod top;
@@ -95,6 +102,7 @@ struct Shared {
     routes: Mutex<HashMap<(String, u16), http::Route>>,
     /// Which `timeout` a container's image has, by container.
     timeouts: Mutex<HashMap<String, bound::TimeoutProgram>>,
+    away: again::Away,
 }
 
 impl std::fmt::Debug for Runtime {
@@ -122,6 +130,7 @@ impl Runtime {
             remote_host,
             routes: Mutex::default(),
             timeouts: Mutex::default(),
+            away: again::Away::default(),
         };
         Runtime {
             docker,

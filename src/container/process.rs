@@ -132,11 +132,11 @@ pub fn zombies() -> Vec<u32> {
 /// This process and those above it.
 pub fn ancestors() -> Vec<u32> {
     let mut line = vec![std::process::id()];
-    while let Some(parent) = line.last().and_then(|pid| Stat::read(*pid))
-        && parent.parent > 0
-        && !line.contains(&parent.parent)
-    {
-        line.push(parent.parent);
+    while let Some(stat) = line.last().and_then(|pid| Stat::read(*pid)) {
+        if stat.parent == 0 || line.contains(&stat.parent) {
+            break;
+        }
+        line.push(stat.parent);
     }
     line
 }

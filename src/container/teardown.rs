@@ -7,7 +7,6 @@
 use super::inspect::understand;
 use super::{OWNER_LABEL, RUN_LABEL, Runtime, answer, checked_name, failed, is_not_found};
 use crate::capture::ContainerFacts;
-use crate::error::Failure;
 use bollard::errors::Error;
 use bollard::query_parameters::{
     InspectContainerOptions, KillContainerOptionsBuilder, RemoveContainerOptionsBuilder,
@@ -119,10 +118,14 @@ impl Runtime {
         let mut act = Act::new(self, id, patience, may, cancel);
         act.remove = remove;
         let mut torn = act.attempt().await;
-        if let Err(trouble) = &torn
-            && act.pause(trouble).await
-        {
-            torn = act.attempt().await;
+        if let Err(trouble) = &torn {
+            if act.pause(trouble).await {
+                torn = act.attempt().await;
+            }
+        }
+        // A removal whose answer got lost may be going on: it is waited for.
+        if act.asked_removal && torn.is_err() {
+            torn = act.removed(torn).await;
         }
         Teardown {
             torn: torn.unwrap_or_else(|trouble| Torn::Failed(trouble.words)),
@@ -141,31 +144,12 @@ impl Runtime {
     ) -> Result<Seen, String> {
         let mut act = Act::new(self, id, patience, may, cancel);
         let mut seen = act.look().await;
-        if let Err(trouble) = &seen
-            && act.pause(trouble).await
-        {
-            seen = act.look().await;
+        if let Err(trouble) = &seen {
+            if act.pause(trouble).await {
+                seen = act.look().await;
+            }
         }
         seen.map_err(|trouble| trouble.words)
-    }
-
-    /// Ends and removes a container of ours. One that is gone is ended; one that plimsoll did not
-    /// create is an error, and left alone.
-    pub async fn end_ours(&self, id: &str, grace: Duration) -> Result<(), Failure> {
-        let mut may = |facts: &ContainerFacts| match is_ours(facts) {
-            true => May::Act,
-            false => May::Not(format!(
-                "container `{}` was not created by plimsoll: it is left alone",
-                facts.name
-            )),
-        };
-        let never = CancellationToken::new();
-        let patience = Patience::of(grace);
-        let done = self.tear_down(id, true, patience, &mut may, &never).await;
-        match done.torn {
-            Torn::Gone { .. } | Torn::Ended { .. } => Ok(()),
-            Torn::Left(why) | Torn::Failed(why) => Err(Failure::environment(why)),
-        }
     }
 }
 
@@ -189,6 +173,8 @@ struct Trouble {
     words: String,
     /// The container's status at the time; empty where it could not be looked at.
     status: String,
+    /// Whether the daemon could not be reached, rather than refused something.
+    broken: bool,
 }
 
 struct Act<'a> {
@@ -235,10 +221,18 @@ impl<'a> Act<'a> {
         let trouble = |words: String| Trouble {
             words,
             status: String::new(),
+            broken: true,
         };
         let id = checked_name(self.id).map_err(|f| trouble(f.message))?;
         let docker = &self.runtime.docker;
-        let asked = docker.inspect_container(id, None::<InspectContainerOptions>);
+        let look = || docker.inspect_container(id, None::<InspectContainerOptions>);
+        let asked = async {
+            match self.runtime.again(look).await {
+                // What is left behind for good because of one wrong word is dear: it is told twice.
+                Err(e) if is_not_found(&e) => look().await,
+                told => told,
+            }
+        };
         match timeout(LOOK_LIMIT, asked).await {
             Ok(Ok(found)) => {
                 let host = found.host_config.as_ref();
@@ -315,7 +309,12 @@ impl<'a> Act<'a> {
         // It was perhaps never asked, and then it has a right to its grace.
         if let Some(words) = complaint.filter(|_| began.elapsed() < self.patience.grace) {
             let status = status(&now).to_owned();
-            return Err(Trouble { words, status });
+            let broken = false;
+            return Err(Trouble {
+                words,
+                status,
+                broken,
+            });
         }
         let complaint = self.kill().await;
         let until = Instant::now() + self.patience.kill_wait;
@@ -336,7 +335,12 @@ impl<'a> Act<'a> {
                     words = format!("{words}: {complaint}");
                 }
                 let status = status(&now).to_owned();
-                return Err(Trouble { words, status });
+                let broken = false;
+                return Err(Trouble {
+                    words,
+                    status,
+                    broken,
+                });
             }
             sleep(LOOK).await;
         }
@@ -408,6 +412,7 @@ impl<'a> Act<'a> {
         let trouble = |words: String| Trouble {
             words,
             status: facts.state.status.clone(),
+            broken: false,
         };
         // Never by force: that would be a SIGKILL for what was started again just now.
         let options = RemoveContainerOptionsBuilder::default().v(true).build();
@@ -418,9 +423,13 @@ impl<'a> Act<'a> {
                 self.steps.push("removed".into());
                 Ok(Torn::Gone { by_us: true })
             }
-            Ok(Err(e)) if is_not_found(&e) => Ok(Torn::Gone {
-                by_us: self.stopped || self.asked_removal,
-            }),
+            // It was there a moment ago: whether it is gone is looked at, not believed.
+            Ok(Err(e)) if is_not_found(&e) => match self.facts().await? {
+                Some(_) => Err(trouble(words("cannot remove it", e))),
+                None => Ok(Torn::Gone {
+                    by_us: self.stopped || self.asked_removal,
+                }),
+            },
             // Somebody else removes it, or it was started again.
             Ok(Err(e)) if answer(&e).is_some_and(|(code, _)| code == 409) => {
                 Err(trouble(match answer(&e) {
@@ -457,9 +466,10 @@ impl<'a> Act<'a> {
                 Ok(None) => break,
                 Err(_) => continue,
             };
-            // A removal under way is not over yet.
+            // A removal under way is not over yet. A daemon that was away and is back is asked at once.
+            let back = trouble.status.is_empty() && trouble.broken;
             let changed = now != trouble.status && now != "removing";
-            if changed && !trouble.status.is_empty() {
+            if back || (changed && !trouble.status.is_empty()) {
                 break;
             }
         }
@@ -467,6 +477,19 @@ impl<'a> Act<'a> {
         self.steps
             .push(format!("{}; looked again after {waited}", trouble.words));
         true
+    }
+
+    /// Waits for a removal that was asked for.
+    async fn removed(&mut self, torn: Result<Torn, Trouble>) -> Result<Torn, Trouble> {
+        let until = Instant::now() + self.patience.kill_wait;
+        while Instant::now() < until && !self.cancel.is_cancelled() {
+            match self.facts().await {
+                Ok(None) => return Ok(Torn::Gone { by_us: true }),
+                Ok(Some(facts)) if facts.state.status == "removing" => sleep(LOOK).await,
+                Ok(Some(_)) | Err(_) => break,
+            }
+        }
+        torn
     }
 
     /// The client, with its own limit out of the way.

@@ -18,7 +18,13 @@ impl Runtime {
         let Ok(name) = checked_name(container) else {
             return Vec::new();
         };
-        let options = TopOptionsBuilder::default().ps_args("-eo pid,args").build();
+        // Docker runs the host's `ps`. Podman would run the container's, which has none as often as
+        // not; told columns by its own names, it reads them itself.
+        let columns = match self.version().podman {
+            true => "hpid,args",
+            false => "-eo pid,args",
+        };
+        let options = TopOptionsBuilder::default().ps_args(columns).build();
         let asked = self.docker.top_processes(name, Some(options));
         let Ok(Ok(answer)) = tokio::time::timeout(PATIENCE, asked).await else {
             return Vec::new();

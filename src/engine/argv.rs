@@ -133,16 +133,17 @@ impl Flags {
             }
             let (mut name, mut values, mut negated) = split(word, grammar);
             let mut takes = grammar.takes(&name);
-            if takes.is_none()
-                && let Some(positive) = name.strip_prefix("no_")
-                && values.is_empty()
-            {
-                let positive = grammar.full_name(positive);
-                // `--no-x` of an unknown program: a switch, unless a word follows.
-                let switch = grammar.takes(&positive) == Some(Takes::Nothing)
-                    || rest.peek().is_none_or(|next| is_flag(next));
-                if switch {
-                    (name, negated, takes) = (positive, true, Some(Takes::Nothing));
+            if takes.is_none() {
+                if let Some(positive) = name.strip_prefix("no_") {
+                    if values.is_empty() {
+                        let positive = grammar.full_name(positive);
+                        // `--no-x` of an unknown program: a switch, unless a word follows.
+                        let switch = grammar.takes(&positive) == Some(Takes::Nothing)
+                            || rest.peek().is_none_or(|next| is_flag(next));
+                        if switch {
+                            (name, negated, takes) = (positive, true, Some(Takes::Nothing));
+                        }
+                    }
                 }
             }
             match takes {

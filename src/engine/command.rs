@@ -162,10 +162,10 @@ impl Shell {
                 ('\'' | '"', None) => (quote, kept) = (Some(c), true),
                 (_, Some(q)) if q == c => quote = None,
                 ('\\', None | Some('"')) => {
-                    if let Some(next) = chars.next()
-                        && next != '\n'
-                    {
-                        words[last].push(next);
+                    if let Some(next) = chars.next() {
+                        if next != '\n' {
+                            words[last].push(next);
+                        }
                     }
                 }
                 ('$', None | Some('"')) => {
@@ -298,10 +298,10 @@ fn split_commands(script: &str) -> Vec<Vec<String>> {
 }
 
 fn end_word(commands: &mut [Vec<String>], word: &mut String) {
-    if !word.is_empty()
-        && let Some(last) = commands.last_mut()
-    {
-        last.push(std::mem::take(word));
+    if !word.is_empty() {
+        if let Some(last) = commands.last_mut() {
+            last.push(std::mem::take(word));
+        }
     }
 }
 

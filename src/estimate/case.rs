@@ -215,20 +215,21 @@ fn month_of(said: &str) -> Option<u32> {
     let year = |w: &str| w.parse::<u32>().ok().filter(|y| (2020..2100).contains(y));
     for (i, word) in words.iter().enumerate() {
         let mut parts = word.split('-');
-        if let (Some(y), Some(m)) = (parts.next().and_then(year), parts.next())
-            && let Ok(m) = m.parse::<u32>()
-            && (1..=12).contains(&m)
-        {
-            return Some(y * 12 + m - 1);
+        if let (Some(y), Some(m)) = (parts.next().and_then(year), parts.next()) {
+            if let Ok(m) = m.parse::<u32>() {
+                if (1..=12).contains(&m) {
+                    return Some(y * 12 + m - 1);
+                }
+            }
         }
         const MONTHS: [&str; 12] = [
             "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
         ];
         let small = word.to_ascii_lowercase();
-        if let Some(m) = MONTHS.iter().position(|m| small.starts_with(m))
-            && let Some(y) = words.get(i + 1).and_then(|w| year(w))
-        {
-            return Some(y * 12 + m as u32);
+        if let Some(m) = MONTHS.iter().position(|m| small.starts_with(m)) {
+            if let Some(y) = words.get(i + 1).and_then(|w| year(w)) {
+                return Some(y * 12 + m as u32);
+            }
         }
     }
     None

@@ -111,7 +111,7 @@ pub fn check(model: &Model, deployment: &Deployment) -> Result<(), Unknown> {
         deployment.engine,
         EngineKind::LlamaCpp | EngineKind::Transformers
     );
-    if splits && tp > 1 && model.heads > 0 && !model.heads.is_multiple_of(tp) {
+    if splits && tp > 1 && model.heads > 0 && model.heads % tp != 0 {
         return Err(Unknown::new(format!(
             "tensor parallelism of {tp} does not divide the {} attention heads",
             model.heads
@@ -120,7 +120,7 @@ pub fn check(model: &Model, deployment: &Deployment) -> Result<(), Unknown> {
     }
     let odd = model.mixers.iter().find_map(|m| match *m {
         Mixer::Attention { kv_heads, .. } => {
-            let even = kv_heads == 0 || kv_heads.is_multiple_of(tp) || tp.is_multiple_of(kv_heads);
+            let even = kv_heads == 0 || kv_heads % tp == 0 || tp % kv_heads == 0;
             (!even).then_some(kv_heads)
         }
         _ => None,
@@ -131,7 +131,7 @@ pub fn check(model: &Model, deployment: &Deployment) -> Result<(), Unknown> {
         ))
         .hint("give a --tp that does"));
     }
-    if !tp.is_multiple_of(deployment.dcp) {
+    if tp % deployment.dcp != 0 {
         return Err(Unknown::new(format!(
             "decode context parallelism of {} does not divide the tensor parallelism of {tp}",
             deployment.dcp
@@ -139,7 +139,7 @@ pub fn check(model: &Model, deployment: &Deployment) -> Result<(), Unknown> {
         .hint("give a --dcp that divides --tp"));
     }
     let spread = tp.saturating_mul(deployment.dp.max(1));
-    if !spread.is_multiple_of(deployment.ep) {
+    if spread % deployment.ep != 0 {
         return Err(Unknown::new(format!(
             "expert parallelism of {} does not divide the {spread} GPUs of a stage",
             deployment.ep
@@ -152,12 +152,12 @@ pub fn check(model: &Model, deployment: &Deployment) -> Result<(), Unknown> {
             model.mixers.len()
         )));
     }
-    if let (Some(asked), Some(most)) = (deployment.max_model_len, model.max_positions)
-        && asked > most.saturating_mul(64)
-    {
-        return Err(Unknown::new(format!(
-            "{asked} tokens are far beyond the {most} positions of the model"
-        )));
+    if let (Some(asked), Some(most)) = (deployment.max_model_len, model.max_positions) {
+        if asked > most.saturating_mul(64) {
+            return Err(Unknown::new(format!(
+                "{asked} tokens are far beyond the {most} positions of the model"
+            )));
+        }
     }
     Ok(())
 }
@@ -222,14 +222,15 @@ pub fn with_weights(
         _ => None,
     };
     let read = (super::Version::new(0, 3, 0), super::Version::new(0, 34, 0));
-    if deployment.engine == EngineKind::Vllm
-        && let Some(v) = deployment.version
-        && !(read.0..read.1).contains(&v)
-    {
-        warnings.push(format!(
+    if deployment.engine == EngineKind::Vllm {
+        if let Some(v) = deployment.version {
+            if !(read.0..read.1).contains(&v) {
+                warnings.push(format!(
             "vLLM's rules were read for the versions from 0.3 to 0.33: those of {}.{}.{} may differ",
             v.major, v.minor, v.patch
         ));
+            }
+        }
     }
     let v1 = deployment.engine == EngineKind::Vllm && !vllm::is_v0(deployment);
     if v1

@@ -66,18 +66,18 @@ pub(super) fn verdict(v: Verdict) -> (Option<bool>, String) {
     }
     // Bytes that were asked for are taken, whatever is there.
     let room = gpu.total.saturating_sub(gpu.in_use);
-    if let (Some(asked), Ok(total)) = (v.deployment.kv_cache_memory, v.total)
-        && total.saturating_add(v.before.min(gpu.total / 100)) > room
-    {
-        return (
-            Some(false),
-            format!(
-                "{:.2} GiB are needed with the {:.2} GiB that are asked for the cache, and the GPU has {:.2} GiB",
-                gib(*total as f64),
-                gib(asked as f64),
-                gib(room as f64)
-            ),
-        );
+    if let (Some(asked), Ok(total)) = (v.deployment.kv_cache_memory, v.total) {
+        if total.saturating_add(v.before.min(gpu.total / 100)) > room {
+            return (
+                Some(false),
+                format!(
+                    "{:.2} GiB are needed with the {:.2} GiB that are asked for the cache, and the GPU has {:.2} GiB",
+                    gib(*total as f64),
+                    gib(asked as f64),
+                    gib(room as f64)
+                ),
+            );
+        }
     }
     if left <= 0 {
         return (

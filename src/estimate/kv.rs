@@ -220,7 +220,7 @@ fn state_of(mixer: &Mixer, tp: u64, conv_bytes: u64, ssm_bytes: Option<u64>) -> 
             conv,
         } => {
             // Groups that tensor parallelism does not divide are repeated (vLLM, MambaMixer2).
-            let groups = if groups.is_multiple_of(tp) {
+            let groups = if groups % tp == 0 {
                 groups
             } else {
                 groups.max(tp)

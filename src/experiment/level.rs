@@ -363,10 +363,10 @@ pub(super) fn not_measured(runs: &[&LevelRun], levels: &[Level]) -> BTreeMap<Str
                 "requests" => run.requests.is_empty(),
                 _ => !known(level),
             });
-        if let Some((run, _)) = without
-            && let Some(profile) = run.profile.as_deref()
-        {
-            reasons.insert(figure.to_owned(), why(figure, profile));
+        if let Some((run, _)) = without {
+            if let Some(profile) = run.profile.as_deref() {
+                reasons.insert(figure.to_owned(), why(figure, profile));
+            }
         }
     }
     reasons

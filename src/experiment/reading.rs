@@ -75,11 +75,10 @@ fn latency(e: &Experiment) -> Option<String> {
         at(e, last)
     );
     let ttft = with(e, |l| l.mean_ttft_s);
-    if let Some(((f, a), (l, b))) = ends(&ttft)
-        && f.name == first.name
-        && l.name == last.name
-    {
-        text.push_str(&format!("; time to first token {a:.3} s and {b:.3} s"));
+    if let Some(((f, a), (l, b))) = ends(&ttft) {
+        if f.name == first.name && l.name == last.name {
+            text.push_str(&format!("; time to first token {a:.3} s and {b:.3} s"));
+        }
     }
     Some(text + ".")
 }

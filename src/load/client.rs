@@ -252,9 +252,10 @@ impl Http {
     async fn refusal(&self, status: u16, body: Incoming) -> RequestError {
         let mut said = Vec::new();
         let mut body = Limited::new(body, LONGEST_ERROR);
-        while let Some(Ok(frame)) = body.frame().await
-            && said.len() < LONGEST_ERROR
-        {
+        while let Some(Ok(frame)) = body.frame().await {
+            if said.len() >= LONGEST_ERROR {
+                break;
+            }
             if let Ok(data) = frame.into_data() {
                 said.extend_from_slice(&data);
             }

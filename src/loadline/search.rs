@@ -83,11 +83,10 @@ impl Search {
             return once(self.start);
         }
         let Outcome { holds, fails, .. } = self.outcome();
-        if let Some(aim) = self.aim.take()
-            && aim > holds
-            && fails.is_none_or(|f| aim < f)
-        {
-            return once(aim);
+        if let Some(aim) = self.aim.take() {
+            if aim > holds && fails.is_none_or(|f| aim < f) {
+                return once(aim);
+            }
         }
         match fails {
             None if holds >= self.cap => None,

@@ -171,10 +171,10 @@ impl Matrix {
         for given in &self.include {
             let mut values: Vec<(&AxisKey, &Setting)> = given.iter().map(|(k, v)| (k, v)).collect();
             for axis in &self.axes {
-                if !given.iter().any(|(k, _)| *k == axis.key)
-                    && let Some(only) = axis.values.first()
-                {
-                    values.push((&axis.key, only));
+                if !given.iter().any(|(k, _)| *k == axis.key) {
+                    if let Some(only) = axis.values.first() {
+                        values.push((&axis.key, only));
+                    }
                 }
             }
             cells.push(maker.cell(&values));

@@ -108,10 +108,10 @@ fn sweep(root: &Node, shown: &str, limit: usize, presets: Presets<'_>) -> Result
         return Err(Fault::new(root.at, "there is nothing in it"));
     }
     let top = Given::of("a sweep file", root, keys::TOP)?;
-    if let Some(version) = top.get("schema_version")
-        && scalars::whole("schema_version", version, 0..=u64::MAX) != Ok(1)
-    {
-        return Err(scalars::wrong("schema_version", "1", version));
+    if let Some(version) = top.get("schema_version") {
+        if scalars::whole("schema_version", version, 0..=u64::MAX) != Ok(1) {
+            return Err(scalars::wrong("schema_version", "1", version));
+        }
     }
     let nothing = Given::default();
     let defaults = match top.get("defaults") {

@@ -233,11 +233,11 @@ impl Asking<'_> {
         if !beside.status.is_success() && beside.status != StatusCode::NOT_FOUND {
             return Err(self.refused(&beside));
         }
-        if beside.status.is_success()
-            && let Some(fields) = config.as_object_mut()
-        {
-            let quantised = self.json("hf_quant_config.json", &beside)?;
-            fields.entry("hf_quant_config").or_insert(quantised);
+        if beside.status.is_success() {
+            if let Some(fields) = config.as_object_mut() {
+                let quantised = self.json("hf_quant_config.json", &beside)?;
+                fields.entry("hf_quant_config").or_insert(quantised);
+            }
         }
         let (tensors, note) = match self.tensors(&revision).await {
             Ok(Some(tensors)) => (Some(tensors), None),

@@ -107,10 +107,10 @@ fn find_in(wanted: &str, cache: Option<&Path>) -> Result<Found, Failure> {
             _ => from_file(wanted, path),
         };
     }
-    if let Some(snapshot) = cache.and_then(|c| cache::snapshot(c, wanted))
-        && let Some(found) = in_folder(wanted, &snapshot)?
-    {
-        return Ok(found);
+    if let Some(snapshot) = cache.and_then(|c| cache::snapshot(c, wanted)) {
+        if let Some(found) = in_folder(wanted, &snapshot)? {
+            return Ok(found);
+        }
     }
     if let Some(shipped) = shipped::named(wanted) {
         let (config, source) = shipped.read()?;

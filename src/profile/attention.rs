@@ -82,8 +82,8 @@ pub fn kv_bytes_per_token(
 fn heads_kept(kv_heads: u64, ranks: u64) -> Option<u64> {
     match ranks {
         0 | 1 => Some(kv_heads),
-        _ if kv_heads.is_multiple_of(ranks) => Some(kv_heads),
-        _ if ranks.is_multiple_of(kv_heads) => Some(ranks),
+        _ if kv_heads % ranks == 0 => Some(kv_heads),
+        _ if ranks % kv_heads == 0 => Some(ranks),
         _ => None,
     }
 }

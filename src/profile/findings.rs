@@ -39,6 +39,7 @@ pub fn collect(
     not_mapped(o, &stray, &mut findings);
     disagreements(&attributed, &mut findings);
     sampling(o, &mut findings);
+    overloaded(o, &mut findings);
     replayed::findings(o, &mut findings);
     lost(o, &mut findings);
     peaks(o, &mut findings);
@@ -51,26 +52,28 @@ pub fn collect(
         );
         findings.push(Finding::new("setting_differs", Severity::Info, message));
     }
-    if o.capture.mode == Mode::Serving
-        && let (Some(unexplained), Some(total)) =
+    if o.capture.mode == Mode::Serving {
+        if let (Some(unexplained), Some(total)) =
             (breakdown.unexplained_bytes, breakdown.total_measured_bytes)
-        && unexplained > total as i64 / 4
-    {
-        let message = format!(
-            "{} is unexplained: the start-up, which would tell the engine's own processes from the rest, was over before the capture began; `plimsoll run` or an idle container shows it",
-            signed(unexplained.into())
-        );
-        findings.push(Finding::new(
-            "startup_not_observed",
-            Severity::Info,
-            message,
-        ));
+        {
+            if unexplained > total as i64 / 4 {
+                let message = format!(
+                    "{} is unexplained: the start-up, which would tell the engine's own processes from the rest, was over before the capture began; `plimsoll run` or an idle container shows it",
+                    signed(unexplained.into())
+                );
+                findings.push(Finding::new(
+                    "startup_not_observed",
+                    Severity::Info,
+                    message,
+                ));
+            }
+        }
     }
     let on_gpu = (0..o.capture.devices.len()).any(|d| !o.is_host(d));
-    if o.capture.mode == Mode::Serving
-        && let Some(message) = o.engine.and_then(|e| e.untold(&o.log, on_gpu))
-    {
-        findings.push(Finding::new("log_tells_less", Severity::Info, message));
+    if o.capture.mode == Mode::Serving {
+        if let Some(message) = o.engine.and_then(|e| e.untold(&o.log, on_gpu)) {
+            findings.push(Finding::new("log_tells_less", Severity::Info, message));
+        }
     }
     if let Some(unexplained) = breakdown.unexplained_bytes.filter(|b| *b < -(32 << 20)) {
         let message = format!(
@@ -89,17 +92,17 @@ pub fn collect(
         .first()
         .zip(o.capture.gauges.last())
         .and_then(|(a, b)| Some(b.preemptions?.saturating_sub(a.preemptions?)));
-    if let Some(n) = preemptions.filter(|n| *n > 0)
-        && !findings.iter().any(|f| f.code == "preemption_seen")
-    {
-        findings.push(Finding::new(
-            "preemption_seen",
-            Severity::Warning,
-            format!(
-                "{n} preemption{} during the load: the KV pool was too small for it",
-                if n == 1 { "" } else { "s" }
-            ),
-        ));
+    if let Some(n) = preemptions.filter(|n| *n > 0) {
+        if !findings.iter().any(|f| f.code == "preemption_seen") {
+            findings.push(Finding::new(
+                "preemption_seen",
+                Severity::Warning,
+                format!(
+                    "{n} preemption{} during the load: the KV pool was too small for it",
+                    if n == 1 { "" } else { "s" }
+                ),
+            ));
+        }
     }
     findings.sort_by_key(|f| std::cmp::Reverse(f.severity));
     findings
@@ -335,12 +338,35 @@ fn sampling(o: &Observation<'_>, findings: &mut Vec<Finding>) {
         ));
     }
     if o.capture.wall_drift_ns.unsigned_abs() > 100_000_000 {
-        let message = format!(
-            "the host's clock was moved by {:.1} s during the run: log lines and samples may be apart by that much",
-            o.capture.wall_drift_ns as f64 / 1e9
+        let drift_s = o.capture.wall_drift_ns as f64 / 1e9;
+        let mut message = format!(
+            "the host's clock was moved by {drift_s:.1} s during the run: samples and durations are not touched by that, but of Docker's times near that moment it is not sure whether they are from before or after it"
         );
+        if drift_s < 0.0 {
+            message += "; lines of the container's log from after it may be missing, because Docker chooses them by their time";
+        }
         findings.push(Finding::new("clock_stepped", Severity::Warning, message));
     }
+}
+
+/// So many threads for each processor, and everything on a host is late. An engine and its load keep a few busy each.
+const OVERLOADED: f64 = 8.0;
+
+/// Where everything waits for a processor, lines come late, and memory is put to the step before.
+fn overloaded(o: &Observation<'_>, findings: &mut Vec<Finding>) {
+    let cpus = o.capture.host.cpus.max(1);
+    let Some(load) = o
+        .capture
+        .host_load
+        .filter(|l| *l > OVERLOADED * f64::from(cpus))
+    else {
+        return;
+    };
+    let message = format!(
+        "the host was overloaded: {load:.0} threads wanted its {}; what the engine prints comes late then, and memory may be put to the wrong step",
+        counted(u64::from(cpus), "processor")
+    );
+    findings.push(Finding::new("host_overloaded", Severity::Warning, message));
 }
 
 /// The longest stretch without a sample, and what it means for the peak.
@@ -482,6 +508,19 @@ fn reached_looking_closer(o: &Observation<'_>, device: usize, bytes: u64) -> boo
         .any(|p| p.bytes >= bytes)
 }
 
+/// An engine says its first words within this time, seconds.
+const FIRST_WORDS_S: f64 = 120.0;
+
+/// How long after the container's start the log of a serving engine begins, seconds, when its
+/// start-up is not in it.
+fn begins_late(o: &Observation<'_>) -> Option<f64> {
+    let c = o.capture;
+    let started_ns = c.container.state.started_ns?;
+    let first_ns = o.first_line_ns?.saturating_add(c.wall_start_ns);
+    let late_s = first_ns.saturating_sub(started_ns) as f64 / 1e9;
+    (c.mode == Mode::Serving && o.log.steps.is_empty() && late_s > FIRST_WORDS_S).then_some(late_s)
+}
+
 fn log(o: &Observation<'_>, findings: &mut Vec<Finding>) {
     let l = &o.capture.log;
     if let Some(error) = &l.error {
@@ -489,6 +528,15 @@ fn log(o: &Observation<'_>, findings: &mut Vec<Finding>) {
             "log_unreadable",
             Severity::Warning,
             format!("the container's log could not be read: {error}"),
+        ));
+    }
+    if let Some(late_s) = begins_late(o) {
+        findings.push(Finding::new(
+            "log_begins_late",
+            Severity::Warning,
+            format!(
+                "the log begins {late_s:.0} s after the container's start: what the engine said of its memory while it started was rotated away (a larger `max-size` or `max-file` of the logging driver keeps it)"
+            ),
         ));
     }
     if l.dropped_lines > 0 {
@@ -500,6 +548,13 @@ fn log(o: &Observation<'_>, findings: &mut Vec<Finding>) {
                 l.dropped_lines
             ),
         ));
+    }
+    let benches = o.capture.execs.iter().filter(|e| e.role == ExecRole::Bench);
+    for repeat in benches.filter(|e| e.cut).filter_map(|e| e.repeat) {
+        let message = format!(
+            "the connection to Docker broke while the bench ran (repeat {repeat}): what it and an engine in it said after that is not known, nor what follows from it"
+        );
+        findings.push(Finding::new("bench_output_cut", Severity::Warning, message));
     }
     let restarts = o
         .capture

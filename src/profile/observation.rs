@@ -69,6 +69,8 @@ pub struct Observation<'a> {
     neighbours: Vec<Neighbours>,
     /// What the engine's log says (of the repeat that peaked, for in-process benches).
     pub log: LogReport,
+    /// When the container's first line that there is was written.
+    pub first_line_ns: Option<AtNs>,
     /// The line that explains a failure.
     pub root_cause: Option<String>,
     /// What the endpoints say.
@@ -99,7 +101,11 @@ impl<'a> Observation<'a> {
             .filter(|i| repeats[*i].peak_bytes().is_some())
             .max_by_key(|i| repeats[*i].peak_bytes());
         let mut reader = LineReader::new(capture, engine);
+        let mut first_line_ns: Option<i64> = None;
         for line in lines {
+            if line.source == LineSource::Container {
+                first_line_ns = Some(first_line_ns.map_or(line.at_ns, |f| f.min(line.at_ns)));
+            }
             reader.take(&line);
         }
         let number = top.and_then(|t| repeats[t].number);
@@ -114,6 +120,7 @@ impl<'a> Observation<'a> {
             series,
             neighbours,
             log,
+            first_line_ns,
             root_cause,
             probes: engine
                 .map(|e| e.read_probes(&capture.probes))
@@ -211,8 +218,10 @@ impl<'a> Observation<'a> {
     }
 
     /// The engine's memory once a step was passed: the level held until the next step or phase.
+    /// Unknown where sampling began after the step: the first reading may show what came next.
     pub fn level(&self, device: usize, step: EngineStep) -> Option<i64> {
         let (at, next) = self.stretch(step)?;
+        self.series.before(device, at.saturating_add(1))?;
         Some(self.engine_bytes(device, &self.series.level(device, at, next)?))
     }
 
@@ -327,19 +336,18 @@ fn repeats(capture: &Capture, series: &Series) -> Vec<Repeat> {
         })
         .collect();
     // Without a load of ours there is what was watched; a bench that never began has nothing.
-    if observes_only(capture)
-        && repeats.is_empty()
-        && let Some(from) = mark(capture, Phase::Bench)
-    {
-        let to = mark(capture, Phase::Cooldown).unwrap_or(AtNs::MAX);
-        let window = Window { from, to };
-        repeats.push(Repeat {
-            number: None,
-            window,
-            warmup_at: None,
-            bench_at: None,
-            peaks: peaks(window),
-        });
+    if observes_only(capture) && repeats.is_empty() {
+        if let Some(from) = mark(capture, Phase::Bench) {
+            let to = mark(capture, Phase::Cooldown).unwrap_or(AtNs::MAX);
+            let window = Window { from, to };
+            repeats.push(Repeat {
+                number: None,
+                window,
+                warmup_at: None,
+                bench_at: None,
+                peaks: peaks(window),
+            });
+        }
     }
     repeats
 }
@@ -385,13 +393,13 @@ impl<'a> LineReader<'a> {
                 }
                 self.bench_excerpt.push(&line.text);
                 // Beside a serving engine the bench is a client: its words are not the engine's.
-                if self.capture.mode == Mode::Idle
-                    && let Some(engine) = self.engine
-                {
-                    self.execs
-                        .entry(index)
-                        .or_insert_with(|| crate::engine::parser_of(engine))
-                        .line(line.text.as_bytes(), Some(line.at_ns));
+                if self.capture.mode == Mode::Idle {
+                    if let Some(engine) = self.engine {
+                        self.execs
+                            .entry(index)
+                            .or_insert_with(|| crate::engine::parser_of(engine))
+                            .line(line.text.as_bytes(), Some(line.at_ns));
+                    }
                 }
             }
         }

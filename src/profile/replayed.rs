@@ -58,14 +58,14 @@ pub fn findings(o: &Observation<'_>, findings: &mut Vec<Finding>) {
         .max();
     let interval = AtNs::try_from(c.sampling.interval_ns).unwrap_or(AtNs::MAX);
     let slack = interval.saturating_mul(SLACK_INTERVALS).max(SLACK_NS);
-    if let Some((last, end)) = last.zip(end)
-        && end.saturating_sub(last) > slack
-    {
-        let message = format!(
-            "the recording `{file}` ended {:.1} s before the load did: no memory is known from there on, and a later peak is missed",
-            end.saturating_sub(last) as f64 / 1e9
-        );
-        tell("replay_ended_early", Severity::Error, message);
+    if let Some((last, end)) = last.zip(end) {
+        if end.saturating_sub(last) > slack {
+            let message = format!(
+                "the recording `{file}` ended {:.1} s before the load did: no memory is known from there on, and a later peak is missed",
+                end.saturating_sub(last) as f64 / 1e9
+            );
+            tell("replay_ended_early", Severity::Error, message);
+        }
     }
 }
 

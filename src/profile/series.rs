@@ -165,32 +165,35 @@ impl Series {
             source: PeakSource::Sample,
         };
         // A probe's high belongs to the stretch before its sample, which must lie in the window.
-        if let Some(probed) = places.clone().skip(1).max_by_key(|i| window.high(*i))
-            && let Some(high) = window.high(probed)
-            && high > peak.bytes
-        {
-            peak = Peak {
-                bytes: high,
-                nearest: around(probed)?,
-                source: PeakSource::Probe,
-            };
+        if let Some(probed) = places.clone().skip(1).max_by_key(|i| window.high(*i)) {
+            if let Some(high) = window.high(probed) {
+                if high > peak.bytes {
+                    peak = Peak {
+                        bytes: high,
+                        nearest: around(probed)?,
+                        source: PeakSource::Probe,
+                    };
+                }
+            }
         }
         // The kernel's mark counts since the container began: it is this window's only when it
         // rose within it.
         if let (Some(before), Some(after)) = (
             window.kernel_peak(0),
             window.kernel_peak(window.len().saturating_sub(1)),
-        ) && after > before
-            && after >= peak.bytes
-            && let Some(reached) = places
-                .into_iter()
-                .find(|i| window.kernel_peak(*i) == Some(after))
-        {
-            peak = Peak {
-                bytes: after,
-                nearest: around(reached)?,
-                source: PeakSource::KernelPeak,
-            };
+        ) {
+            if after > before && after >= peak.bytes {
+                if let Some(reached) = places
+                    .into_iter()
+                    .find(|i| window.kernel_peak(*i) == Some(after))
+                {
+                    peak = Peak {
+                        bytes: after,
+                        nearest: around(reached)?,
+                        source: PeakSource::KernelPeak,
+                    };
+                }
+            }
         }
         Some(peak)
     }

@@ -66,14 +66,14 @@ pub(super) fn under_load(o: &Observation<'_>) -> Option<UnderLoad> {
     };
     let mut points: Vec<&Moment> = between(from, top.window.to).collect();
     // The engine of an in-process bench shuts down before the bench ends.
-    if o.capture.mode == Mode::Idle
-        && let Some(loaded) = points.first().map(|m| m.point.memory_gb)
-    {
-        while points
-            .last()
-            .is_some_and(|m| m.point.memory_gb < loaded * 0.98)
-        {
-            points.pop();
+    if o.capture.mode == Mode::Idle {
+        if let Some(loaded) = points.first().map(|m| m.point.memory_gb) {
+            while points
+                .last()
+                .is_some_and(|m| m.point.memory_gb < loaded * 0.98)
+            {
+                points.pop();
+            }
         }
     }
     let peak_gb = if top.peaks.iter().all(|p| p.nearest.at_ns >= from) {

@@ -283,7 +283,7 @@ fn timeline(rest: &str, o: &Observation<'_>, document: &Value) -> String {
         "under_load" if observes_only(o.capture) => "no bench was asked for".into(),
         "under_load" => no_load(
             o,
-            "no sample of every device lies in the measured part of the bench",
+            "no sample of every device lies in the measured part of the bench: a longer load (--num-iters, --num-prompts) or a shorter --sample-interval shows it",
         ),
         "shape" => format!(
             "the load was too short: a shape shows in {FEWEST_SAMPLES} samples over {SHORTEST_S} s at least"

@@ -249,17 +249,15 @@ impl Witnesses<'_, '_> {
 
     fn weights(&mut self, model: &ModelInfo, dtypes: &DtypeMetadata) {
         self.add_logged(Component::ModelWeights, "weights_gib");
-        if self.ranks.count() == 1
-            && self.ranks_here() == 1
-            && !torch::is_spread(self.o)
-            && let Some((bytes, quote)) = checkpoint::loaded_bytes(self.o, model, dtypes)
-        {
-            self.add(
-                Component::ModelWeights,
-                bytes,
-                EvidenceSource::Architecture,
-                quote,
-            );
+        if self.ranks.count() == 1 && self.ranks_here() == 1 && !torch::is_spread(self.o) {
+            if let Some((bytes, quote)) = checkpoint::loaded_bytes(self.o, model, dtypes) {
+                self.add(
+                    Component::ModelWeights,
+                    bytes,
+                    EvidenceSource::Architecture,
+                    quote,
+                );
+            }
         }
         let before = self
             .o
@@ -530,11 +528,11 @@ impl Witnesses<'_, '_> {
             .iter()
             .position(|e| kv(e) && e.source == EvidenceSource::MeasuredDelta);
         let claimed = self.found.iter().position(|e| kv(e) && e.used);
-        if let (Some(measured), Some(claimed)) = (measured, claimed)
-            && self.found[measured].bytes < self.found[claimed].bytes / 10 * 9
-        {
-            self.found[claimed].used = false;
-            self.found[measured].used = true;
+        if let (Some(measured), Some(claimed)) = (measured, claimed) {
+            if self.found[measured].bytes < self.found[claimed].bytes / 10 * 9 {
+                self.found[claimed].used = false;
+                self.found[measured].used = true;
+            }
         }
     }
 }

@@ -198,3 +198,269 @@ proptest! {
         prop_assert!(matches!(Redactor::default().text(&text), Cow::Borrowed(_)));
     }
 }
+
+/// Values that nobody could have, of every kind that is known by its look.
+fn tokens() -> Vec<String> {
+    let long = "Q7xPlimsoll0TestSecret9vB2kLmN4rT6wY8zA1cE3gI5";
+    let jwt = [
+        "eyJhbGciOiJIUzI1NiJ9",
+        "eyJzdWIiOiJwbGltc29sbCJ9",
+        "Q7xPlimsoll0TestSecret",
+    ]
+    .join(".");
+    vec![
+        format!("hf_{}", &long[..34]),
+        format!("sk-{long}"),
+        format!("sk-proj-{}-{}_{}", &long[..20], &long[20..30], &long[30..]),
+        format!("sk-ant-api03-{long}"),
+        ["AK", "IAQ7XPLIMSOLL0TEST"].concat(),
+        format!("ghp_{}", &long[..36]),
+        format!("github_pat_{}_{}", &long[..22], &long[22..]),
+        format!("glpat-{}", &long[..20]),
+        format!("AI{}{}", "za", &long[..35]),
+        format!("xoxb-{}-{}", "123456789012", &long[..24]),
+        format!("nvapi-{long}"),
+        format!("ya29.{long}"),
+        jwt,
+    ]
+}
+
+/// What stands around a secret in logs, replies and command lines.
+fn dressed(token: &str) -> Vec<String> {
+    vec![
+        token.to_owned(),
+        format!("\x1b[32m{token}\x1b[0m"),
+        format!("\x1b[1;38;5;208mkey\x1b[0m=\x1b[4m{token}"),
+        format!("{}\x1b[0m{}", &token[..9], &token[9..]),
+        format!("line\\n{token}\\n"),
+        format!("\\u001b[32m{token}\\u001b[0m"),
+        format!("{{\"a\":\"{{\\\"k\\\": \\\"{token}\\\"}}\"}}"),
+        format!("GET /v1/models?x=%20{token}&n=1"),
+        format!("a%3D{token}%26b"),
+        format!("['--x', '{token}']"),
+        format!("Namespace(x='{token}', y=1)"),
+        format!("<b>{token}</b>"),
+        format!("model:{token},"),
+        format!("/models/{token}/config.json"),
+    ]
+}
+
+#[test]
+fn tokens_are_known_by_their_look_whatever_stands_around() {
+    let redactor = Redactor::default();
+    for token in tokens() {
+        for text in dressed(&token) {
+            let clean = redactor.text(&text);
+            // No half of it either.
+            for part in [&token[..], &token[token.len() - 12..]] {
+                assert!(!clean.contains(part), "{text:?} became {clean:?}");
+            }
+            assert_eq!(redactor.text(&clean), clean, "again");
+        }
+        // The last net, before a document is written, does without names and colours.
+        for text in [
+            token.clone(),
+            format!("{{\"x\":[\"a {token}\"]}}"),
+            format!("x,{token}\n"),
+        ] {
+            assert!(!distinct(&text).contains(&token[4..]), "{text:?}");
+        }
+    }
+}
+
+#[test]
+fn the_last_net_leaves_a_document_what_it_is() {
+    let key = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\n";
+    for token in tokens()
+        .into_iter()
+        .chain(["http://user:secretly@host/".to_owned(), key.to_owned()])
+    {
+        let document = serde_json::json!({
+            "a": [token, format!("\n{token}\""), format!("\\{token}\\")],
+            token.clone(): {"end": "-----END PRIVATE KEY-----", "api_key": "--api-key"},
+        });
+        for text in [document.to_string(), format!("{document:#}")] {
+            let clean = distinct(&text);
+            let read: serde_json::Value = serde_json::from_str(&clean).expect(&clean);
+            assert_eq!(read.as_object().map(|o| o.len()), Some(2));
+            assert_eq!(read["a"].as_array().map(Vec::len), Some(3));
+            assert!(clean.contains("--api-key"));
+        }
+    }
+}
+
+#[test]
+fn credentials_are_known_by_what_stands_before_them() {
+    let secret = "pl1ms0ll+Te/st=word";
+    let redactor = Redactor::default();
+    for text in [
+        format!("Authorization: Basic {}", base64("user:pl1ms0llTestword")),
+        format!("authorization: token {secret}"),
+        format!("'Authorization': 'Bearer {secret}'"),
+        format!("{{\\\"authorization\\\": \\\"Bearer {secret}\\\"}}"),
+        format!("Proxy-Authorization: Digest {secret}"),
+        format!("header=Authorization%3A%20Bearer%20{secret}"),
+        format!("X-Api-Key: {secret}"),
+        format!("Set-Cookie: session={secret}; Path=/; csrf={secret}"),
+        format!("postgres://me:{secret}@db/x").replace("/st", "st"),
+        format!("https:\\/\\/me:{}@db", "pl1ms0llTestword"),
+        format!("url=http%3A%2F%2Fme%3A{}%40db", "pl1ms0llTestword"),
+        format!("http://me:p@{}@db:80/", "pl1ms0llTestword"),
+        format!("--api-key {secret} --port 1"),
+        format!("--hf-token={secret}"),
+        format!("--password \"{secret}\""),
+        format!("[\"--api-key\", \"{secret}\"]"),
+        format!("{{\\\"args\\\": [\\\"--api-key\\\", \\\"{secret}\\\"]}}"),
+        format!("{{'api_key': ['first1', '{secret}']}}"),
+        format!("{{\\\"api_key\\\": \\\"{secret}\\\"}}"),
+        format!("aws_secret_access_key = {secret}"),
+        format!("DB_PASSWORD={secret} python x"),
+        format!("passphrase: '{secret}'"),
+        format!("AccountName=a;AccountKey={secret};x=1"),
+        format!("-----BEGIN RSA PRIVATE KEY-----\n{secret}\n-----END RSA PRIVATE KEY----- end"),
+        format!(
+            "\"-----BEGIN OPENSSH PRIVATE KEY-----\\n{}\\n\"",
+            "pl1ms0llTestword"
+        ),
+    ] {
+        let clean = redactor.text(&text);
+        for part in ["pl1ms0ll", "Testword", "word", "dXNlcjpw"] {
+            assert!(
+                !clean
+                    .replace("PASSWORD", "")
+                    .replace("password", "")
+                    .contains(part),
+                "{text} became {clean}"
+            );
+        }
+        assert_eq!(redactor.text(&clean), clean, "again");
+    }
+}
+
+fn base64(text: &str) -> String {
+    use base64::Engine;
+    base64::engine::general_purpose::STANDARD.encode(text)
+}
+
+#[test]
+fn words_that_only_resemble_secrets_stay() {
+    let redactor = Redactor::default();
+    let hash = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
+    for text in [
+        "disk-usage-of-the-cache task-0123456789abcdefghij risk-0123456789abcdefghij",
+        "/models/sk-learn-classifier-v2 and sk-mixtral-8x7b-instruct",
+        "Qwen/Qwen2.5-0.5B-Instruct meta-llama/Llama-3.1-8B hf_transformers hf_config.json",
+        &format!("sha256:{hash} image id {hash} revision {}", &hash[..40]),
+        "GPU-3f9f0c1e-1b2d-4b7a-9f55-0a1b2c3d4e5f MIG-1a2b3c4d",
+        "eyJ is how many a JSON in base64 begins",
+        "basic settings: basic authentication; Basic scheduling of blocks",
+        "ssh://me@node:2222 git@github.com:a/b http://host:8000/v1 unix:///run/docker.sock",
+        "set HF_TOKEN; authorization: required; Authorization is needed",
+        "num_tokens=5 max_tokens: 128 'bos_token': '<s>' token_ids=[1, 2]",
+        "the cookie crumbles: a=b",
+        "keyboard: us; hotkey=F1; cache_key: 0a1b2c3d4e5f",
+        "2026-11-22T08:00:00Z --served-model-name a/b --dtype bfloat16",
+    ] {
+        assert_eq!(redactor.text(text), text);
+        assert_eq!(distinct(text), text);
+    }
+    // What is said to people names flags.
+    let hint = "pass --api-key KEY, or set HF_TOKEN=...";
+    assert_eq!(distinct(hint), hint);
+}
+
+#[test]
+fn a_known_secret_goes_in_every_spelling() {
+    let secret = "pw Q7x/Plim'sö&\"ll\\9";
+    let redactor = Redactor::new([secret.to_owned()]);
+    let json = serde_json::to_string(secret).expect("JSON");
+    let twice = serde_json::to_string(&json).expect("JSON");
+    for text in [
+        format!("is {secret}."),
+        "url?p=pw%20Q7x%2FPlim%27s%C3%B6%26%22ll%5C9&n".to_owned(),
+        "url?p=pw+Q7x%2fPlim%27s%c3%b6%26%22ll%5c9&n".to_owned(),
+        json,
+        twice,
+        format!("x {}", base64(&format!("user:{secret}"))),
+        format!("x {}", base64(&format!("someone:{secret}"))),
+        format!("x {}", base64(secret)),
+        "<p>pw Q7x/Plim&#39;sö&amp;&quot;ll\\9</p>".to_owned(),
+    ] {
+        let clean = redactor.text(&text);
+        assert!(clean.contains(REDACTED), "{text} became {clean}");
+        assert!(
+            !clean.contains("Plim") && !clean.contains("UGxpb"),
+            "{text} became {clean}"
+        );
+    }
+}
+
+#[test]
+fn passwords_of_urls_in_settings_are_known() {
+    let secrets = Secrets::gather(
+        [("DATABASE_URL", "postgres://me:pl1ms0llpw@db/x")],
+        &strings(&[
+            "serve",
+            "--proxy",
+            "http://u:0therpw9@h",
+            "--api-key",
+            "key-one",
+            "key-two",
+            "--port",
+            "1",
+        ]),
+    );
+    let redactor = secrets.redactor();
+    assert_eq!(
+        redactor.text("pl1ms0llpw 0therpw9 key-one key-two"),
+        "[redacted] [redacted] [redacted] [redacted]"
+    );
+}
+
+#[test]
+fn a_private_key_that_is_printed_line_by_line_goes() {
+    let body = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQDQ7xPlimsoll00";
+    let redactor = Redactor::default();
+    let mut key = KeyBlock::default();
+    let mut line = |text: &str| key.line(text, redactor.text(text)).into_owned();
+    assert_eq!(line(&format!("digest {body}")), format!("digest {body}"));
+    assert!(line("INFO x] -----BEGIN PRIVATE KEY-----").starts_with("INFO x] "));
+    assert_eq!(line(body), REDACTED);
+    assert_eq!(
+        line(&format!("INFO y] {body}")),
+        format!("INFO y] {REDACTED}")
+    );
+    assert_eq!(
+        line("Loading weights took 1.5 seconds"),
+        "Loading weights took 1.5 seconds"
+    );
+    assert_eq!(line("Q7xPlim="), REDACTED);
+    line("-----END PRIVATE KEY-----");
+    assert_eq!(line(body), body);
+    // As a value that is known, of many lines.
+    let known = Redactor::new([format!(
+        "-----BEGIN X-----\n{body}\n{body}Z\n-----END X-----\n"
+    )]);
+    assert_eq!(known.text(&format!("a {body} b")), "a [redacted] b");
+}
+
+proptest! {
+    #[test]
+    fn tokens_never_survive(
+        token in proptest::sample::select(tokens()),
+        before in "[ -~]{0,30}[ =:'\"/,]",
+        after in "([ '\",&)\\\\<][ -~]{0,30})?",
+        dress in 0..14usize,
+    ) {
+        let text = format!("{before}{}{after}", dressed(&token)[dress]);
+        let clean = Redactor::default().text(&text).into_owned();
+        prop_assert!(!clean.contains(&token), "{text:?} became {clean:?}");
+    }
+
+    #[test]
+    fn hashes_and_names_survive(text in "([a-f0-9]{8,64}|[A-Z][a-z]{2,9}-[0-9.]{1,3}[Bb]|[a-z]{1,9}/[a-z0-9-]{1,20}| ){0,12}") {
+        prop_assume!(!text.contains("sk-"));
+        let redactor = Redactor::default();
+        prop_assert_eq!(redactor.text(&text), text.as_str());
+    }
+}

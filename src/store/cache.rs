@@ -1,7 +1,7 @@
 //! What is kept between runs because it takes long to find out again: texts by a key, in the user's
 //! cache folder. Nothing depends on it: what cannot be read or written is found out again.
 
-use super::write_atomically;
+use super::{private, write_atomically};
 use sha2::{Digest, Sha256};
 use std::path::PathBuf;
 
@@ -20,7 +20,7 @@ pub fn keep(kind: &str, key: &str, text: &str) {
     let Some(file) = file(kind, key) else {
         return;
     };
-    let made = file.parent().map(std::fs::create_dir_all);
+    let made = file.parent().map(private::create_folders);
     if made.is_some_and(|made| made.is_ok()) {
         // The next run asks again.
         let _ = write_atomically(&file, text.as_bytes());

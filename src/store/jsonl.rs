@@ -4,13 +4,14 @@
 //! or a host that loses its power leaves at most one torn line, the last. That one was never
 //! finished; it is cut off when the file is opened again.
 
-use super::write_failure;
+use super::{private, write_failure};
 use crate::error::Failure;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// The lines of a file, read.
@@ -50,11 +51,7 @@ impl JsonLines {
     /// Opens a file that was just read, to go on after its whole lines: [`FoundLines::whole`].
     pub fn go_on(path: &Path, whole: u64) -> Result<JsonLines, Failure> {
         let open = || -> io::Result<File> {
-            let file = OpenOptions::new()
-                .append(true)
-                .create(true)
-                .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
-                .open(path)?;
+            let file = private::open_to_append(path)?;
             if file.metadata()?.len() > whole {
                 file.set_len(whole)?;
                 file.sync_data()?;
@@ -86,6 +83,7 @@ impl JsonLines {
     }
 
     fn add(&mut self, line: &[u8]) -> io::Result<()> {
+        let line = &crate::redact::harmless(line);
         self.file.write_all(line)?;
         self.file.sync_data()?;
         self.whole += line.len() as u64;
@@ -95,13 +93,11 @@ impl JsonLines {
 
 /// Adds a line to a file that other processes may add to as well, each under the file's lock.
 pub fn append_shared(path: &Path, value: &impl Serialize) -> Result<(), Failure> {
-    let locked = File::options().append(true).create(true).open(path);
-    let locked = locked.map_err(|e| write_failure(path, e))?;
-    match locked.lock() {
-        Ok(()) => {}
+    let locked = private::open_to_append(path).map_err(|e| write_failure(path, e))?;
+    match flock(&locked, FlockOperation::LockExclusive) {
         // A file system without locks has one user, or none that can be helped.
-        Err(e) if e.kind() == io::ErrorKind::Unsupported => {}
-        Err(e) => return Err(write_failure(path, e)),
+        Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
+        Err(e) => return Err(write_failure(path, e.into())),
     }
     let (mut lines, _) = JsonLines::open::<IgnoredAny>(path)?;
     lines.append(value)

@@ -1,9 +1,12 @@
 //! One at a time: the lock on a file, and the one on a container, whoever starts the run.
 
+use super::private;
 use crate::error::Failure;
-use std::fs::{File, TryLockError};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// A file that is locked while this lives; the kernel lets go of it when the process ends, however
@@ -25,10 +28,10 @@ pub enum LockRefusal {
 impl FileLock {
     /// Locks a file, or tells at once who holds it.
     pub fn take(file: File) -> Result<FileLock, LockRefusal> {
-        match file.try_lock() {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(FileLock { _file: file }),
-            Err(TryLockError::WouldBlock) => Err(LockRefusal::Held(holder(&file))),
-            Err(TryLockError::Error(e)) => Err(LockRefusal::Cannot(e)),
+            Err(Errno::WOULDBLOCK) => Err(LockRefusal::Held(holder(&file))),
+            Err(e) => Err(LockRefusal::Cannot(e.into())),
         }
     }
 }
@@ -55,7 +58,7 @@ pub fn is_locked(container_id: &str, cgroup: Option<&Path>) -> bool {
         Some(pid) => pid != std::process::id(),
         // The kernel does not list who is in another pid namespace. Shared, so that two who look
         // do not take each other for one who works.
-        None => matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)),
+        None => flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK),
     }
 }
 
@@ -129,23 +132,13 @@ fn folder() -> PathBuf {
 
 /// A file to lock in a folder that is this user's alone. It is never written to.
 fn own_file(folder: &Path, container_id: &str) -> io::Result<File> {
-    use rustix::fs::{Mode, OFlags};
     own_folder(folder)?;
-    let path = folder.join(format!("{container_id}.lock"));
-    let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(File::from(rustix::fs::open(
-        path,
-        flags,
-        Mode::RUSR | Mode::WUSR,
-    )?))
+    private::open_to_lock(&folder.join(format!("{container_id}.lock")), false)
 }
 
 /// Makes a folder that is this user's alone, or makes sure that it is.
 pub(super) fn own_folder(folder: &Path) -> io::Result<()> {
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(folder)?;
+    private::create_folders(folder)?;
     // Somebody else may have made it first, with links in it to what only we may open.
     let made = std::fs::symlink_metadata(folder)?;
     if !made.is_dir()
@@ -161,6 +154,7 @@ pub(super) fn own_folder(folder: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::DirBuilderExt;
 
     #[test]
     fn a_second_run_is_refused_and_told_who_holds_the_container() {

@@ -1,9 +1,11 @@
 //! The results directory: names, the atomic write, the capture on disk, the lock on a container.
 
+mod bounded;
 mod cache;
 mod documents;
 mod jsonl;
 mod lock;
+pub mod private;
 mod profiles;
 mod reader;
 mod recording;
@@ -24,8 +26,8 @@ pub use state::SharedFile;
 pub use writer::CaptureWriter;
 
 use crate::error::{ExitCode, Failure};
+use crate::redact;
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// The capture without its streams.
@@ -56,8 +58,8 @@ impl RunPaths {
 /// Whether results can be written where they shall go, before it is known what they are called.
 pub fn check(results: &Path, output: Option<&Path>) -> Result<(), Failure> {
     let (folder, _) = place(results, output, "model")?;
-    fs::create_dir_all(&folder).map_err(|e| unwritable(&folder, e))?;
-    tempfile::tempfile_in(&folder).map_err(|e| unwritable(&folder, e))?;
+    private::create_folders(&folder).map_err(|e| unwritable(&folder, e))?;
+    private::try_folder(&folder).map_err(|e| unwritable(&folder, e))?;
     Ok(())
 }
 
@@ -84,8 +86,12 @@ pub fn check_overwrite(file: &Path) -> Result<(), Failure> {
         #[serde(rename = "schema_version")]
         _version: serde::de::IgnoredAny,
     }
+    if !file.is_file() {
+        // Nothing is there, or what takes bytes and keeps none; whether it can be written is told
+        // by who writes it.
+        return Ok(());
+    }
     let Ok(bytes) = fs::read(file) else {
-        // Nothing is there; whether it can be written is told by who writes it.
         return Ok(());
     };
     if bytes.is_empty() || serde_json::from_slice::<Document>(&bytes).is_ok() {
@@ -120,7 +126,7 @@ pub fn claim(
         output,
         &format!("{}-profile_{time}", file_word(model)),
     )?;
-    fs::create_dir_all(&folder).map_err(|e| unwritable(&folder, e))?;
+    private::create_folders(&folder).map_err(|e| unwritable(&folder, e))?;
     claim_in(&folder, &stem, 1, output)
 }
 
@@ -151,7 +157,7 @@ fn claim_in(
         if output.is_none() && profile.exists() {
             continue;
         }
-        match fs::create_dir(&capture) {
+        match private::create_folder(&capture) {
             Ok(()) => return Ok(RunPaths { profile, capture }),
             Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => continue,
             Err(e) => return Err(unwritable(folder, e)),
@@ -169,14 +175,16 @@ fn unwritable(folder: &Path, e: std::io::Error) -> Failure {
         .caused_by(e)
 }
 
-/// A model's name as part of a file name: the last path element, what is unusual replaced.
+/// A model's name as part of a file name: the last path element, what is unusual replaced, without
+/// what looks like a secret.
 pub fn file_word(model: &str) -> String {
     let last = model
         .trim_end_matches('/')
         .rsplit('/')
         .next()
         .unwrap_or(model);
-    let word: String = last
+    // A name is in every listing, and in documents that lead to the file.
+    let word: String = redact::distinct(last)
         .chars()
         .map(|c| {
             if c.is_ascii_alphanumeric() || "._-".contains(c) {
@@ -195,32 +203,13 @@ pub fn file_word(model: &str) -> String {
     }
 }
 
-/// Writes a file whole or not at all: a temporary file beside it, synced, then renamed.
+/// Writes a file whole or not at all: it is written and synced before it has this name. It is its
+/// owner's alone. A link in its place is replaced and not followed; a device or a pipe is written to.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    let folder = folder_of(path);
-    let write = || -> std::io::Result<()> {
-        let mut file = tempfile::Builder::new()
-            .prefix(".plimsoll-")
-            .tempfile_in(folder)?;
-        file.write_all(bytes)?;
-        // A temporary file is the owner's alone; a result is for everyone whom the umask lets.
-        let mode = 0o666 & !rustix_umask();
-        fs::set_permissions(
-            file.path(),
-            std::os::unix::fs::PermissionsExt::from_mode(mode),
-        )?;
-        file.as_file().sync_all()?;
-        file.persist(path)?;
-        fs::File::open(folder)?.sync_all()
-    };
-    write().map_err(|e| write_failure(path, e))
-}
-
-/// The process' umask. There is no way to read it but to set it.
-fn rustix_umask() -> u32 {
-    let old = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-    rustix::process::umask(old);
-    old.as_raw_mode()
+    let bytes = redact::harmless(bytes);
+    let written = private::write_to_device(path, &bytes)
+        .unwrap_or_else(|| private::write_whole(path, &bytes));
+    written.map_err(|e| write_failure(path, e))
 }
 
 /// A write that failed, told with its way out.
@@ -311,6 +300,7 @@ mod tests {
             ("..", "model"),
             ("", "model"),
             ("../../etc", "etc"),
+            (format!("a/hf_{}", "x1".repeat(17)).as_str(), "redacted"),
         ] {
             assert_eq!(file_word(model), word, "{model}");
         }

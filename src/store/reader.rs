@@ -1,12 +1,12 @@
 //! Reads a stored capture back: the facts at once, the streams one by one.
 
-use super::{CAPTURE_FILE, LOG_FILE, REQUESTS_FILE, SAMPLES_FILE};
+use super::{CAPTURE_FILE, LOG_FILE, REQUESTS_FILE, SAMPLES_FILE, bounded};
 use crate::capture::{
     CAPTURE_VERSION, Capture, LineSource, LogLine, MemorySample, RequestRow, Stream,
 };
 use crate::error::Failure;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 /// A capture on disk.
@@ -65,7 +65,7 @@ impl StoredCapture {
 
     fn in_folder(folder: &Path) -> Result<StoredCapture, Failure> {
         let file = folder.join(CAPTURE_FILE);
-        let text = std::fs::read_to_string(&file).map_err(|e| {
+        let text = bounded::text(&file).map_err(|e| {
             if [SAMPLES_FILE, LOG_FILE].iter().any(|f| folder.join(f).is_file()) {
                 return Failure::usage(format!(
                     "the capture in `{}` is not whole: its run was left before `{CAPTURE_FILE}` was written",
@@ -122,7 +122,7 @@ impl StoredCapture {
 
 /// The run that a profile speaks of; `None` when it is no profile.
 fn run_of_profile(profile: &Path) -> Option<String> {
-    let text = std::fs::read_to_string(profile).ok()?;
+    let text = bounded::text(profile).ok()?;
     let document: serde_json::Value = serde_json::from_str(&text).ok()?;
     Some(document.pointer("/metadata/run_id")?.as_str()?.to_owned())
 }
@@ -132,17 +132,9 @@ fn lines_of(path: &Path) -> Result<impl Iterator<Item = String> + use<>, Failure
         .map_err(|e| Failure::usage(format!("cannot read `{}`", path.display())).caused_by(e))?;
     let mut reader = BufReader::with_capacity(1 << 16, file);
     Ok(std::iter::from_fn(move || {
-        let mut line = Vec::new();
-        match reader.read_until(b'\n', &mut line) {
-            Ok(0) | Err(_) => None,
-            Ok(_) => {
-                line.pop_if(|b| *b == b'\n');
-                Some(
-                    String::from_utf8(line)
-                        .unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()),
-                )
-            }
-        }
+        let line = bounded::line(&mut reader).ok().flatten()?;
+        let text = String::from_utf8(line);
+        Some(text.unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()))
     }))
 }
 

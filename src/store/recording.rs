@@ -1,12 +1,12 @@
 //! A recorded session of device samples: one JSON document a line. The first says what was
 //! measured, the last how it went, all between are samples.
 
-use super::write_failure;
+use super::{bounded, private, write_failure};
 use crate::capture::{BackendFacts, DeviceFacts, MemorySample, SamplingFacts};
 use crate::error::Failure;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
-use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::io::{BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 /// Version of the format. A reader refuses a newer one.
@@ -50,13 +50,11 @@ impl Recording {
     /// Reads a recording. A line that was cut off by a crash or a full disk is left out.
     pub fn read(path: &Path) -> Result<Recording, Failure> {
         let cannot = |e| Failure::usage(format!("cannot read `{}`", path.display())).caused_by(e);
-        let mut lines = BufReader::new(File::open(path).map_err(cannot)?).lines();
-        let first = lines
-            .next()
-            .transpose()
+        let mut lines = BufReader::new(File::open(path).map_err(cannot)?);
+        let first = bounded::line(&mut lines)
             .map_err(cannot)?
             .unwrap_or_default();
-        let header: RecordingHeader = serde_json::from_str(&first).map_err(|e| {
+        let header: RecordingHeader = serde_json::from_slice(&first).map_err(|e| {
             Failure::usage(format!("`{}` is no recording", path.display()))
                 .hint("`plimsoll record -o FILE` makes one")
                 .caused_by(e)
@@ -72,10 +70,10 @@ impl Recording {
             header,
             ..Recording::default()
         };
-        for line in lines.map_while(Result::ok) {
-            if let Ok(sample) = serde_json::from_str(&line) {
+        while let Ok(Some(line)) = bounded::line(&mut lines) {
+            if let Ok(sample) = serde_json::from_slice(&line) {
                 recording.samples.push(sample);
-            } else if let Ok(Footer { sampling }) = serde_json::from_str(&line) {
+            } else if let Ok(Footer { sampling }) = serde_json::from_slice(&line) {
                 recording.sampling = Some(sampling);
             }
         }
@@ -94,7 +92,7 @@ impl RecordingWriter {
     /// Begins a file that is not there yet: a recording is never written over.
     pub fn create(path: &Path, mut header: RecordingHeader) -> Result<RecordingWriter, Failure> {
         header.plimsoll_recording = VERSION;
-        let file = File::create_new(path).map_err(|e| match e.kind() {
+        let file = private::create_file(path).map_err(|e| match e.kind() {
             std::io::ErrorKind::AlreadyExists => {
                 Failure::usage(format!("`{}` is there already", path.display()))
                     .hint("choose another name: a recording is never written over")

@@ -2,10 +2,8 @@
 //! time.
 
 use super::lock::own_folder;
-use super::{FileLock, LockRefusal, write_atomically};
+use super::{FileLock, LockRefusal, private, write_atomically};
 use crate::error::Failure;
-use rustix::fs::{Mode, OFlags};
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -35,10 +33,8 @@ impl SharedFile {
         let until = Instant::now() + PATIENCE;
         let lock = loop {
             // Beside it: the file itself is replaced when it is written.
-            let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let path = folder.join(format!("{name}.lock"));
-            let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).ok()?;
-            match FileLock::take(File::from(file)) {
+            match FileLock::take(private::open_to_lock(&path, false).ok()?) {
                 Ok(lock) => break lock,
                 Err(LockRefusal::Cannot(_)) => return None,
                 Err(LockRefusal::Held(_)) if Instant::now() >= until => return None,

@@ -1,6 +1,8 @@
 //! Writes a capture while it is taken: samples and lines as they come, the rest at the end.
 
-use super::{CAPTURE_FILE, LOG_FILE, REQUESTS_FILE, SAMPLES_FILE, write_atomically, write_failure};
+use super::{
+    CAPTURE_FILE, LOG_FILE, REQUESTS_FILE, SAMPLES_FILE, private, write_atomically, write_failure,
+};
 use crate::capture::{Capture, LineSource, LogFacts, LogLine, MemorySample, RequestRow, Stream};
 use crate::error::Failure;
 use std::collections::VecDeque;
@@ -9,17 +11,18 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 /// Held free on disk while the run goes on, so that a disk that fills up meanwhile (by our own
-/// log, say) still has room for what must be written at the end.
-const BALLAST_BYTES: u64 = 4 << 20;
+/// log, say) still has room for what must be written at the end: the most of these, bytes, that is no
+/// more than three quarters of what is free, since the streams need some too.
+const BALLAST_BYTES: [u64; 3] = [4 << 20, 1 << 20, 256 << 10];
 /// Of a log that outgrows its cap so much is kept from its end, bytes.
 const TAIL_BYTES: usize = 1 << 20;
-
-const BALLAST_FILE: &str = ".ballast";
 
 /// The streams of one capture, open for writing.
 #[derive(Debug)]
 pub struct CaptureWriter {
     folder: PathBuf,
+    /// It has no name: of who is killed nothing is left but what was captured.
+    ballast: Option<File>,
     samples: BufWriter<File>,
     lines: BufWriter<File>,
     /// Only where a client of ours sends requests.
@@ -37,20 +40,25 @@ impl CaptureWriter {
     pub fn create(folder: &Path, log_cap_bytes: u64) -> Result<CaptureWriter, Failure> {
         let open = |name: &str| {
             let path = folder.join(name);
-            File::create_new(&path).map_err(|e| write_failure(&path, e))
+            private::create_file(&path).map_err(|e| write_failure(&path, e))
         };
-        let ballast = open(BALLAST_FILE)?;
+        let (samples, lines) = (open(SAMPLES_FILE)?, open(LOG_FILE)?);
         // Where the file system cannot reserve, the run goes on without.
-        let _ = rustix::fs::fallocate(
-            &ballast,
-            rustix::fs::FallocateFlags::empty(),
-            0,
-            BALLAST_BYTES,
-        );
+        let ballast = private::unnamed_file(folder).ok();
+        if let Some(ballast) = &ballast {
+            let whole = rustix::fs::FallocateFlags::empty();
+            let free = rustix::fs::fstatvfs(ballast)
+                .map_or(u64::MAX, |s| s.f_bavail.saturating_mul(s.f_frsize));
+            let holds = |bytes: &&u64| {
+                **bytes <= free / 4 * 3 && rustix::fs::fallocate(ballast, whole, 0, **bytes).is_ok()
+            };
+            let _ = BALLAST_BYTES.iter().find(holds);
+        }
         Ok(CaptureWriter {
             folder: folder.to_owned(),
-            samples: BufWriter::new(open(SAMPLES_FILE)?),
-            lines: BufWriter::new(open(LOG_FILE)?),
+            ballast,
+            samples: BufWriter::new(samples),
+            lines: BufWriter::new(lines),
             requests: None,
             log: LogFacts::default(),
             log_cap_bytes,
@@ -84,7 +92,7 @@ impl CaptureWriter {
         let out = match &mut self.requests {
             Some(out) => out,
             none => {
-                let file = File::create_new(self.folder.join(REQUESTS_FILE))?;
+                let file = private::create_file(&self.folder.join(REQUESTS_FILE))?;
                 none.insert(BufWriter::new(file))
             }
         };
@@ -104,9 +112,10 @@ impl CaptureWriter {
         // Beyond the cap the newest lines count: they tell how it ended.
         self.tail_bytes += line.text.len();
         self.tail.push_back(line.clone());
-        while self.tail_bytes > TAIL_BYTES
-            && let Some(oldest) = self.tail.pop_front()
-        {
+        while self.tail_bytes > TAIL_BYTES {
+            let Some(oldest) = self.tail.pop_front() else {
+                break;
+            };
             self.tail_bytes -= oldest.text.len();
             self.log.dropped_lines += 1;
         }
@@ -157,7 +166,7 @@ impl CaptureWriter {
 
     /// Ends the streams and writes the rest of the capture.
     pub fn finish(mut self, capture: &Capture) -> Result<(), Failure> {
-        let _ = std::fs::remove_file(self.folder.join(BALLAST_FILE));
+        self.ballast = None;
         // Buffers that could not be written for want of space may fit now.
         let written = self.flush_streams();
         self.note(written, LOG_FILE);

@@ -129,6 +129,7 @@ async fn in_container(
     let lock = when_free(LOCK_PATIENCE, stop, || collect::lock(&found.facts)).await?;
     // The container is ours alone now: whoever started what bears our mark in it is dead.
     let (there, _) = runtime.end_orphans(&found.facts).await;
+    runtime.remove_dead_folders(&found.facts).await;
     if there > 0 {
         context.watcher.note(&format!(
             "{there} processes that a dead plimsoll left in container `{name}` are ended"

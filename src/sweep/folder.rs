@@ -3,8 +3,9 @@
 use super::journal::JOURNAL_FILE;
 use crate::error::Failure;
 use crate::matrix::{Cell, GroupId};
-use crate::store::{FileLock, LockRefusal, RunPaths, claim_numbered, file_word, write_atomically};
-use rustix::fs::{Mode, OFlags};
+use crate::store::{
+    FileLock, LockRefusal, RunPaths, claim_numbered, file_word, private, write_atomically,
+};
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
@@ -42,14 +43,14 @@ impl Folder {
     /// number.
     pub fn create(results: &Path, name: &str, now: &jiff::Zoned) -> Result<Folder, Failure> {
         let place = of_name(results, name);
-        fs::create_dir_all(&place).map_err(|e| unwritable(&place, e))?;
+        private::create_folders(&place).map_err(|e| unwritable(&place, e))?;
         let stamp = stamp(now);
         for n in 1..1000 {
             let path = match n {
                 1 => place.join(&stamp),
                 n => place.join(format!("{stamp}-{n}")),
             };
-            match fs::create_dir(&path) {
+            match private::create_folder(&path) {
                 Ok(()) => {
                     let lock = lock(&path)?;
                     return Folder::of(path, stamp, lock);
@@ -66,7 +67,7 @@ impl Folder {
 
     /// A new run in a folder that the user names: it must be new, or empty.
     pub fn create_at(path: &Path, now: &jiff::Zoned) -> Result<Folder, Failure> {
-        fs::create_dir_all(path).map_err(|e| unwritable(path, e))?;
+        private::create_folders(path).map_err(|e| unwritable(path, e))?;
         let shown = path.display();
         let lock = lock(path)?;
         if path.join(JOURNAL_FILE).exists() {
@@ -99,7 +100,7 @@ impl Folder {
 
     fn of(path: PathBuf, stamp: String, lock: FileLock) -> Result<Folder, Failure> {
         let cells = path.join(CELLS_FOLDER);
-        fs::create_dir_all(&cells).map_err(|e| unwritable(&path, e))?;
+        private::create_folders(&cells).map_err(|e| unwritable(&path, e))?;
         let id = id_of(&path)?;
         Ok(Folder {
             path,
@@ -124,7 +125,7 @@ impl Folder {
     /// The same for a start of a group's engine.
     pub fn start_paths(&self, group: &GroupId) -> Result<RunPaths, Failure> {
         let starts = self.path.join(STARTS_FOLDER);
-        fs::create_dir_all(&starts).map_err(|e| unwritable(&starts, e))?;
+        private::create_folders(&starts).map_err(|e| unwritable(&starts, e))?;
         claim_numbered(&starts, &format!("{group}-start"), 1)
     }
 
@@ -291,11 +292,9 @@ fn slug(cell: &Cell) -> String {
 /// no other host's processes.
 fn lock(folder: &Path) -> Result<FileLock, Failure> {
     let path = folder.join(LOCK_FILE);
-    // Over NFS only a file that is open for writing can be locked.
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let open = || -> io::Result<(File, File)> {
-        let mode = Mode::from_raw_mode(0o644);
-        let file = File::from(rustix::fs::open(&path, flags, mode)?);
+        // Over NFS only a file that is open for writing can be locked.
+        let file = private::open_to_lock(&path, true)?;
         let writer = file.try_clone()?;
         Ok((file, writer))
     };
@@ -321,12 +320,9 @@ fn lock(folder: &Path) -> Result<FileLock, Failure> {
 
 /// Who works on a folder right now, if anybody does: `pid 12`. Nothing is changed or created.
 pub(super) fn worked_on_by(folder: &Path) -> Option<String> {
-    let mut file = File::options()
-        .read(true)
-        .write(true)
-        .open(folder.join(LOCK_FILE))
-        .or_else(|_| File::open(folder.join(LOCK_FILE)))
-        .ok()?;
+    let path = folder.join(LOCK_FILE);
+    let there = private::open_there(&path).or_else(|_| File::open(&path));
+    let mut file = there.ok()?;
     match FileLock::take(file.try_clone().ok()?) {
         Err(LockRefusal::Held(pid)) => Some(who(pid, &mut file)),
         _ => None,

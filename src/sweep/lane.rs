@@ -271,8 +271,10 @@ impl Lane<'_> {
                 row.cause != Some(Cause::Refused)
             }
         };
-        if spent && let Some(used) = running.take() {
-            hopeless.ended(release::end(context, used, news).await);
+        if spent {
+            if let Some(used) = running.take() {
+                hopeless.ended(release::end(context, used, news).await);
+            }
         }
         Ok(measured)
     }

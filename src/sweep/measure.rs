@@ -4,7 +4,7 @@ use super::context::Context;
 use super::engine::{Running, blocking, now, plan};
 use super::request::request;
 use super::trouble::Trouble;
-use crate::capture::Mode;
+use crate::capture::{Mode, RunEnd};
 use crate::clock::Clock;
 use crate::collect::{self, Deadline, Instruments, Loaded, Plan};
 use crate::engine::LoadKind;
@@ -105,10 +105,11 @@ impl Unwritten {
         news: &Sink,
     ) -> Result<Row, Failure> {
         let Unwritten { loaded, paths } = self;
-        let well = loaded.went_well();
         let collected = loaded.finish().await;
-        // What was interrupted is tried again as a whole; its capture stays for who wants to look.
-        if !well && context.stop.reason().is_some() {
+        // What was interrupted, be it in its very last moments, is tried again as a whole; its
+        // capture stays for who wants to look.
+        let whole = collected.capture.end == RunEnd::Completed;
+        if !whole && context.stop.reason().is_some() {
             return Err(context.stop.failure());
         }
         let profile = context.folder.relative(&paths.profile);

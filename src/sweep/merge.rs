@@ -11,7 +11,7 @@ use super::outputs;
 use crate::error::{ExitCode, Failure};
 use crate::matrix::{CellId, Row, Status};
 use crate::report::sweep::Results;
-use crate::store::write_atomically;
+use crate::store::{private, write_atomically};
 use files::{CellFiles, link_all, link_each, same_texts};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -46,13 +46,10 @@ pub fn merge(dirs: &[PathBuf], output: &Path, now: &jiff::Zoned) -> Result<Merge
     let mut chosen = choose(&sources, &mut notes);
 
     let unwritable = |e| folder::unwritable(output, e);
-    fs::create_dir_all(parent).map_err(unwritable)?;
-    let shelter = tempfile::Builder::new()
-        .prefix(".plimsoll-merge-")
-        .tempdir_in(parent)
-        .map_err(unwritable)?;
+    private::create_folders(parent).map_err(unwritable)?;
+    let shelter = private::temporary_folder(parent, ".plimsoll-merge-").map_err(unwritable)?;
     let made = shelter.path().join("merged");
-    fs::create_dir_all(made.join(CELLS_FOLDER)).map_err(unwritable)?;
+    private::create_folders(&made.join(CELLS_FOLDER)).map_err(unwritable)?;
     gather_files(&sources, &mut chosen, &made, &mut notes)?;
     let paths: Vec<&Path> = sources.iter().map(|s| s.path.as_path()).collect();
     for name in [folder::CONFIG_FILE, folder::ENV_FILE] {

@@ -3,7 +3,7 @@
 use super::folder::{OOM_FILE, of_name};
 use crate::error::Failure;
 use crate::matrix::{CellId, GroupId, Load, OomMemory, OomRecord};
-use crate::store::{append_shared, read_lines};
+use crate::store::{append_shared, private, read_lines};
 use crate::telemetry;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -112,7 +112,7 @@ impl OomFile {
 
     fn append(&self, line: &Remembered) -> Result<(), Failure> {
         if let Some(folder) = self.path.parent() {
-            std::fs::create_dir_all(folder).map_err(|e| {
+            private::create_folders(folder).map_err(|e| {
                 Failure::environment(format!("cannot write `{}`", self.path.display())).caused_by(e)
             })?;
         }

@@ -27,13 +27,13 @@ pub async fn end(context: &Context<'_>, mut running: Running, news: &Sink) -> Op
     } = running;
     news(Progress::Stage(Stage::Cleanup));
     // What we put into somebody's container goes again; our own goes as a whole.
-    if let (Some(folder), false) = (workdirs.made(), matches!(own, Own::Container { .. }))
-        && !context.runtime.remove_dir(&found.facts.id, folder).await
-    {
-        context.watcher.note(&format!(
-            "`{folder}` stays in container `{}`: its image has no `rm`",
-            found.facts.name
-        ));
+    if let (Some(folder), false) = (workdirs.made(), matches!(own, Own::Container { .. })) {
+        if !context.runtime.remove_dir(&found.facts.id, folder).await {
+            context.watcher.note(&format!(
+                "`{folder}` stays in container `{}`: its image has no `rm`",
+                found.facts.name
+            ));
+        }
     }
     let mut own_engine = true;
     match own {

@@ -76,12 +76,12 @@ fn named<'a>(
     }
     // `kubepods-….slice:cri-containerd:<id>`, where two cgroup drivers were mixed up.
     let separator = if name.contains(':') { ':' } else { '-' };
-    if let Some((prefix, id)) = name.rsplit_once(separator)
-        && is_id(id)
-    {
-        let prefix = prefix.rsplit(':').next().unwrap_or(prefix);
-        let known = PREFIXES.iter().find(|(p, _)| *p == prefix);
-        return known.map(|(_, runtime)| (*runtime, id));
+    if let Some((prefix, id)) = name.rsplit_once(separator) {
+        if is_id(id) {
+            let prefix = prefix.rsplit(':').next().unwrap_or(prefix);
+            let known = PREFIXES.iter().find(|(p, _)| *p == prefix);
+            return known.map(|(_, runtime)| (*runtime, id));
+        }
     }
     if is_id(name) {
         let runtime = match before[1] {
@@ -269,23 +269,21 @@ impl Attribution {
     }
 
     fn look_at(&mut self, pid: u32) -> Option<Known> {
-        if let Some(known) = self.known.get_mut(&pid)
-            && self.reading > 0
-            && known.reading == self.reading
-        {
-            known.round = self.round;
-            return Some(known.clone());
+        if let Some(known) = self.known.get_mut(&pid) {
+            if self.reading > 0 && known.reading == self.reading {
+                known.round = self.round;
+                return Some(known.clone());
+            }
         }
         // What is opened stays the directory of this process: when the number goes to another one
         // meanwhile, the files behind it are gone rather than the other's.
         let process = self.open(pid)?;
         let (started, name) = self.stat(&process)?;
-        if let Some(known) = self.known.get_mut(&pid)
-            && known.started == started
-            && started.is_some()
-        {
-            (known.round, known.reading) = (self.round, self.reading);
-            return Some(known.clone());
+        if let Some(known) = self.known.get_mut(&pid) {
+            if known.started == started && started.is_some() {
+                (known.round, known.reading) = (self.round, self.reading);
+                return Some(known.clone());
+            }
         }
         let read = self.read(&process, "cgroup");
         // Empty where the process has just become a zombie.

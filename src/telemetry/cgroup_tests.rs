@@ -266,3 +266,23 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn kills_for_lack_of_memory_are_counted_in_both_versions() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let count = |file: &str, text: &str| {
+        std::fs::write(dir.path().join(file), text).expect("file");
+        crate::telemetry::oom_kills(dir.path())
+    };
+    assert_eq!(crate::telemetry::oom_kills(dir.path()), None);
+    let v2 = "low 0\nhigh 3\nmax 9\noom 4\noom_kill 2\noom_group_kill 7\n";
+    assert_eq!(count("memory.events", v2), Some(2));
+    let v1 = "oom_kill_disable 0\nunder_oom 1\noom_kill 5\n";
+    assert_eq!(count("memory.oom_control", v1), Some(5));
+    let old = "oom_kill_disable 0\nunder_oom 0\n";
+    assert_eq!(
+        count("memory.oom_control", old),
+        None,
+        "kernels before 4.13"
+    );
+}

@@ -184,6 +184,9 @@ impl MemoryBackend for HostBackend {
     }
 }
 
+/// What a plimsoll lacks that runs in a container itself (docs/INSTALL.md).
+const CONTAINED: &str = "inside a container plimsoll needs `--pid=host`, `--cgroupns=host` and `-v /sys/fs/cgroup:/sys/fs/cgroup:ro`";
+
 fn not_found(why: NotFound, pid: u32) -> Failure {
     match why {
         NotFound::NoProcess(e) => {
@@ -192,7 +195,7 @@ fn not_found(why: NotFound, pid: u32) -> Failure {
                 failure
                     .hint("if the container has just ended, its log tells why")
                     .hint("plimsoll measures from the host that runs the container: run it there, not against a remote daemon")
-                    .hint("inside a container it needs `--pid=host` and `--cgroupns=host`")
+                    .hint(CONTAINED)
             } else {
                 failure
             };
@@ -202,14 +205,16 @@ fn not_found(why: NotFound, pid: u32) -> Failure {
             Failure::environment(format!("process {pid} on this machine is not the container's"))
                 .hint("plimsoll measures from the host that runs the container: run it there, not against a remote daemon")
                 .hint("with Docker Desktop the containers run in a virtual machine: run plimsoll inside it")
+                .hint(CONTAINED)
+                .hint("rootless containers have a memory cgroup of their own with cgroup v2 only")
         }
         NotFound::Invisible(paths) => {
             let mut paths: Vec<String> = paths.iter().map(|p| format!("`{p}`")).collect();
             paths.sort_unstable();
             paths.dedup();
             Failure::environment(format!("no memory files of the container's cgroup are visible here ({})", paths.join(", ")))
-                .hint("inside a container plimsoll needs `--cgroupns=host` and the host's `/sys/fs/cgroup` mounted read-only")
                 .hint("a rootless daemon needs the memory controller delegated to the user")
+                .hint(CONTAINED)
         }
     }
 }

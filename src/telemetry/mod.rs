@@ -198,6 +198,16 @@ pub fn cgroup_directory(target: &Target) -> Option<std::path::PathBuf> {
         .map(|c| c.dir)
 }
 
+/// How many processes the kernel ended for lack of memory in a memory cgroup; `None` where it does not
+/// say, or the cgroup is gone.
+pub fn oom_kills(cgroup: &std::path::Path) -> Option<u64> {
+    // Version 1, and version 2.
+    let read = |file: &str| std::fs::read_to_string(cgroup.join(file)).ok();
+    let text = read("memory.oom_control").or_else(|| read("memory.events"))?;
+    let count = text.lines().find_map(|l| l.strip_prefix("oom_kill "));
+    count?.trim().parse().ok()
+}
+
 /// Opens the backend that was asked for, or the one that fits.
 pub fn open(choice: BackendChoice, target: &Target) -> Result<Box<dyn MemoryBackend>, Failure> {
     let request = gpus::request(target);

@@ -69,7 +69,7 @@ impl Probing {
         if interval * 2 > self.tick_ns {
             // Too dear now. Look once in a while whether it still is.
             self.rested += 1;
-            if !self.rested.is_multiple_of(16) {
+            if self.rested % 16 != 0 {
                 return None;
             }
             interval = self.tick_ns / 2;
@@ -94,13 +94,13 @@ impl Probing {
         }
         self.costs[self.probes % self.costs.len()] = clock.now() - start;
         self.probes += 1;
-        if let Some(base) = self.base_ns
-            && self.probes >= self.costs.len()
-        {
-            // The median: a probe that was interrupted took long, but costs no more than others.
-            let mut costs = self.costs;
-            let (_, median, _) = costs.select_nth_unstable(self.costs.len() / 2);
-            self.interval_ns = median.saturating_mul(PROBE_COST_FACTOR).max(base);
+        if let Some(base) = self.base_ns {
+            if self.probes >= self.costs.len() {
+                // The median: a probe that was interrupted took long, but costs no more than others.
+                let mut costs = self.costs;
+                let (_, median, _) = costs.select_nth_unstable(self.costs.len() / 2);
+                self.interval_ns = median.saturating_mul(PROBE_COST_FACTOR).max(base);
+            }
         }
     }
 

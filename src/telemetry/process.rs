@@ -104,14 +104,14 @@ pub(super) fn pids_below(dir: &Path, depth: u32, into: &mut Vec<u32>) {
         );
     }
     // A container may make cgroups of its own; nobody nests them deeper than a few.
-    if depth < 8
-        && let Ok(entries) = std::fs::read_dir(dir)
-    {
-        for entry in entries
-            .flatten()
-            .filter(|e| e.file_type().is_ok_and(|t| t.is_dir()))
-        {
-            pids_below(&entry.path(), depth + 1, into);
+    if depth < 8 {
+        if let Ok(entries) = std::fs::read_dir(dir) {
+            for entry in entries
+                .flatten()
+                .filter(|e| e.file_type().is_ok_and(|t| t.is_dir()))
+            {
+                pids_below(&entry.path(), depth + 1, into);
+            }
         }
     }
 }

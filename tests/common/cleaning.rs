@@ -56,6 +56,11 @@ impl World {
         format!("{}-{what}", self.token)
     }
 
+    /// Where plimsoll remembers what it started on this host: `XDG_STATE_HOME`.
+    pub fn state(&self) -> PathBuf {
+        self.folder.path().to_owned()
+    }
+
     fn scenario(&self) -> PathBuf {
         self.folder.path().join("scenario")
     }
@@ -77,9 +82,13 @@ impl World {
 
     /// `plimsoll clean` on this host.
     pub fn command(&self, args: &[&str]) -> Command {
-        let mut command = plimsoll(&["clean"]);
+        self.any_command(&[&["clean"], args].concat())
+    }
+
+    /// Any command of plimsoll's on this host.
+    pub fn any_command(&self, args: &[&str]) -> Command {
+        let mut command = plimsoll(args);
         command
-            .args(args)
             .arg("--nvml-lib")
             .arg(stage::library())
             .env(stage::SCENARIO_VARIABLE, self.scenario())

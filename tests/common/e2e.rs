@@ -1,7 +1,7 @@
 //! End-to-end tests: what they need, the real binary on a leash, containers of real engines.
 
 pub use super::skip::skip;
-use super::{docker, has_image, image, unique};
+use super::{docker, has_image, image, top, unique};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -33,12 +33,18 @@ pub enum Need {
     Jq,
     /// To be root and able to become somebody else. Nobody can demand that of a machine.
     Root,
+    /// What a Docker daemon of the test's own takes: to be root, its program, and `ip`.
+    OwnDaemon,
+    /// Podman, and to be root: the test has a service and a store of its own.
+    Podman,
     /// Slurm's daemons and munge's, and to be root: scripts/slurm/local-cluster starts them.
     Slurm,
     /// OpenSSH's server and client.
     Sshd,
     /// A browser for the page of a report.
     Chromium,
+    /// libfaketime, and to be loaded before glibc's own clock.
+    Faketime,
 }
 
 impl Need {
@@ -50,9 +56,12 @@ impl Need {
             Need::Vllm => "vllm",
             Need::Jq => "jq",
             Need::Root => "root",
+            Need::OwnDaemon => "own-daemon",
+            Need::Podman => "podman",
             Need::Slurm => "slurm",
             Need::Sshd => "sshd",
             Need::Chromium => "chromium",
+            Need::Faketime => "faketime",
         }
     }
 
@@ -79,12 +88,17 @@ impl Need {
                 .err()
                 .map(|e| format!("no jq: {e}")),
             Need::Root => (!rustix::process::getuid().is_root()).then(|| "not root".into()),
+            Need::OwnDaemon => (Need::Root.lack())
+                .or_else(|| lacking(&["dockerd", "ip"], "docker.io and iproute2")),
+            Need::Podman => Need::Root.lack().or_else(|| lacking(&["podman"], "podman")),
             Need::Slurm => Need::Root.lack().or_else(|| {
                 let daemons = ["sbatch", "slurmctld", "slurmd", "munged"];
                 lacking(&daemons, "slurm-wlm and munge")
             }),
             Need::Sshd => lacking(&["sshd", "ssh", "ssh-keygen"], "openssh-server"),
             Need::Chromium => lacking(&["chromium"], "chromium"),
+            Need::Faketime => (faketime().is_none())
+                .then(|| "no libfaketimeMT.so.1 (Debian: faketime)".to_owned()),
         }
     }
 }
@@ -104,6 +118,15 @@ pub fn program(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&path)
         .chain(["/usr/sbin".into(), "/sbin".into()])
         .map(|dir| dir.join(name))
+        .find(|file| file.is_file())
+}
+
+/// The library that gives a program another wall clock.
+pub fn faketime() -> Option<PathBuf> {
+    let place = format!("/usr/lib/{}-linux-gnu/faketime", std::env::consts::ARCH);
+    [PathBuf::from(place), "/usr/lib64/faketime".into()]
+        .into_iter()
+        .map(|folder| folder.join("libfaketimeMT.so.1"))
         .find(|file| file.is_file())
 }
 
@@ -294,6 +317,21 @@ pub struct Live {
 }
 
 impl Live {
+    /// Sends a signal when it has run for so long, unless it has ended by itself.
+    pub fn signal_after(&mut self, life: Duration, signal: rustix::process::Signal) {
+        let begin = Instant::now();
+        // The moment is what is tested: nothing is waited for.
+        while let Some(left) = life.checked_sub(begin.elapsed()) {
+            if !self.is_running() {
+                break;
+            }
+            std::thread::sleep(left.min(Duration::from_millis(5)));
+        }
+        if self.is_running() {
+            self.signal(signal);
+        }
+    }
+
     pub fn start(mut command: Command) -> Live {
         let mut child = command
             .stdout(Stdio::piped())
@@ -512,17 +550,16 @@ impl Engine {
     pub fn processes(&self) -> Vec<String> {
         wait_for(&format!("the commands of {}", self.name), || {
             let listed = self.listed();
-            (!listed.iter().any(|p| p == "runc init")).then_some(listed)
+            // Between one program and the next it has only a name, which is shown in brackets.
+            let becoming = |p: &String| p == "runc init" || p.starts_with('[');
+            (!listed.iter().any(becoming)).then_some(listed)
         })
     }
 
     fn listed(&self) -> Vec<String> {
-        let table = docker(&["top", &self.id, "-eo", "pid,args"]).unwrap_or_default();
-        let mut processes: Vec<String> = table
-            .lines()
-            .skip(1)
-            .filter_map(|l| l.trim().split_once(char::is_whitespace))
-            .map(|(_, args)| args.trim().to_owned())
+        let mut processes: Vec<String> = top(&self.id)
+            .into_iter()
+            .map(|(_, args)| args)
             .filter(|args| !args.contains("<defunct>"))
             .collect();
         processes.sort();

@@ -4,6 +4,7 @@
 #[macro_use]
 pub mod e2e;
 pub mod jq;
+pub mod random;
 pub mod skip;
 
 use plimsoll::container::Runtime;
@@ -28,6 +29,39 @@ pub fn docker(args: &[&str]) -> Result<String, String> {
         true => Ok(String::from_utf8_lossy(&out.stdout).trim().to_owned()),
         false => Err(String::from_utf8_lossy(&out.stderr).trim().to_owned()),
     }
+}
+
+/// Where the daemon listens that `docker` speaks to.
+pub fn socket() -> String {
+    std::env::var("DOCKER_HOST")
+        .ok()
+        .and_then(|h| h.strip_prefix("unix://").map(str::to_owned))
+        .unwrap_or_else(|| "/var/run/docker.sock".into())
+}
+
+/// Whether it is podman that answers as Docker does.
+pub fn podman() -> bool {
+    static ANSWER: OnceLock<bool> = OnceLock::new();
+    *ANSWER.get_or_init(|| {
+        let format = "{{range .Server.Components}}{{.Name}} {{end}}";
+        docker(&["version", "--format", format]).is_ok_and(|names| names.contains("Podman"))
+    })
+}
+
+/// Host pid and command line of each process in a container; empty where there is none.
+pub fn top(container: &str) -> Vec<(u32, String)> {
+    // Podman runs the image's own `ps`, unless it is told columns by its own names.
+    let columns: &[&str] = match podman() {
+        true => &["hpid,args"],
+        false => &["-eo", "pid,args"],
+    };
+    let table = docker(&[&["top", container], columns].concat()).unwrap_or_default();
+    table
+        .lines()
+        .skip(1)
+        .filter_map(|l| l.trim().split_once(char::is_whitespace))
+        .filter_map(|(pid, args)| Some((pid.parse().ok()?, args.trim().to_owned())))
+        .collect()
 }
 
 pub fn has_image(image: &str) -> bool {
@@ -167,13 +201,7 @@ impl TestContainer {
 
     /// Command lines of the processes in the container, with their host pids.
     pub fn processes(&self) -> Vec<(u32, String)> {
-        let table = docker(&["top", &self.id, "-eo", "pid,args"]).unwrap_or_default();
-        table
-            .lines()
-            .skip(1)
-            .filter_map(|l| l.trim().split_once(char::is_whitespace))
-            .filter_map(|(pid, args)| Some((pid.parse().ok()?, args.trim().to_owned())))
-            .collect()
+        top(&self.id)
     }
 
     /// Processes whose command line contains `part`.

@@ -58,7 +58,9 @@ impl Work<'_> {
             let counted = self.runtime.end_marked(&facts, run_id).await;
             there += counted.0;
             left += counted.1;
+            self.runtime.remove_run_folder(id, run_id).await;
         }
+        self.runtime.remove_dead_folders(&facts).await;
         let members = Members::of(known);
         if left == 0 {
             members.wait(self.options.settle, self.cancel).await;

@@ -162,18 +162,18 @@ pub async fn observe(runtime: &Runtime, met: &Met, busy: Option<u32>, ill: bool)
         return seen;
     }
     let asked = timeout(PATIENCE, runtime.get_outside(&met.facts, port, path));
-    if let Ok(reply) = asked.await
-        && reply.status == Some(200)
-    {
-        seen.requests_total = prometheus::requests_total(&reply.body);
-        let probe = Probe {
-            path: path.to_owned(),
-            route: reply.route,
-            status: reply.status,
-            body: reply.body,
-            ..Probe::default()
-        };
-        seen.requests_running = engine.read_probes(&[probe]).requests_running;
+    if let Ok(reply) = asked.await {
+        if reply.status == Some(200) {
+            seen.requests_total = prometheus::requests_total(&reply.body);
+            let probe = Probe {
+                path: path.to_owned(),
+                route: reply.route,
+                status: reply.status,
+                body: reply.body,
+                ..Probe::default()
+            };
+            seen.requests_running = engine.read_probes(&[probe]).requests_running;
+        }
     }
     seen
 }

@@ -37,6 +37,8 @@ pub struct Met {
     pub lives_in: Option<String>,
     /// Whether plimsoll created it.
     pub ours: bool,
+    /// Whether Docker did not tell whose its labels are.
+    pub untold: bool,
 }
 
 /// Every container. `Err`: the daemon does not answer.
@@ -48,7 +50,7 @@ pub async fn all(runtime: &Runtime, blind: &mut Vec<String>) -> Result<Vec<Met>,
     })??;
     let mut met: Vec<Met> = futures::stream::iter(listed)
         .map(|facts| async move {
-            let found = timeout(INSPECT, runtime.inspect(&facts.id)).await;
+            let found = timeout(INSPECT, looked_at(runtime, &facts.id)).await;
             (facts, found)
         })
         .buffered(AT_A_TIME)
@@ -84,6 +86,7 @@ impl Met {
             cgroup_parent: found.cgroup_parent,
             lives_in: found.lives_in,
             ours: false,
+            untold: false,
         }
     }
 
@@ -96,6 +99,7 @@ impl Met {
             cgroup_parent: None,
             lives_in: None,
             ours: false,
+            untold: false,
         }
     }
 
@@ -159,29 +163,51 @@ fn is_called(met: &Met, word: &str) -> bool {
     met.facts.id == word || met.facts.name == word
 }
 
+/// A container on the list. That it is gone since is believed when it is told twice.
+async fn looked_at(runtime: &Runtime, id: &str) -> Result<Option<Found>, Failure> {
+    match runtime.inspect(id).await? {
+        Some(found) => Ok(Some(found)),
+        None => runtime.inspect(id).await,
+    }
+}
+
+/// Names of those with our labels that cannot be judged for want of an answer.
+pub fn unseen(met: &[Met]) -> Vec<String> {
+    let unseen = |m: &&Met| labelled(m) && (!m.inspected || m.untold);
+    let names = met.iter().filter(unseen).map(|m| m.facts.name.clone());
+    names.collect()
+}
+
+fn labelled(met: &Met) -> bool {
+    let has = |label: &str| met.facts.labels.contains_key(label);
+    has(RUN_LABEL) && has(OWNER_LABEL) && !has(KEEP_LABEL)
+}
+
 /// Both labels can come with an image that was made of a container of ours: then they are that
 /// container's, and this one is somebody's.
 async fn whose(runtime: &Runtime, met: &mut [Met], blind: &mut Vec<String>) {
-    let labelled = |m: &Met| {
-        let has = |label: &str| m.facts.labels.contains_key(label);
-        has(RUN_LABEL) && has(OWNER_LABEL) && !has(KEEP_LABEL)
-    };
     let images: BTreeSet<String> = met
         .iter()
         .filter(|m| labelled(m))
         .map(|m| m.facts.image_id.clone())
         .collect();
-    let labels: BTreeMap<String, Option<BTreeMap<String, String>>> = futures::stream::iter(images)
-        .map(|image| async move {
-            let asked = timeout(INSPECT, runtime.image_labels(&image)).await;
-            let labels = asked.ok().and_then(Result::ok).flatten();
-            (image, labels)
-        })
-        .buffered(AT_A_TIME)
-        .collect()
-        .await;
+    let labels: BTreeMap<String, Result<Option<BTreeMap<String, String>>, ()>> =
+        futures::stream::iter(images)
+            .map(|image| async move {
+                let asked = timeout(INSPECT, runtime.image_labels(&image)).await;
+                (
+                    image,
+                    asked.map_err(|_| ()).and_then(|told| told.map_err(|_| ())),
+                )
+            })
+            .buffered(AT_A_TIME)
+            .collect()
+            .await;
     for one in met.iter_mut().filter(|m| labelled(m)) {
-        match labels.get(&one.facts.image_id).and_then(Option::as_ref) {
+        let told = labels.get(&one.facts.image_id);
+        one.untold = matches!(told, Some(Err(())));
+        let image = told.and_then(|told| told.as_ref().ok());
+        match image.and_then(Option::as_ref) {
             Some(image) => {
                 let own = |label| one.facts.labels.get(label) != image.get(label);
                 one.ours = own(OWNER_LABEL) && own(RUN_LABEL);

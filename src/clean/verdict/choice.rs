@@ -20,10 +20,10 @@ pub(super) enum Chosen<'a> {
 pub(super) fn chosen<'a>(survey: &Survey, ask: &'a Ask) -> Vec<Option<Chosen<'a>>> {
     let mut chosen: Vec<_> = survey.containers.iter().map(|c| selected(c, ask)).collect();
     for name in &ask.names {
-        if let [one] = with_name(survey, name)[..]
-            && let Some(place) = chosen.get_mut(one)
-        {
-            *place = Some(Chosen::Name);
+        if let [one] = with_name(survey, name)[..] {
+            if let Some(place) = chosen.get_mut(one) {
+                *place = Some(Chosen::Name);
+            }
         }
     }
     chosen

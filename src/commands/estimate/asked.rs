@@ -50,23 +50,22 @@ impl Asked {
         let loaded = model::of(args, name.map(String::as_str))?;
         warnings.extend(loaded.warnings);
         let model = loaded.model;
-        if let Some(told) = &deployment.quantization
-            && let Some(own) = contradiction::of(&model, deployment.engine, told)
-        {
-            return Err(Failure::usage(format!(
+        if let Some(told) = &deployment.quantization {
+            if let Some(own) = contradiction::of(&model, deployment.engine, told) {
+                return Err(Failure::usage(format!(
                 "`--quantization {told}` contradicts the model's own configuration, which says `{own}`: the engine refuses that"
             ))
             .hint("leave --quantization out: what the configuration says is computed with"));
+            }
         }
-        if let Some(draft) = &draft
-            && draft.vocab.min(model.vocab) > 0
-            && draft.vocab != model.vocab
-        {
-            warnings.push(format!(
+        if let Some(draft) = &draft {
+            if draft.vocab.min(model.vocab) > 0 && draft.vocab != model.vocab {
+                warnings.push(format!(
                 "the draft model has a vocabulary of {} entries and the model one of {}: engines want the same of both",
                 count(draft.vocab),
                 count(model.vocab)
             ));
+            }
         }
         warnings.extend(model.warnings.iter().cloned());
         let (gpu, notes) = gpu::of(args, deployment.gpus())?;
@@ -81,17 +80,17 @@ impl Asked {
             });
             hint.into_iter().fold(failure, Failure::hint)
         })?;
-        if let (Some(asked), Some(most)) = (deployment.max_model_len, model.max_positions)
-            && asked > most
-        {
-            warnings.push(format!(
+        if let (Some(asked), Some(most)) = (deployment.max_model_len, model.max_positions) {
+            if asked > most {
+                warnings.push(format!(
                 "{asked} tokens are more than the {most} positions that the model's configuration names: an engine refuses them unless told otherwise"
             ));
+            }
         }
-        if !args.no_calibration
-            && let Some(learned) = calibrate::learned(console, args.calibration.as_deref())?
-        {
-            deployment.own = OwnRuns::of(&learned, &model, &deployment);
+        if !args.no_calibration {
+            if let Some(learned) = calibrate::learned(console, args.calibration.as_deref())? {
+                deployment.own = OwnRuns::of(&learned, &model, &deployment);
+            }
         }
         let concurrency = args.concurrency.first().copied().unwrap_or(1);
         Ok(Asked {

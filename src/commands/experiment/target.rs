@@ -69,6 +69,13 @@ async fn attached(
     let found = unless_stopped(stop, runtime.find(name)).await?;
     let (engine, evidence, serves) =
         collect::meet(runtime, &found, flags.engine.as_ref(), stop).await?;
+    if serves && flags.start.health_timeout.is_some() {
+        return Err(Failure::usage(format!(
+            "--health-timeout is for an engine that is started, and the one in container `{}` serves already",
+            found.facts.name
+        ))
+        .hint("leave it out"));
+    }
     let probe = !serves && engine.default_bench(false) == LoadKind::Probe;
     let told = engine.settings(&found.facts).model.filter(|_| serves);
     let model = match flags.model.clone().or(told) {

@@ -93,10 +93,10 @@ impl<'a> Reader<'a> {
     }
 
     fn take(&mut self, number: usize, line: &LogLine) {
-        if line.source == self.engine
-            && let Some(parser) = &mut self.parser
-        {
-            parser.line(line.text.as_bytes(), Some(line.at_ns));
+        if line.source == self.engine {
+            if let Some(parser) = &mut self.parser {
+                parser.line(line.text.as_bytes(), Some(line.at_ns));
+            }
         }
         let found = &mut self.found;
         self.sought.retain(|words| {

@@ -149,10 +149,10 @@ fn claims_to_be_one(file: &Path) -> bool {
 
 /// The profile of a capture that was named: the one beside it, else made of it.
 fn of_capture(folder: &Path, stored: &StoredCapture) -> Result<Found, Failure> {
-    if let Ok(file) = stored.profile_path()
-        && let Ok(ProfileFile::Profile(profile)) = read_profile(&file)
-    {
-        return Ok((file, profile));
+    if let Ok(file) = stored.profile_path() {
+        if let Ok(ProfileFile::Profile(profile)) = read_profile(&file) {
+            return Ok((file, profile));
+        }
     }
     let profile = crate::profile::derive(&stored.capture, stored.samples()?, stored.lines()?);
     Ok((folder.to_owned(), Box::new(profile)))

@@ -7,7 +7,7 @@ use crate::error::{ExitCode, Failure};
 use crate::report::chart;
 use crate::report::content::Report;
 use crate::report::format::{self, File, Format};
-use crate::store::write_atomically;
+use crate::store::{private, write_atomically};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -137,14 +137,14 @@ pub(super) fn write(
             })),
         }
     }
-    if let Place::Folder { folder, .. } = place
-        && !all.is_empty()
-    {
-        std::fs::create_dir_all(folder).map_err(|e| {
-            Failure::environment(format!("cannot write a report to `{}`", folder.display()))
-                .hint("choose another place with --output")
-                .caused_by(e)
-        })?;
+    if let Place::Folder { folder, .. } = place {
+        if !all.is_empty() {
+            private::create_folders(folder).map_err(|e| {
+                Failure::environment(format!("cannot write a report to `{}`", folder.display()))
+                    .hint("choose another place with --output")
+                    .caused_by(e)
+            })?;
+        }
     }
     // All are looked at before the first is written.
     if !force {
@@ -214,10 +214,7 @@ fn step_summary(console: &Console, files: &[File]) -> Result<(), Failure> {
     };
     let path = PathBuf::from(path);
     let append = || -> std::io::Result<()> {
-        let mut file = std::fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(&path)?;
+        let mut file = private::open_named_to_append(&path)?;
         for written in files {
             file.write_all(&written.bytes)?;
             file.write_all(b"\n")?;

@@ -191,7 +191,7 @@ pub async fn remote(
     if args.dry_run {
         return Ok(exit_code(ended?));
     }
-    std::fs::create_dir_all(&here).map_err(|e| {
+    crate::store::private::create_folders(&here).map_err(|e| {
         Failure::environment(format!("cannot write results to `{}`", here.display())).caused_by(e)
     })?;
     // Also after an interrupt: what was measured is worth having.

@@ -78,11 +78,11 @@ impl Sheet {
     /// Sets the figure of one rank, device or buffer, in a fact that has one for each.
     pub fn entry(&mut self, key: &str, label: &str, value: FactValue, line: &Line<'_>) {
         let fact = self.open(key, line, || FactValue::Record(BTreeMap::new()));
-        if let FactValue::Record(entries) = &mut fact.value
-            && (entries.len() < MOST_ENTRIES || entries.contains_key(label))
-        {
-            entries.insert(label.to_owned(), value);
-            quote_also(fact, line, label);
+        if let FactValue::Record(entries) = &mut fact.value {
+            if entries.len() < MOST_ENTRIES || entries.contains_key(label) {
+                entries.insert(label.to_owned(), value);
+                quote_also(fact, line, label);
+            }
         }
     }
 
@@ -104,22 +104,22 @@ impl Sheet {
             return;
         }
         let fact = self.open(key, line, || FactValue::List(Vec::new()));
-        if let FactValue::List(items) = &mut fact.value
-            && items.len() < MOST_ENTRIES
-        {
-            items.push(value);
-            quote_also(fact, line, "");
+        if let FactValue::List(items) = &mut fact.value {
+            if items.len() < MOST_ENTRIES {
+                items.push(value);
+                quote_also(fact, line, "");
+            }
         }
     }
 
     /// Adds a row to a fact that is a table.
     pub fn row(&mut self, key: &str, row: BTreeMap<String, FactValue>, line: &Line<'_>) {
         let fact = self.open(key, line, || FactValue::Rows(Vec::new()));
-        if let FactValue::Rows(rows) = &mut fact.value
-            && rows.len() < MOST_ENTRIES
-        {
-            rows.push(row);
-            quote_also(fact, line, "");
+        if let FactValue::Rows(rows) = &mut fact.value {
+            if rows.len() < MOST_ENTRIES {
+                rows.push(row);
+                quote_also(fact, line, "");
+            }
         }
     }
 

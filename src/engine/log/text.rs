@@ -84,10 +84,10 @@ pub fn record(text: &str) -> (Level, &str) {
         ("CRITICAL", Level::Error),
     ] {
         // The nearest one counts: a message may hold a level's name too.
-        if let Some(at) = find_word(text, word)
-            && found.is_none_or(|(first, _, _)| at < first)
-        {
-            found = Some((at, at + word.len(), level));
+        if let Some(at) = find_word(text, word) {
+            if found.is_none_or(|(first, _, _)| at < first) {
+                found = Some((at, at + word.len(), level));
+            }
         }
     }
     match found {
@@ -117,23 +117,25 @@ fn find_word(text: &str, word: &str) -> Option<usize> {
 fn message_after(text: &str) -> &str {
     let mut rest = text.trim_start_matches(':').trim_start();
     for separator in ['-', ':'] {
-        if let Some((word, after)) = rest.split_once(' ')
-            && word.contains(separator)
-            && word.chars().all(|c| c.is_ascii_digit() || c == separator)
-        {
-            rest = after.trim_start();
+        if let Some((word, after)) = rest.split_once(' ') {
+            if word.contains(separator)
+                && word.chars().all(|c| c.is_ascii_digit() || c == separator)
+            {
+                rest = after.trim_start();
+            }
         }
     }
-    if let Some(inside) = rest.strip_prefix('[')
-        && let Some((place, after)) = inside.split_once(']')
-        && place.contains(':')
-    {
-        return after.trim();
+    if let Some(inside) = rest.strip_prefix('[') {
+        if let Some((place, after)) = inside.split_once(']') {
+            if place.contains(':') {
+                return after.trim();
+            }
+        }
     }
-    if let Some((place, after)) = rest.split_once(' ')
-        && place.contains(".py:")
-    {
-        return after.trim();
+    if let Some((place, after)) = rest.split_once(' ') {
+        if place.contains(".py:") {
+            return after.trim();
+        }
     }
     // A message on a line of its own below its prefix.
     if rest.contains(".py:") && rest.ends_with(']') {
@@ -148,19 +150,19 @@ pub fn bare(text: &str) -> &str {
     let mut rest = text.trim();
     loop {
         let before = rest;
-        if let Some(inside) = rest.strip_prefix('(').or_else(|| rest.strip_prefix('['))
-            && let Some(end) = inside.find([')', ']'])
-            && (inside[..end].contains("pid=") || inside.starts_with("rank"))
-        {
-            rest = inside[end + 1..].trim_start_matches(':').trim_start();
+        if let Some(inside) = rest.strip_prefix('(').or_else(|| rest.strip_prefix('[')) {
+            if let Some(end) = inside.find([')', ']']) {
+                if inside[..end].contains("pid=") || inside.starts_with("rank") {
+                    rest = inside[end + 1..].trim_start_matches(':').trim_start();
+                }
+            }
         }
         rest = rest.trim_start_matches(['#', '>', '|']).trim_start();
         // `docker compose logs`: `service  | message`.
-        if let Some((name, message)) = rest.split_once(" | ")
-            && name.len() < 64
-            && !name.trim_end().contains(' ')
-        {
-            rest = message.trim_start();
+        if let Some((name, message)) = rest.split_once(" | ") {
+            if name.len() < 64 && !name.trim_end().contains(' ') {
+                rest = message.trim_start();
+            }
         }
         if rest.len() == before.len() {
             return rest;

@@ -121,9 +121,10 @@ pub fn figures(line: &Line<'_>, sheet: &mut Sheet) {
         if let Some((sign, value)) = signs
             .iter()
             .find_map(|sign| Some((sign, gib_after(text, sign)?)))
-            && sheet.get(key).is_none()
         {
-            sheet.figure(key, value, line, sign);
+            if sheet.get(key).is_none() {
+                sheet.figure(key, value, line, sign);
+            }
         }
     }
     // `capacty` is PyTorch's own spelling from 2.1 to 2.2; 1.13 has `(GPU 0; 23.69 GiB total`.

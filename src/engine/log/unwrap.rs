@@ -173,19 +173,19 @@ struct JsonFile<'a> {
 }
 
 fn json(raw: &[u8]) -> Option<Piece<'_>> {
-    if raw.starts_with(b"{\"log\":")
-        && let Ok(line) = serde_json::from_slice::<JsonFile<'_>>(raw)
-    {
-        let goes_on = !line.log.ends_with('\n') && !line.stream.is_empty();
-        let text = match line.log {
-            Cow::Borrowed(text) => Cow::Borrowed(without_end(text)),
-            Cow::Owned(text) => Cow::Owned(without_end(&text).to_owned()),
-        };
-        return Some(Piece {
-            text,
-            stderr: line.stream == "stderr",
-            goes_on,
-        });
+    if raw.starts_with(b"{\"log\":") {
+        if let Ok(line) = serde_json::from_slice::<JsonFile<'_>>(raw) {
+            let goes_on = !line.log.ends_with('\n') && !line.stream.is_empty();
+            let text = match line.log {
+                Cow::Borrowed(text) => Cow::Borrowed(without_end(text)),
+                Cow::Owned(text) => Cow::Owned(without_end(&text).to_owned()),
+            };
+            return Some(Piece {
+                text,
+                stderr: line.stream == "stderr",
+                goes_on,
+            });
+        }
     }
     let record: Map<String, Value> = serde_json::from_slice(raw).ok()?;
     let whole = |text: String| Piece {

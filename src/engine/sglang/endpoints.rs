@@ -88,10 +88,10 @@ fn server_info(info: &Value, facts: &mut ProbeFacts) {
         facts.values.insert((*key).to_owned(), value);
     }
     // Data-parallel attention shares the tensor-parallel ranks out; it adds none.
-    if facts.values.get("enable_dp_attention").map(String::as_str) == Some("true")
-        && let Some(size) = facts.values.remove("data_parallel_size")
-    {
-        facts.values.insert("dp_attention_size".to_owned(), size);
+    if facts.values.get("enable_dp_attention").map(String::as_str) == Some("true") {
+        if let Some(size) = facts.values.remove("data_parallel_size") {
+            facts.values.insert("dp_attention_size".to_owned(), size);
+        }
     }
     // One state for each data-parallel group: that of its first rank.
     let states = info.get("internal_states").and_then(Value::as_array);

@@ -46,10 +46,10 @@ pub fn read(facts: &ContainerFacts) -> ServerSettings {
         settings.needs_api_key = flags.value("api_key").is_some_and(|v| !v.is_empty());
         settings.values.extend(flags.texts(SECRET));
         // Data-parallel attention shares the tensor-parallel ranks out; it adds none.
-        if settings.values.contains_key("enable_dp_attention")
-            && let Some(size) = settings.values.remove("data_parallel_size")
-        {
-            settings.values.insert("dp_attention_size".to_owned(), size);
+        if settings.values.contains_key("enable_dp_attention") {
+            if let Some(size) = settings.values.remove("data_parallel_size") {
+                settings.values.insert("dp_attention_size".to_owned(), size);
+            }
         }
     }
     let kept = variables(env, &["SGLANG_", "SGL_"], FOREIGN_ENV);

@@ -23,10 +23,10 @@ pub fn read(probes: &[Probe]) -> ProbeFacts {
         facts.model = id.map(str::to_owned);
     }
     // Never asked for, but a capture made otherwise may hold it.
-    if let Some(body) = replies.json("/metrics")
-        && let Some(stats) = iteration(&body)
-    {
-        read_iteration(stats, &mut facts);
+    if let Some(body) = replies.json("/metrics") {
+        if let Some(stats) = iteration(&body) {
+            read_iteration(stats, &mut facts);
+        }
     }
     if let Some(metrics) = replies.body("/prometheus/metrics") {
         read_metrics(metrics, &mut facts);

@@ -113,11 +113,10 @@ pub fn read(facts: &ContainerFacts) -> ServerSettings {
         }
     }
     values.extend(flags.texts(SECRET));
-    if serves
-        && !values.contains_key("num_shard")
-        && let Some(shards) = shards(&values, &env)
-    {
-        values.insert("num_shard".to_owned(), shards.to_string());
+    if serves && !values.contains_key("num_shard") {
+        if let Some(shards) = shards(&values, &env) {
+            values.insert("num_shard".to_owned(), shards.to_string());
+        }
     }
     name_commonly(&mut values, COMMON);
     // Outside its images the launcher listens on 3000.

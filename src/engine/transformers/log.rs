@@ -61,10 +61,10 @@ impl Messages for TransformersMessages {
             sheet.figure("kv_available_gib", mib.value / 1024.0, line, cache);
         }
         let batch = "max_batch_tokens = ";
-        if line.text.contains("Paged cache initialized")
-            && let Some(tokens) = number_after(line.text, batch)
-        {
-            sheet.count("max_batch_tokens", tokens.value as u64, line, batch);
+        if line.text.contains("Paged cache initialized") {
+            if let Some(tokens) = number_after(line.text, batch) {
+                sheet.count("max_batch_tokens", tokens.value as u64, line, batch);
+            }
         }
         let footprint = "Memory footprint ";
         if line.text.contains("MemoryError: ") && line.text.contains(footprint) {

@@ -113,10 +113,9 @@ fn plain_json(text: &str) -> Cow<'_, str> {
             taken += rest[1..].chars().next().map_or(0, char::len_utf8);
         } else if c == '"' {
             quoted = !quoted;
-        } else if !quoted
-            && let Some(word) = ["NaN", "-Infinity", "Infinity"]
-                .iter()
-                .find(|w| rest.starts_with(**w))
+        } else if let Some(word) = ["NaN", "-Infinity", "Infinity"]
+            .iter()
+            .find(|w| !quoted && rest.starts_with(**w))
         {
             plain.push_str("null");
             rest = &rest[word.len()..];

@@ -119,7 +119,7 @@ impl Block {
 
     /// What llama.cpp takes instead where a row is no multiple of the block.
     fn fitting(self, columns: u64) -> Block {
-        if columns.is_multiple_of(self.values()) {
+        if columns % self.values() == 0 {
             return self;
         }
         let smaller = match self {
@@ -129,7 +129,7 @@ impl Block {
             Block::Q6K => Block::Q8_0,
             _ => Block::F16,
         };
-        if columns.is_multiple_of(smaller.values()) {
+        if columns % smaller.values() == 0 {
             smaller
         } else {
             Block::F16

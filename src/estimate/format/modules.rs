@@ -262,9 +262,7 @@ impl Patterns {
                 continue;
             }
             let bare = without_root(entry);
-            if made.cut
-                && let Some(any) = any_layer(bare)
-            {
+            if let Some(any) = made.cut.then(|| any_layer(bare)).flatten() {
                 shells.insert(any);
             } else if bare.contains(['*', '?', '[']) {
                 shells.insert(shell(bare));

@@ -190,7 +190,7 @@ pub fn parse(start: &[u8], file: Option<u64>) -> Result<Gguf, HeaderError> {
         if !names.insert(tensor.name.clone()) {
             return Err(bad("is listed twice"));
         }
-        if !offset.is_multiple_of(aligned) {
+        if offset % aligned != 0 {
             return Err(bad("begins where none can"));
         }
         let end = offset.checked_add(tensor.bytes);
@@ -233,7 +233,7 @@ fn tensor(reader: &mut Reader<'_>) -> Result<(Stored, u64), HeaderError> {
         .ok_or_else(|| bad(format!("has the type {kind}, which is not known")))?;
     let offset = reader.u64()?;
     let row = shape.first().copied().unwrap_or(1);
-    if !row.is_multiple_of(block.values()) {
+    if row % block.values() != 0 {
         return Err(bad(format!(
             "has rows that are no multiple of {}'s blocks",
             block.name()

@@ -148,7 +148,7 @@ fn mixer(s: &Settings, layer: usize, heads: u64, key: u64, value: u64) -> Result
     let interval = s.count("full_attention_interval").filter(|i| *i > 0);
     let attends = match (recurrent, interval) {
         (None, _) => true,
-        (Some(_), Some(interval)) => (layer as u64 + 1).is_multiple_of(interval),
+        (Some(_), Some(interval)) => (layer as u64 + 1) % interval == 0,
         // Each layer has heads of its own, or none.
         (Some(_), None) => {
             matches!(s.value("attention.head_count_kv"), Some(Value::Array(_))) && kv_heads > 0

@@ -232,7 +232,7 @@ fn head_dim(
         Some(dim) => Ok(dim),
         // All of GLM 4.5 to 4.7, and copies of their files leave it out.
         None if kind == "glm4_moe" => Ok(128),
-        None if hidden.is_multiple_of(heads) => Ok(hidden / heads),
+        None if hidden.checked_rem(heads) == Some(0) => Ok(hidden / heads),
         None => Err(Unknown::new(format!(
             "a width of {hidden} does not divide by {heads} heads"
         ))
@@ -270,7 +270,7 @@ fn kv_heads(v: &View<'_>, family: &Family, kind: &str, heads: u64) -> Result<u64
     if kv_heads == 0 {
         return Err(Unknown::new("the configuration says 0 key and value heads"));
     }
-    if !heads.is_multiple_of(kv_heads) {
+    if heads % kv_heads != 0 {
         return Err(Unknown::new(format!(
             "{heads} query heads do not divide by {kv_heads} key and value heads"
         )));
@@ -289,10 +289,10 @@ fn inner(v: &View<'_>, kind: &str, hidden: u64) -> Result<u64, Unknown> {
     if let Some(inner) = v.count(&names)? {
         return Ok(inner);
     }
-    if let Some(part) = v.part("ffn_config")
-        && let Some(inner) = part.count(&["ffn_hidden_size"])?
-    {
-        return Ok(inner);
+    if let Some(part) = v.part("ffn_config") {
+        if let Some(inner) = part.count(&["ffn_hidden_size"])? {
+            return Ok(inner);
+        }
     }
     // What the classes without such a field multiply by.
     match v.count(&["expansion_ratio"])? {

@@ -80,11 +80,10 @@ impl Plan {
         };
         // Nemotron's pattern says which layers have experts, Gemma's flag whether there are any.
         let told = f.family.experts == Experts::Beside || f.family.pattern == Pattern::NemotronH;
-        if experts.is_none()
-            && !told
-            && let Some(field) = written::experts_field(v, &f.kind)
-        {
-            return Err(missing(field));
+        if experts.is_none() && !told {
+            if let Some(field) = written::experts_field(v, &f.kind) {
+                return Err(missing(field));
+            }
         }
         let moe = match experts.filter(|n| *n > 0) {
             Some(experts) => Some(Moe::read(f, experts)?),
@@ -149,11 +148,11 @@ fn has_experts(f: &Facts<'_>, i: u64) -> Result<bool, Unknown> {
     match f.family.experts {
         Experts::Step => {
             let step = at_least_1("decoder_sparse_step", 1)?;
-            Ok(!lists("mlp_only_layers") && (i + 1).is_multiple_of(step))
+            Ok(!lists("mlp_only_layers") && (i + 1) % step == 0)
         }
         Experts::Interleaved => match v.list("moe_layers") {
             Some(list) if !list.is_empty() => Ok(lists("moe_layers")),
-            _ => Ok((i + 1).is_multiple_of(at_least_1("interleave_moe_layer_step", 1)?)),
+            _ => Ok((i + 1) % at_least_1("interleave_moe_layer_step", 1)? == 0),
         },
         Experts::Period => {
             let offset = v.count(&["expert_layer_offset"])?.unwrap_or(1);
@@ -177,7 +176,7 @@ fn has_experts(f: &Facts<'_>, i: u64) -> Result<bool, Unknown> {
                     let list = v.per_layer("moe_layer_freq", f.layers)?.unwrap_or(&[]);
                     list.get(i as usize).and_then(Value::as_u64) == Some(1)
                 }
-                Some(n) => i.is_multiple_of(whole(n, "moe_layer_freq", f.layers)?.max(1)),
+                Some(n) => i % whole(n, "moe_layer_freq", f.layers)?.max(1) == 0,
                 None => true,
             };
             Ok(i >= first && turn)

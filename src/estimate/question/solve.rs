@@ -173,6 +173,6 @@ pub fn tensor_sizes(model: &Model, most: u64) -> Vec<u64> {
     let powers = std::iter::successors(Some(1_u64), |n| n.checked_mul(2));
     powers
         .take_while(|n| *n <= most)
-        .filter(|n| model.heads.is_multiple_of(*n))
+        .filter(|n| model.heads % *n == 0)
         .collect()
 }

@@ -130,10 +130,10 @@ pub fn check(model: &Model, deployment: &Deployment) -> Result<(), Unknown> {
         return Ok(());
     }
     let fits = |n: u64| {
-        let all = (1..=64.min(n)).filter(|d| n.is_multiple_of(*d));
+        let all = (1..=64.min(n)).filter(|d| n % *d == 0);
         all.map(|d| d.to_string()).collect::<Vec<_>>().join(", ")
     };
-    if !model.heads.is_multiple_of(tp) {
+    if model.heads % tp != 0 {
         let what = format!(
             "the model's {} attention heads cannot be divided among {tp} GPUs: vLLM refuses with `Total number of attention heads ({}) must be divisible by tensor parallel size ({tp})`",
             model.heads, model.heads
@@ -147,7 +147,7 @@ pub fn check(model: &Model, deployment: &Deployment) -> Result<(), Unknown> {
         .mixers
         .iter()
         .any(|m| matches!(m, super::super::Mixer::Latent { .. }));
-    if plain && !(kv.is_multiple_of(tp) || tp.is_multiple_of(kv)) {
+    if plain && kv % tp != 0 && tp % kv != 0 {
         let what = format!(
             "the model's {kv} key and value heads can neither be divided among {tp} GPUs nor repeated evenly"
         );

@@ -523,15 +523,15 @@ fn axis(key: AxisKey, name: &str, node: &Node, zipped: bool) -> Result<Axis, Fau
     let mut seen: HashMap<String, At> = HashMap::new();
     for element in &list {
         let value = setting(&key, name, element)?;
-        if let Some(first) = seen.insert(format!("{value:?}"), element.at)
-            && !zipped
-        {
-            let message = format!("{} stands in `{name}` twice", element.shown());
-            let fault = Fault::new(element.at, message);
-            return Err(match first == element.at {
-                true => fault,
-                false => fault.other(first),
-            });
+        if let Some(first) = seen.insert(format!("{value:?}"), element.at) {
+            if !zipped {
+                let message = format!("{} stands in `{name}` twice", element.shown());
+                let fault = Fault::new(element.at, message);
+                return Err(match first == element.at {
+                    true => fault,
+                    false => fault.other(first),
+                });
+            }
         }
         values.push(value);
     }

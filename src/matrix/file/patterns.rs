@@ -94,19 +94,19 @@ pub fn check_zips(zips: &[Zip], axes: &[Axis]) -> Result<(), Fault> {
                 );
                 return Err(Fault::new(*at, message));
             };
-            if let Some(first) = lists.first()
-                && first.values.len() != axis.values.len()
-            {
-                return Err(Fault::new(
-                    *at,
-                    format!(
-                        "`{}` has {} and `{}` {}: lists that go side by side must be of one length",
-                        keys::name_of(&first.key),
-                        values(first.values.len()),
-                        keys::name_of(key),
-                        values(axis.values.len()),
-                    ),
-                ));
+            if let Some(first) = lists.first() {
+                if first.values.len() != axis.values.len() {
+                    return Err(Fault::new(
+                        *at,
+                        format!(
+                            "`{}` has {} and `{}` {}: lists that go side by side must be of one length",
+                            keys::name_of(&first.key),
+                            values(first.values.len()),
+                            keys::name_of(key),
+                            values(axis.values.len()),
+                        ),
+                    ));
+                }
             }
             lists.push(axis);
         }

@@ -177,10 +177,10 @@ impl Http {
             request = request.header(RANGE, format!("bytes=0-{}", most.saturating_sub(1)));
         }
         // The hub sends downloads to other hosts, which need no token and must not see it.
-        if let Some(token) = &self.token
-            && same_origin(at, &self.endpoint)
-        {
-            request = request.header(AUTHORIZATION, token.clone());
+        if let Some(token) = &self.token {
+            if same_origin(at, &self.endpoint) {
+                request = request.header(AUTHORIZATION, token.clone());
+            }
         }
         let request = request.body(Empty::new()).map_err(|e| broken(&e))?;
         match timeout(self.limits.stall, self.client.request(request)).await {

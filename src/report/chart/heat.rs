@@ -307,7 +307,7 @@ impl Squares {
         let letters = (self.high * 0.8).clamp(7.0, 12.0);
         // Rows lower than their words name every other one.
         let every = (letters / self.high).ceil().max(1.0) as usize;
-        if !row.is_multiple_of(every) {
+        if row % every != 0 {
             return;
         }
         let label = heat.y.1.get(row).map(|l| harmless(l)).unwrap_or_default();

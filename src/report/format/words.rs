@@ -31,7 +31,10 @@ fn cut(text: &str, most: usize, harmless: impl Fn(&str) -> String) -> String {
     if text.len() <= most {
         return harmless(text);
     }
-    let kept = text.floor_char_boundary(most);
+    let kept = (0..=most)
+        .rev()
+        .find(|at| text.is_char_boundary(*at))
+        .unwrap_or(0);
     format!(
         "{}… ({} more bytes)",
         harmless(&text[..kept]),

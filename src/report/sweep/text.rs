@@ -129,9 +129,10 @@ fn table(page: &mut Page, group: &[&Outcome], mixed: bool) -> bool {
     let mut lines = rows(group, &columns, mixed);
     let mut narrow = false;
     // From the right, the parts first: what a part is, the profile says better.
-    while lines.iter().any(|l| width(l) + 2 > page.options.width)
-        && let Some(last) = columns.iter().rposition(|c| c.1)
-    {
+    while lines.iter().any(|l| width(l) + 2 > page.options.width) {
+        let Some(last) = columns.iter().rposition(|c| c.1) else {
+            break;
+        };
         columns.remove(last);
         lines = rows(group, &columns, mixed);
         narrow = true;

@@ -83,8 +83,10 @@ pub(super) fn breakdown(page: &mut Page, profile: &Profile) {
     }
     draw(page, &rows);
     let why = |page: &mut Page, label: &str, known: bool, path: &str| {
-        if !known && let Some(why) = profile.unknown.get(path) {
-            page.aside(&format!("{label} unknown: {why}"));
+        if !known {
+            if let Some(why) = profile.unknown.get(path) {
+                page.aside(&format!("{label} unknown: {why}"));
+            }
         }
     };
     let total = b.total_measured_gb.is_some();
@@ -274,14 +276,14 @@ pub(super) fn kv_cache(page: &mut Page, profile: &Profile) {
         .devices
         .iter()
         .any(|d| d.kind == DeviceKind::HostCgroup);
-    if let (true, Some(pool), Some(touched)) = (host, pool, profile.memory_breakdown.kv_cache_gb)
-        && touched < pool * 0.95
-    {
-        let text = format!(
-            "{} of it: the rest was never written to",
-            page.gib_unit(Some(touched))
-        );
-        page.pair("touched", &text);
+    if let (true, Some(pool), Some(touched)) = (host, pool, profile.memory_breakdown.kv_cache_gb) {
+        if touched < pool * 0.95 {
+            let text = format!(
+                "{} of it: the rest was never written to",
+                page.gib_unit(Some(touched))
+            );
+            page.pair("touched", &text);
+        }
     }
     let used = m.kv_cache_used_gb.or(m.kv_cache_usage_peak).map(|_| {
         let share = m

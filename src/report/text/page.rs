@@ -216,7 +216,7 @@ impl Page {
         let steps = self.glyphs.bar.len();
         let total = (share.clamp(0.0, 1.0) * (cells * steps) as f64).round() as usize;
         let mut bar = full.repeat(total / steps);
-        if !total.is_multiple_of(steps) {
+        if total % steps != 0 {
             bar.push_str(self.glyphs.bar[total % steps]);
         }
         bar

@@ -139,12 +139,14 @@ fn memory(profile: &Profile, page: &Page) -> String {
         (n, true) => format!("{n} {} {}", page.glyphs.times, first.name),
         (n, false) => format!("{n} devices"),
     };
-    if same && let Some(total) = first.total_bytes {
-        let of = match first.kind {
-            DeviceKind::Gpu => "",
-            DeviceKind::HostCgroup => "at most ",
-        };
-        text.push_str(&format!(", {of}{}", Bytes(total)));
+    if same {
+        if let Some(total) = first.total_bytes {
+            let of = match first.kind {
+                DeviceKind::Gpu => "",
+                DeviceKind::HostCgroup => "at most ",
+            };
+            text.push_str(&format!(", {of}{}", Bytes(total)));
+        }
     }
     match recording(&profile.metadata.memory_backend) {
         Some(file) => text.push_str(&format!(", played back from {}", page.clean(file))),

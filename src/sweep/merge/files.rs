@@ -2,7 +2,7 @@
 
 use crate::error::Failure;
 use crate::matrix::CellId;
-use crate::store::write_atomically;
+use crate::store::{private, write_atomically};
 use crate::sweep::folder::CELLS_FOLDER;
 use std::collections::HashMap;
 use std::fs;
@@ -53,7 +53,7 @@ pub(super) fn link_each(runs: &[&Path], name: &str, to: &Path) -> Result<(), Fai
             _ => to.join(format!("{name}-{}", i + 1)),
         };
         let made = || -> io::Result<Vec<PathBuf>> {
-            fs::create_dir(&folder)?;
+            private::create_folder(&folder)?;
             let entries = fs::read_dir(path)?;
             entries.map(|entry| Ok(entry?.path())).collect()
         };
@@ -73,13 +73,13 @@ fn link(from: &Path, folder: &Path) -> io::Result<()> {
     let to = folder.join(name);
     let kind = fs::symlink_metadata(from)?.file_type();
     if kind.is_dir() {
-        fs::create_dir(&to)?;
+        private::create_folder(&to)?;
         for entry in fs::read_dir(from)? {
             link(&entry?.path(), &to)?;
         }
     } else if kind.is_file() && fs::hard_link(from, &to).is_err() {
         // Another file system, or one without links.
-        fs::copy(from, &to)?;
+        private::copy_file(from, &to)?;
     }
     Ok(())
 }

@@ -2,10 +2,13 @@
 //! the folder that they are for.
 
 use crate::error::Failure;
-use std::fs;
+use crate::store::private;
 use std::io::{self, Read};
 use std::path::{Component, Path};
 use tar::EntryType;
+
+/// More than the results of any sweep, bytes: an archive that claims more is none.
+const MOST: u64 = 256 << 30;
 
 /// What came out of an archive.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -24,15 +27,24 @@ pub fn unpack(from: impl Read, into: &Path) -> Result<Unpacked, Failure> {
     let unreadable = |e: io::Error| {
         Failure::environment("the results that came are no whole archive").caused_by(e)
     };
-    fs::create_dir_all(into).map_err(unwritable)?;
+    private::create_folders(into).map_err(unwritable)?;
     let mut archive = tar::Archive::new(from);
     // Modes and owners are the other machine's business; times say when something was measured.
     archive.set_preserve_permissions(false);
     archive.set_preserve_ownerships(false);
+    archive.set_mask(0o077);
     let mut done = Unpacked::default();
+    let mut taken = 0u64;
     for entry in archive.entries().map_err(unreadable)? {
         let mut entry = entry.map_err(unreadable)?;
         let path = entry.path().map_err(unreadable)?.into_owned();
+        taken = taken.saturating_add(entry.size());
+        if taken > MOST {
+            return Err(Failure::run(format!(
+                "the other machine sent more than {} GiB: nothing more of it is taken",
+                MOST >> 30
+            )));
+        }
         let inside =
             (path.components()).all(|c| matches!(c, Component::Normal(_) | Component::CurDir));
         if !inside {
@@ -64,6 +76,7 @@ pub fn unpack(from: impl Read, into: &Path) -> Result<Unpacked, Failure> {
 mod tests {
     use super::*;
     use crate::error::ExitCode;
+    use std::fs;
 
     fn entry(
         tar: &mut tar::Builder<Vec<u8>>,

@@ -3,9 +3,8 @@
 use super::script::{SlurmJob, quoted, script};
 use crate::error::Failure;
 use crate::progress::{Progress, Sink};
-use crate::store::write_atomically;
+use crate::store::{private, write_atomically};
 use std::ffi::OsString;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
@@ -176,7 +175,7 @@ pub(super) fn absent(program: &str, e: io::Error) -> Failure {
 }
 
 fn make_dir(dir: &Path) -> Result<(), Failure> {
-    fs::create_dir_all(dir).map_err(|e| {
+    private::create_folders(dir).map_err(|e| {
         Failure::environment(format!("cannot make the folder `{}`", dir.display())).caused_by(e)
     })
 }

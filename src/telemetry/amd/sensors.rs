@@ -51,11 +51,12 @@ impl Sensors {
 
     /// Asks for a reading, unless one is under way. Does not wait.
     pub fn ask(&mut self) {
-        if self.asked_at.is_none()
-            && let Some(worker) = &self.worker
-            && worker.ask.send(()).is_ok()
-        {
-            self.asked_at = Some(Instant::now());
+        if self.asked_at.is_none() {
+            if let Some(worker) = &self.worker {
+                if worker.ask.send(()).is_ok() {
+                    self.asked_at = Some(Instant::now());
+                }
+            }
         }
     }
 
@@ -126,10 +127,10 @@ impl Worker {
                 while asked.recv().is_ok() {
                     for (gpu, files) in files.iter().enumerate() {
                         now_at.store(gpu, Ordering::Release);
-                        if let Some(files) = files
-                            && tell.send(Told::Gpu(gpu, files.read())).is_err()
-                        {
-                            return;
+                        if let Some(files) = files {
+                            if tell.send(Told::Gpu(gpu, files.read())).is_err() {
+                                return;
+                            }
                         }
                     }
                     if tell.send(Told::Round).is_err() {

@@ -102,15 +102,11 @@ impl Breakdown {
                 false => "total_gib",
             };
             sheet.entry("projection", key, mib(n.value), line);
-        } else if let (Some(at), Some(n)) = (rest.find("- "), number_before(rest, " used,"))
-            && let Some((device, _)) = rest[at + 2..].split_once([' ', ':'])
-        {
-            sheet.entry(
-                "projection",
-                &format!("{device}_used_gib"),
-                mib(n.value),
-                line,
-            );
+        } else if let (Some(at), Some(n)) = (rest.find("- "), number_before(rest, " used,")) {
+            if let Some((device, _)) = rest[at + 2..].split_once([' ', ':']) {
+                let key = format!("{device}_used_gib");
+                sheet.entry("projection", &key, mib(n.value), line);
+            }
         }
     }
 

@@ -234,15 +234,15 @@ impl Buffers {
                 quote_before(sheet, &key, before);
             }
         }
-        if let [.., last] = self.caches.as_slice()
-            && self.caches.len() > 1
-        {
-            let rows = match self.caches.len() {
-                2 => self.caches.iter().collect(),
-                _ => vec![last],
-            };
-            for cache in rows {
-                sheet.row(&self.key("kv_pools"), cache.row(), line);
+        if let [.., last] = self.caches.as_slice() {
+            if self.caches.len() > 1 {
+                let rows = match self.caches.len() {
+                    2 => self.caches.iter().collect(),
+                    _ => vec![last],
+                };
+                for cache in rows {
+                    sheet.row(&self.key("kv_pools"), cache.row(), line);
+                }
             }
         }
     }
@@ -271,13 +271,13 @@ impl Cache {
 
 /// A sum is witnessed by the lines of its parts.
 fn quote_before(sheet: &mut Sheet, key: &str, before: Option<crate::engine::facts::Fact>) {
-    if let Some(before) = before
-        && let Some(mut fact) = sheet.take(key)
-    {
-        let mut quote = before.quote;
-        quote.append(&mut fact.quote);
-        fact.quote = quote;
-        sheet.conclude(key, fact);
+    if let Some(before) = before {
+        if let Some(mut fact) = sheet.take(key) {
+            let mut quote = before.quote;
+            quote.append(&mut fact.quote);
+            fact.quote = quote;
+            sheet.conclude(key, fact);
+        }
     }
 }
 

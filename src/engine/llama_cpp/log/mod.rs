@@ -273,12 +273,13 @@ impl LlamaCpp {
             Kind::Offloaded => {
                 let split = rest.split_once(" layers to GPU").map(|(n, _)| n.trim());
                 let digits = |t: &str| !t.is_empty() && t.bytes().all(|b| b.is_ascii_digit());
-                if let Some(split) = split
-                    && split
+                if let Some(split) = split {
+                    if split
                         .split_once('/')
                         .is_some_and(|(a, b)| digits(a) && digits(b))
-                {
-                    sheet.text(&self.buffers.key("layers_offloaded"), split, line, m.head);
+                    {
+                        sheet.text(&self.buffers.key("layers_offloaded"), split, line, m.head);
+                    }
                 }
             }
             Kind::Found => {
@@ -447,10 +448,10 @@ fn using(rest: &str, line: &Line<'_>, sheet: &mut Sheet) {
     if device.len() > 64 {
         return;
     }
-    if let Some((v, tail)) = gib(free)
-        && tail.trim_start().starts_with("free")
-    {
-        sheet.entry("avail_before_load_gib", device, FactValue::Float(v), line);
+    if let Some((v, tail)) = gib(free) {
+        if tail.trim_start().starts_with("free") {
+            sheet.entry("avail_before_load_gib", device, FactValue::Float(v), line);
+        }
     }
     if let Some(name) = head.strip_prefix('(') {
         let name = name.split(')').next().unwrap_or_default().to_owned();
@@ -504,13 +505,14 @@ impl Messages for LlamaCpp {
                 copy(sheet, "kv_total_gib", key, Some(tokens));
             }
         }
-        if sheet.get("kv_cache_tokens").is_none()
-            && let (Some(slots), Some(each)) = (sheet.number("n_slots"), sheet.number("n_ctx_slot"))
-        {
-            let unified = sheet.get("kv_unified").map(|f| &f.value);
-            let unified = matches!(unified, Some(FactValue::Text(word)) if word == "true");
-            let tokens = if unified { each } else { slots * each };
-            copy(sheet, "n_ctx_slot", "kv_cache_tokens", int(tokens as u64));
+        if sheet.get("kv_cache_tokens").is_none() {
+            if let (Some(slots), Some(each)) = (sheet.number("n_slots"), sheet.number("n_ctx_slot"))
+            {
+                let unified = sheet.get("kv_unified").map(|f| &f.value);
+                let unified = matches!(unified, Some(FactValue::Text(word)) if word == "true");
+                let tokens = if unified { each } else { slots * each };
+                copy(sheet, "n_ctx_slot", "kv_cache_tokens", int(tokens as u64));
+            }
         }
     }
 }

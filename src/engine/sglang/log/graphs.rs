@@ -90,11 +90,11 @@ impl Graphs {
     }
 
     fn end(&mut self, kind: Kind, phase: String, tail: &str, rank: &RankId, line: &Line<'_>) {
-        if let Some(v) = gib_after(tail, "mem usage=")
-            && (self.used.len() < 16 || self.used.contains_key(&(kind, phase.clone())))
-        {
-            let by_rank = self.used.entry((kind, phase)).or_default();
-            by_rank.insert(rank.clone(), fact(FactValue::Float(v), line, "mem usage="));
+        if let Some(v) = gib_after(tail, "mem usage=") {
+            if self.used.len() < 16 || self.used.contains_key(&(kind, phase.clone())) {
+                let by_rank = self.used.entry((kind, phase)).or_default();
+                by_rank.insert(rank.clone(), fact(FactValue::Float(v), line, "mem usage="));
+            }
         }
         if let (Kind::Target, Some(v)) = (kind, gib_after(tail, "avail mem=")) {
             let fact = fact(FactValue::Float(v), line, "avail mem=");

@@ -529,9 +529,10 @@ impl Messages for Sglang {
         if matches!(
             sheet.get("enable_dp_attention").map(|f| &f.value),
             Some(FactValue::Bool(true))
-        ) && let Some(fact) = sheet.take("data_parallel_size")
-        {
-            sheet.conclude("dp_attention_size", fact);
+        ) {
+            if let Some(fact) = sheet.take("data_parallel_size") {
+                sheet.conclude("dp_attention_size", fact);
+            }
         }
         let shape = self.shape(sheet);
         for (key, by_rank) in &self.figures {
@@ -540,11 +541,10 @@ impl Messages for Sglang {
         pool::conclude(&self.pools, self.windows, shape, sheet);
         self.graphs.conclude(shape, sheet);
         // A pool whose lines told no tokens, or no pool line at all: the scheduler's own count.
-        if sheet.get("kv_cache_tokens").is_none()
-            && self.windows.is_none()
-            && let Some(fact) = sheet.get("max_total_num_tokens").cloned()
-        {
-            sheet.conclude("kv_cache_tokens", fact);
+        if sheet.get("kv_cache_tokens").is_none() && self.windows.is_none() {
+            if let Some(fact) = sheet.get("max_total_num_tokens").cloned() {
+                sheet.conclude("kv_cache_tokens", fact);
+            }
         }
     }
 }

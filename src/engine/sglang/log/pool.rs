@@ -248,11 +248,12 @@ pub fn conclude(
             super::graphs::add(by_key.entry(key).or_default(), rank, &more);
         };
         let mut fewest = |key, c: &Counted| {
-            if let (Some(tokens), Some(part)) = (c.tokens, c.parts.first())
-                && least.get(key).is_none_or(|(n, _)| tokens < *n)
-                && let Ok(value) = i64::try_from(tokens)
-            {
-                least.insert(key, (tokens, part.fact(FactValue::Int(value))));
+            if let (Some(tokens), Some(part)) = (c.tokens, c.parts.first()) {
+                if least.get(key).is_none_or(|(n, _)| tokens < *n) {
+                    if let Ok(value) = i64::try_from(tokens) {
+                        least.insert(key, (tokens, part.fact(FactValue::Int(value))));
+                    }
+                }
             }
         };
         for draft in &drafts {

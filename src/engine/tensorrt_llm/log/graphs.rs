@@ -50,10 +50,10 @@ impl Graphs {
 
     /// Memory lacked. The message comes before the capture: of the last graph it is not known.
     pub fn interrupted(&mut self) {
-        if let Some(series) = self.series.last_mut()
-            && let Some(last) = series.last.take()
-        {
-            series.graphs.remove(&last);
+        if let Some(series) = self.series.last_mut() {
+            if let Some(last) = series.last.take() {
+                series.graphs.remove(&last);
+            }
         }
     }
 
@@ -76,19 +76,20 @@ impl Graphs {
             self.captured(rest, needle, rank, line);
         }
         let piecewise = "Run piecewise CUDA graph warmup for ";
-        if let Some(rest) = said(text, piecewise)
-            && let Some(n) = after(rest, "num tokens=")
+        if let Some(rest) = said(text, piecewise) {
+            if let Some(n) = after(rest, "num tokens=")
                 .or(after(rest, "batch size="))
                 .and_then(whole)
-            && self.piecewise.len() < MOST
-            && self.piecewise.insert(n)
-        {
-            sheet.count(
-                "cuda_graphs_piecewise",
-                self.piecewise.len() as u64,
-                line,
-                piecewise,
-            );
+            {
+                if self.piecewise.len() < MOST && self.piecewise.insert(n) {
+                    sheet.count(
+                        "cuda_graphs_piecewise",
+                        self.piecewise.len() as u64,
+                        line,
+                        piecewise,
+                    );
+                }
+            }
         }
         if said(text, "Skipping CUDA graph warmup").is_some() {
             let before = sheet.number("cuda_graphs_skipped").unwrap_or(0.0);
@@ -117,9 +118,10 @@ impl Graphs {
         ]
         .iter()
         .find_map(|name| after(text, name))
-            && whole(limit).is_some()
         {
-            self.max_concurrency = Some(line.quote("max_concurrency"));
+            if whole(limit).is_some() {
+                self.max_concurrency = Some(line.quote("max_concurrency"));
+            }
         }
     }
 

@@ -19,9 +19,10 @@ pub fn read(line: &Line<'_>, sheet: &mut Sheet) -> u64 {
     }
     if let Some(word) =
         said(text, "Engine version ").and_then(|rest| rest.split_whitespace().next())
-        && text.contains("found in the config file")
     {
-        sheet.text("engine_build_version", word, line, "Engine version ");
+        if text.contains("found in the config file") {
+            sheet.text("engine_build_version", word, line, "Engine version ");
+        }
     }
     if said(text, "Using LLM with PyTorch backend").is_some() {
         sheet.text("backend", "pytorch", line, "PyTorch backend");
@@ -48,35 +49,37 @@ fn ranks(line: &Line<'_>, sheet: &mut Sheet) -> u64 {
         sheet.count("world_size", n, line, "MPI size: ");
         return n;
     }
-    if let Some(rest) = said(text, "Rank ")
-        && let Some(gpu) = after(rest, " is using GPU ").and_then(whole)
-        && let Some(rank) = whole(rest).filter(|n| *n < 65_536)
-        && let Ok(gpu) = i64::try_from(gpu)
-    {
-        sheet.entry(
-            "rank_gpus",
-            &format!("rank{rank}"),
-            FactValue::Int(gpu),
-            line,
-        );
-        return rank + 1;
+    if let Some(rest) = said(text, "Rank ") {
+        if let Some(gpu) = after(rest, " is using GPU ").and_then(whole) {
+            if let Some(rank) = whole(rest).filter(|n| *n < 65_536) {
+                if let Ok(gpu) = i64::try_from(gpu) {
+                    sheet.entry(
+                        "rank_gpus",
+                        &format!("rank{rank}"),
+                        FactValue::Int(gpu),
+                        line,
+                    );
+                    return rank + 1;
+                }
+            }
+        }
     }
     0
 }
 
 fn limits(line: &Line<'_>, sheet: &mut Sheet) {
     let text = line.text;
-    if let Some(rest) = said(text, "max_seq_len=")
-        && rest.contains("max_num_requests=")
-    {
-        for (name, key) in [
-            ("max_seq_len=", "max_seq_len"),
-            ("max_num_requests=", "max_num_requests"),
-            ("max_num_tokens=", "max_num_tokens"),
-            ("max_batch_size=", "max_batch_size"),
-        ] {
-            if let Some(n) = after(text, name).and_then(whole) {
-                sheet.count(key, n, line, name);
+    if let Some(rest) = said(text, "max_seq_len=") {
+        if rest.contains("max_num_requests=") {
+            for (name, key) in [
+                ("max_seq_len=", "max_seq_len"),
+                ("max_num_requests=", "max_num_requests"),
+                ("max_num_tokens=", "max_num_tokens"),
+                ("max_batch_size=", "max_batch_size"),
+            ] {
+                if let Some(n) = after(text, name).and_then(whole) {
+                    sheet.count(key, n, line, name);
+                }
             }
         }
     }
@@ -107,10 +110,10 @@ fn config(line: &Line<'_>, sheet: &mut Sheet) {
         ("kv_cache_dtype=", "kv_cache_dtype"),
     ] {
         let quoted = after(text, name).and_then(|rest| rest.strip_prefix(['\'', '"']));
-        if let Some((word, _)) = quoted.and_then(|rest| rest.split_once(['\'', '"']))
-            && word.len() < 64
-        {
-            sheet.text(key, word, line, name);
+        if let Some((word, _)) = quoted.and_then(|rest| rest.split_once(['\'', '"'])) {
+            if word.len() < 64 {
+                sheet.text(key, word, line, name);
+            }
         }
     }
     for (name, on) in [

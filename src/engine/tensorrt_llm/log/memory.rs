@@ -99,20 +99,20 @@ impl Memory {
             (" GPU memory for runtime buffers", &mut self.buffers),
             (" GPU memory for decoder", &mut self.decoder),
         ] {
-            if let Some((size, rest)) = said(text, "Allocated ").and_then(amount)
-                && rest.starts_with(needle)
-            {
-                printed.add(size, line, needle);
+            if let Some((size, rest)) = said(text, "Allocated ").and_then(amount) {
+                if rest.starts_with(needle) {
+                    printed.add(size, line, needle);
+                }
             }
         }
-        if let Some(rest) = said(text, "[MemUsageChange] TensorRT-managed allocation in ")
-            && let Some(size) = now_on_gpu(rest)
-        {
-            let printed = match rest.starts_with("engine deserialization") {
-                true => &mut self.deserialised,
-                false => &mut self.contexts,
-            };
-            printed.add(size, line, "now: ");
+        if let Some(rest) = said(text, "[MemUsageChange] TensorRT-managed allocation in ") {
+            if let Some(size) = now_on_gpu(rest) {
+                let printed = match rest.starts_with("engine deserialization") {
+                    true => &mut self.deserialised,
+                    false => &mut self.contexts,
+                };
+                printed.add(size, line, "now: ");
+            }
         }
         // Of the whole device, with whatever else is on it.
         if let Some(size) = said(text, "[MemUsageChange] Init ").and_then(now_on_gpu) {
@@ -195,17 +195,18 @@ fn profile(line: &Line<'_>, sheet: &mut Sheet) {
     }
     if let Some(size) = gib_after(text, "temporary kv cache memory during profiling ")
         .or(gib_after(text, "tmp kv_mem "))
-        && said(text, "Peak memory during memory usage profiling").is_some()
     {
-        sheet.figure("temporary_kv_gib", size, line, "kv");
-        if size > 0.0 {
-            sheet.finding(
+        if said(text, "Peak memory during memory usage profiling").is_some() {
+            sheet.figure("temporary_kv_gib", size, line, "kv");
+            if size > 0.0 {
+                sheet.finding(
                 "profile_holds_temporary_kv",
                 Severity::Info,
                 "non_torch_gib was measured with the temporary KV pool of the profile (temporary_kv_gib) in place",
                 line,
                 "Peak memory",
             );
+            }
         }
     }
 }
@@ -292,11 +293,10 @@ fn checkpoint(line: &Line<'_>, sheet: &mut Sheet) {
     }
     if let Some((n, _)) = said(text, "Use ").and_then(number) {
         sheet.figure("weights_hint_gb", n.value, line, "Use ");
-    } else if let Some((rank, rest)) = said(text, "Rank ").and_then(number)
-        && let Some(n) = number_after(rest, " uses ")
-        && rank.whole
-    {
-        let label = format!("rank{}", rank.value as u64);
-        sheet.entry("weights_hint_gb", &label, FactValue::Float(n.value), line);
+    } else if let Some((rank, rest)) = said(text, "Rank ").and_then(number) {
+        if let Some(n) = number_after(rest, " uses ").filter(|_| rank.whole) {
+            let label = format!("rank{}", rank.value as u64);
+            sheet.entry("weights_hint_gb", &label, FactValue::Float(n.value), line);
+        }
     }
 }

@@ -105,15 +105,15 @@ impl Pools {
             self.draft = true;
         }
         let sized = "Primary/secondary blocks for window sizes set to ";
-        if let Some(rest) = said(text, sized)
-            && rest.contains("for estimation dry run")
-        {
-            self.estimating = true;
-            self.estimation.append(&mut self.current);
-            if self.draft
-                && let Some(blocks) = primary_blocks(rest)
-            {
-                sheet.count("draft_kv_blocks_estimation", blocks, line, sized);
+        if let Some(rest) = said(text, sized) {
+            if rest.contains("for estimation dry run") {
+                self.estimating = true;
+                self.estimation.append(&mut self.current);
+                if self.draft {
+                    if let Some(blocks) = primary_blocks(rest) {
+                        sheet.count("draft_kv_blocks_estimation", blocks, line, sized);
+                    }
+                }
             }
         }
     }
@@ -168,42 +168,46 @@ impl Pools {
     fn taken(&mut self, line: &Line<'_>, rank: Option<u64>, sheet: &mut Sheet) {
         let text = line.text;
         let paged = " for max tokens in paged KV cache (";
-        if let Some(rest) = said(text, "[MemUsageChange] Allocated ")
-            && let Some((size, behind)) = gib(rest)
-            && let Some(tokens) = behind.strip_prefix(paged)
-        {
-            let tokens = whole(tokens).filter(|_| tokens.contains(')'));
-            let blocks = self.blocks_of(tokens, rank);
-            self.add(rank, Some(size), tokens, blocks, line, paged);
-            // What is left of the device goes to the pool, last of all.
-            if sheet.passed(EngineStep::Profiled) {
-                sheet.step(EngineStep::KvCacheAllocated, line, paged);
-                sheet.enough_memory(line, paged);
+        if let Some(rest) = said(text, "[MemUsageChange] Allocated ") {
+            if let Some((size, behind)) = gib(rest) {
+                if let Some(tokens) = behind.strip_prefix(paged) {
+                    let tokens = whole(tokens).filter(|_| tokens.contains(')'));
+                    let blocks = self.blocks_of(tokens, rank);
+                    self.add(rank, Some(size), tokens, blocks, line, paged);
+                    // What is left of the device goes to the pool, last of all.
+                    if sheet.passed(EngineStep::Profiled) {
+                        sheet.step(EngineStep::KvCacheAllocated, line, paged);
+                        sheet.enough_memory(line, paged);
+                    }
+                }
             }
         }
         // Until 0.9 bytes and tokens stand on lines of their own.
-        if let Some(rest) = said(text, "Allocate ")
-            && rest.contains(" bytes for k/v cache")
-            && let Some((bytes, _)) = number(rest).filter(|(n, _)| n.whole && n.value >= 0.0)
-        {
-            let size = bytes.value / 1_073_741_824.0;
-            self.add(rank, Some(size), None, None, line, "Allocate ");
-        }
-        if let Some(rest) = said(text, "Using ")
-            && (rest.contains(" tokens in paged KV cache")
-                || rest.contains(" total tokens in paged KV cache"))
-            && let Some(tokens) = whole(rest)
-        {
-            let open = self.current.iter_mut().find(|p| p.tokens.is_none());
-            match open {
-                Some(pool) => {
-                    pool.tokens = Some(tokens);
-                    pool.quote.push(line.quote("Using "));
+        if let Some(rest) = said(text, "Allocate ") {
+            if rest.contains(" bytes for k/v cache") {
+                if let Some((bytes, _)) = number(rest).filter(|(n, _)| n.whole && n.value >= 0.0) {
+                    let size = bytes.value / 1_073_741_824.0;
+                    self.add(rank, Some(size), None, None, line, "Allocate ");
                 }
-                None => self.add(rank, None, Some(tokens), None, line, "Using "),
             }
-            sheet.step(EngineStep::KvCacheAllocated, line, "Using ");
-            sheet.enough_memory(line, "Using ");
+        }
+        if let Some(rest) = said(text, "Using ") {
+            if rest.contains(" tokens in paged KV cache")
+                || rest.contains(" total tokens in paged KV cache")
+            {
+                if let Some(tokens) = whole(rest) {
+                    let open = self.current.iter_mut().find(|p| p.tokens.is_none());
+                    match open {
+                        Some(pool) => {
+                            pool.tokens = Some(tokens);
+                            pool.quote.push(line.quote("Using "));
+                        }
+                        None => self.add(rank, None, Some(tokens), None, line, "Using "),
+                    }
+                    sheet.step(EngineStep::KvCacheAllocated, line, "Using ");
+                    sheet.enough_memory(line, "Using ");
+                }
+            }
         }
     }
 
@@ -326,13 +330,14 @@ impl Pools {
             return (pools.split_off(pools.len() - keep), draft);
         }
         // After the profile a second manager with other bytes per token is no second try.
-        if let (true, [first, second]) = (self.finished, pools.as_slice())
-            && per_token(first)
+        if let (true, [first, second]) = (self.finished, pools.as_slice()) {
+            if per_token(first)
                 .zip(per_token(second))
                 .is_some_and(|(a, b)| b < a * 0.9)
-        {
-            draft = draft.or(Some(*second));
-            return (vec![*first], draft);
+            {
+                draft = draft.or(Some(*second));
+                return (vec![*first], draft);
+            }
         }
         (pools.split_off(pools.len().saturating_sub(1)), draft)
     }

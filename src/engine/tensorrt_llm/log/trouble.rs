@@ -117,24 +117,23 @@ fn component(text: &str) -> Option<(&str, f64, f64)> {
 /// Reads one line; whether it says that memory lacked.
 pub fn read(line: &Line<'_>, sheet: &mut Sheet) -> bool {
     let text = line.text;
-    if let Some((needle, at)) = LACK.iter().find_map(|n| Some((*n, text.find(n)?)))
-        && !is_request_text(&text[..at])
-    {
-        sheet.out_of_memory(line, needle);
-        if let Some((n, rest)) = number(&text[at + needle.len()..])
-            && rest.starts_with(" bytes)")
-        {
-            sheet.figure("oom_requested_gib", n.value / 1_073_741_824.0, line, needle);
+    if let Some((needle, at)) = LACK.iter().find_map(|n| Some((*n, text.find(n)?))) {
+        if !is_request_text(&text[..at]) {
+            sheet.out_of_memory(line, needle);
+            if let Some((n, rest)) = number(&text[at + needle.len()..]) {
+                if rest.starts_with(" bytes)") {
+                    sheet.figure("oom_requested_gib", n.value / 1_073_741_824.0, line, needle);
+                }
+            }
+            return true;
         }
-        return true;
     }
     // `CUDA runtime error in ::cudaMallocAsync(…): out of memory`.
-    if let Some(at) = text.find("CUDA runtime error in ")
-        && text[at..].contains("out of memory")
-        && !is_request_text(&text[..at])
-    {
-        sheet.out_of_memory(line, "CUDA runtime error in ");
-        return true;
+    if let Some(at) = text.find("CUDA runtime error in ") {
+        if text[at..].contains("out of memory") && !is_request_text(&text[..at]) {
+            sheet.out_of_memory(line, "CUDA runtime error in ");
+            return true;
+        }
     }
     let sign = torch::LACK.iter().find_map(|s| text.find(s));
     if sign.is_some_and(|at| !is_request_text(&text[..at])) {

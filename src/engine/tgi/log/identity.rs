@@ -39,17 +39,17 @@ impl Shards {
             sheet.count("tensor_parallel_size", n, line, "Sharding model on ");
         }
         self.zero_started |= starting(text) == Some(0);
-        if let Some(rest) = said(text, "Shard ready in ")
-            && let Some(rank) = rank(rest)
-        {
-            self.zero_ready |= rank == 0;
-            if self.highest.as_ref().is_none_or(|(h, _)| rank > *h) {
-                let fact = Fact {
-                    value: FactValue::Int(rank as i64 + 1),
-                    quote: vec![line.quote("Shard ready in ")],
-                    at_ns: line.at,
-                };
-                self.highest = Some((rank, fact));
+        if let Some(rest) = said(text, "Shard ready in ") {
+            if let Some(rank) = rank(rest) {
+                self.zero_ready |= rank == 0;
+                if self.highest.as_ref().is_none_or(|(h, _)| rank > *h) {
+                    let fact = Fact {
+                        value: FactValue::Int(rank as i64 + 1),
+                        quote: vec![line.quote("Shard ready in ")],
+                        at_ns: line.at,
+                    };
+                    self.highest = Some((rank, fact));
+                }
             }
         }
         // The web server and the warm-up come when every shard is ready, and so does what the
@@ -61,23 +61,22 @@ impl Shards {
             "Setting max batch total tokens to ",
         ];
         let all_ready = said_any(text, &after_all).is_some() || text.contains("warmup{");
-        if all_ready
-            && sheet.get("tensor_parallel_size").is_none()
-            && let Some((rank, fact)) = &self.highest
-        {
-            let quote = fact.quote.first().cloned().unwrap_or_default();
-            sheet.conclude("tensor_parallel_size", fact.clone());
-            if *rank > 0 {
-                sheet.finding(
-                    "parallel_size_inferred",
-                    Severity::Info,
-                    "tensor_parallel_size was concluded from the highest shard that was ready",
-                    &Line {
-                        text: &quote,
-                        at: line.at,
-                    },
-                    "rank=",
-                );
+        if all_ready && sheet.get("tensor_parallel_size").is_none() {
+            if let Some((rank, fact)) = &self.highest {
+                let quote = fact.quote.first().cloned().unwrap_or_default();
+                sheet.conclude("tensor_parallel_size", fact.clone());
+                if *rank > 0 {
+                    sheet.finding(
+                        "parallel_size_inferred",
+                        Severity::Info,
+                        "tensor_parallel_size was concluded from the highest shard that was ready",
+                        &Line {
+                            text: &quote,
+                            at: line.at,
+                        },
+                        "rank=",
+                    );
+                }
             }
         }
     }

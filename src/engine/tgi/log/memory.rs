@@ -64,24 +64,27 @@ impl Memory {
                 sheet.figure("free_memory_real_gib", value, line, "(real: ");
             }
         }
-        if let Some(rest) = said(line.text, "Free RAM before cuda graph ")
-            && let Some((_, rest)) = number(rest)
-            && let Some(value) = decimal_gb(rest)
-            && self.before_graphs.is_none()
-        {
-            self.before_graphs = Some((value, line.quote("Free RAM")));
+        if let Some(rest) = said(line.text, "Free RAM before cuda graph ") {
+            if let Some((_, rest)) = number(rest) {
+                if let Some(value) = decimal_gb(rest) {
+                    if self.before_graphs.is_none() {
+                        self.before_graphs = Some((value, line.quote("Free RAM")));
+                    }
+                }
+            }
         }
-        if let Some(rest) = said(line.text, "Free RAM after cuda graphs ")
-            && let Some(after) = decimal_gb(rest)
-            && let Some((before, quote)) = &self.before_graphs
-            // The figure is cut off at 0: then some of the graphs' memory is not in it.
-            && after > 0.0
-            && before - after >= 0.0
-        {
-            sheet.figure("cuda_graph_gib", before - after, line, "Free RAM");
-            if let Some(mut fact) = sheet.take("cuda_graph_gib") {
-                fact.quote.insert(0, quote.clone());
-                sheet.conclude("cuda_graph_gib", fact);
+        if let Some(rest) = said(line.text, "Free RAM after cuda graphs ") {
+            if let Some(after) = decimal_gb(rest) {
+                if let Some((before, quote)) = &self.before_graphs {
+                    // The figure is cut off at 0: then some of the graphs' memory is not in it.
+                    if after > 0.0 && before - after >= 0.0 {
+                        sheet.figure("cuda_graph_gib", before - after, line, "Free RAM");
+                        if let Some(mut fact) = sheet.take("cuda_graph_gib") {
+                            fact.quote.insert(0, quote.clone());
+                            sheet.conclude("cuda_graph_gib", fact);
+                        }
+                    }
+                }
             }
         }
     }
@@ -102,19 +105,19 @@ fn count(text: &str) -> Option<(u64, &str)> {
 
 fn capacity(line: &Line<'_>, sheet: &mut Sheet) {
     let text = line.text;
-    if let Some(rest) = said(text, "KV-cache blocks: ")
-        && let Some((blocks, rest)) = count(rest)
-    {
-        sheet.count("num_gpu_blocks", blocks, line, "KV-cache blocks");
-        if let Some((size, _)) = after(rest, "size: ").and_then(count) {
-            sheet.count("block_size", size, line, "KV-cache blocks");
-            if let Some(tokens) = blocks.checked_mul(size) {
-                sheet.count("kv_cache_tokens_rank0", tokens, line, "KV-cache blocks");
+    if let Some(rest) = said(text, "KV-cache blocks: ") {
+        if let Some((blocks, rest)) = count(rest) {
+            sheet.count("num_gpu_blocks", blocks, line, "KV-cache blocks");
+            if let Some((size, _)) = after(rest, "size: ").and_then(count) {
+                sheet.count("block_size", size, line, "KV-cache blocks");
+                if let Some(tokens) = blocks.checked_mul(size) {
+                    sheet.count("kv_cache_tokens_rank0", tokens, line, "KV-cache blocks");
+                }
             }
-        }
-        // The router may be heard before the launcher, which passes on what the shard said.
-        if let Some(used) = sheet.get("max_batch_total_tokens").cloned() {
-            pool_of(used, sheet);
+            // The router may be heard before the launcher, which passes on what the shard said.
+            if let Some(used) = sheet.get("max_batch_total_tokens").cloned() {
+                pool_of(used, sheet);
+            }
         }
     }
     let unknown = "Model does not support automatic max batch total tokens";
@@ -135,18 +138,18 @@ fn capacity(line: &Line<'_>, sheet: &mut Sheet) {
     let used = "Setting max batch total tokens to ";
     if let Some((tokens, _)) = said(text, used).and_then(count) {
         sheet.count("max_batch_total_tokens", tokens, line, used);
-        if sheet.get("num_gpu_blocks").is_some()
-            && let Some(used) = sheet.get("max_batch_total_tokens").cloned()
-        {
-            pool_of(used, sheet);
+        if sheet.get("num_gpu_blocks").is_some() {
+            if let Some(used) = sheet.get("max_batch_total_tokens").cloned() {
+                pool_of(used, sheet);
+            }
         }
         if text.contains("text_generation_router") {
             sheet.enough_memory(line, used);
         }
-    } else if sheet.get("max_batch_total_tokens").is_some()
-        && let Some((needle, _)) = said_any(text, ROUTER_GOES_ON)
-    {
-        sheet.enough_memory(line, needle);
+    } else if sheet.get("max_batch_total_tokens").is_some() {
+        if let Some((needle, _)) = said_any(text, ROUTER_GOES_ON) {
+            sheet.enough_memory(line, needle);
+        }
     }
 }
 
@@ -242,10 +245,10 @@ fn limits(line: &Line<'_>, sheet: &mut Sheet) {
         ("max_batch_size=", "max_batch_size"),
     ] {
         let given = after(span, field).map(|v| v.strip_prefix("Some(").unwrap_or(v));
-        if let Some((value, _)) = given.and_then(count)
-            && let Ok(value) = i64::try_from(value)
-        {
-            sheet.set_first(key, FactValue::Int(value), line, field);
+        if let Some((value, _)) = given.and_then(count) {
+            if let Ok(value) = i64::try_from(value) {
+                sheet.set_first(key, FactValue::Int(value), line, field);
+            }
         }
     }
 }

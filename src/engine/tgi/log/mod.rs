@@ -163,8 +163,8 @@ fn milestones(line: &Line<'_>, shards_started: bool, sheet: &mut Sheet) {
     }
     // Shards say these while they import their models. The process that downloads them imports
     // the same and holds no memory of the device.
-    if shards_started
-        && let Some((needle, _)) = said_any(
+    if shards_started {
+        if let Some((needle, _)) = said_any(
             text,
             &[
                 "Using prefix caching = ",
@@ -172,10 +172,11 @@ fn milestones(line: &Line<'_>, shards_started: bool, sheet: &mut Sheet) {
                 "Detected system ",
                 "ROCm: using ",
             ],
-        )
-        && !sheet.passed(EngineStep::WeightsLoaded)
-    {
-        sheet.step(EngineStep::LoadingWeights, line, needle);
+        ) {
+            if !sheet.passed(EngineStep::WeightsLoaded) {
+                sheet.step(EngineStep::LoadingWeights, line, needle);
+            }
+        }
     }
     for (needles, step) in [
         (

@@ -100,19 +100,20 @@ fn death(run: &Run, findings: &mut Vec<Finding>) {
 
 fn pool(run: &Run, findings: &mut Vec<Finding>) {
     // VLLM_CPU_KVCACHE_SPACE silently beats --kv-cache-memory-bytes.
-    if let Some(FactValue::Int(asked)) = run.settings.get("kv_cache_memory_bytes")
-        && let Some(got) = run.readings.of("kv_cache_gib").first()
-        && (*asked as f64 / GIB - got.value).abs() > 0.01 + 0.01 * got.value.abs()
-    {
-        findings.push(finding(
-            "kv_cache_memory_bytes_not_used",
-            Severity::Warning,
-            format!(
-                "kv_cache_memory_bytes asks for {asked} bytes, but the pool has {} GiB",
-                got.value
-            ),
-            Some(&got.quote),
-        ));
+    if let Some(FactValue::Int(asked)) = run.settings.get("kv_cache_memory_bytes") {
+        if let Some(got) = run.readings.of("kv_cache_gib").first() {
+            if (*asked as f64 / GIB - got.value).abs() > 0.01 + 0.01 * got.value.abs() {
+                findings.push(finding(
+                    "kv_cache_memory_bytes_not_used",
+                    Severity::Warning,
+                    format!(
+                        "kv_cache_memory_bytes asks for {asked} bytes, but the pool has {} GiB",
+                        got.value
+                    ),
+                    Some(&got.quote),
+                ));
+            }
+        }
     }
     let smallest = |key: &str| {
         run.readings
@@ -144,17 +145,18 @@ fn pool(run: &Run, findings: &mut Vec<Finding>) {
         .of("max_concurrency")
         .into_iter()
         .min_by(|a, b| a.value.total_cmp(&b.value))
-        && concurrency.value < 1.0
     {
-        findings.push(finding(
-            "one_request_does_not_fit",
-            Severity::Warning,
-            format!(
-                "the KV pool holds {} of one request of the longest length",
-                concurrency.value
-            ),
-            Some(&concurrency.quote),
-        ));
+        if concurrency.value < 1.0 {
+            findings.push(finding(
+                "one_request_does_not_fit",
+                Severity::Warning,
+                format!(
+                    "the KV pool holds {} of one request of the longest length",
+                    concurrency.value
+                ),
+                Some(&concurrency.quote),
+            ));
+        }
     }
 }
 

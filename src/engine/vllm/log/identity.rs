@@ -79,18 +79,19 @@ impl Identity {
                 );
             }
         }
-        if let Some(rest) = after(text, "LLM engine (v")
-            && let Some(version) = version(rest)
-            && (text.contains("Initializing a"))
-        {
-            settings.set(
-                "version_in_banner",
-                FactValue::Text(version.clone()),
-                Trust::Banner,
-                line,
-                "LLM engine (v",
-            );
-            self.banner_version = Some(version);
+        if let Some(rest) = after(text, "LLM engine (v") {
+            if let Some(version) = version(rest) {
+                if text.contains("Initializing a") {
+                    settings.set(
+                        "version_in_banner",
+                        FactValue::Text(version.clone()),
+                        Trust::Banner,
+                        line,
+                        "LLM engine (v",
+                    );
+                    self.banner_version = Some(version);
+                }
+            }
         }
         for sign in ["Starting to load model ", "Resolved model: "] {
             if let Some(model) = after(text, sign) {
@@ -224,28 +225,28 @@ impl Identity {
     /// Parallel sizes, where no configuration line names them: one more than the highest rank.
     fn ranks(&mut self, line: &Line<'_>, settings: &mut Settings) {
         let text = line.text;
-        if let Some(rest) = after(text, " in world size ")
-            && text.contains("is assigned as DP rank")
-        {
-            let world = number_after(text, " in world size ").map(|n| n.value);
-            let tp = number_after(rest, ", TP rank ").map_or(0.0, |n| n.value) + 1.0;
-            let pp = number_after(rest, "PP rank ").map_or(0.0, |n| n.value) + 1.0;
-            // Only the last rank's line knows the sizes; a lone line of rank 0 does not.
-            if world == Some(tp * pp) {
-                settings.set_count(
-                    "tensor_parallel_size",
-                    Some(tp),
-                    Trust::Mentioned,
-                    line,
-                    " in world size ",
-                );
-                settings.set_count(
-                    "pipeline_parallel_size",
-                    Some(pp),
-                    Trust::Mentioned,
-                    line,
-                    " in world size ",
-                );
+        if let Some(rest) = after(text, " in world size ") {
+            if text.contains("is assigned as DP rank") {
+                let world = number_after(text, " in world size ").map(|n| n.value);
+                let tp = number_after(rest, ", TP rank ").map_or(0.0, |n| n.value) + 1.0;
+                let pp = number_after(rest, "PP rank ").map_or(0.0, |n| n.value) + 1.0;
+                // Only the last rank's line knows the sizes; a lone line of rank 0 does not.
+                if world == Some(tp * pp) {
+                    settings.set_count(
+                        "tensor_parallel_size",
+                        Some(tp),
+                        Trust::Mentioned,
+                        line,
+                        " in world size ",
+                    );
+                    settings.set_count(
+                        "pipeline_parallel_size",
+                        Some(pp),
+                        Trust::Mentioned,
+                        line,
+                        " in world size ",
+                    );
+                }
             }
         }
         for (rank, highest, key) in [
@@ -258,11 +259,11 @@ impl Identity {
             (line.origin.dp, &mut self.highest_dp, "data_parallel_size"),
         ] {
             // Rank 0 alone says nothing: several releases always print it.
-            if let Some(rank) = rank.filter(|r| (1..4096).contains(r))
-                && highest.is_none_or(|h| rank > h)
-            {
-                *highest = Some(rank);
-                settings.infer_size(key, rank + 1, line);
+            if let Some(rank) = rank.filter(|r| (1..4096).contains(r)) {
+                if highest.is_none_or(|h| rank > h) {
+                    *highest = Some(rank);
+                    settings.infer_size(key, rank + 1, line);
+                }
             }
         }
     }
@@ -288,16 +289,16 @@ impl Identity {
                     "Using ",
                 );
             }
-            if let Some((format, _)) = rest.split_once(" KV cache format.")
-                && let Some(format) = format.split(' ').next_back()
-            {
-                settings.set(
-                    "kv_cache_format",
-                    FactValue::Text(format.to_owned()),
-                    Trust::Used,
-                    line,
-                    "Using ",
-                );
+            if let Some((format, _)) = rest.split_once(" KV cache format.") {
+                if let Some(format) = format.split(' ').next_back() {
+                    settings.set(
+                        "kv_cache_format",
+                        FactValue::Text(format.to_owned()),
+                        Trust::Used,
+                        line,
+                        "Using ",
+                    );
+                }
             }
         }
     }
@@ -345,12 +346,16 @@ fn attention(text: &str) -> Option<(u8, String, &'static str)> {
         if let Some((name, _)) = rest.split_once(" attention backend out of potential") {
             return Some((4, short(name)?, "Using "));
         }
-        if let Some((name, behind)) = rest.split_once(" backend")
+        if let Some((name, behind)) = rest.split_once(" backend") {
             // `backend for vit attention` and `MoE backend` are other parts of the model.
-            && (behind.is_empty() || behind.starts_with(['.', '`']) || behind.starts_with(" on V1") || behind.starts_with(" with "))
-            && is_attention(name)
-        {
-            return Some((3, short(name)?, "Using "));
+            if (behind.is_empty()
+                || behind.starts_with(['.', '`'])
+                || behind.starts_with(" on V1")
+                || behind.starts_with(" with "))
+                && is_attention(name)
+            {
+                return Some((3, short(name)?, "Using "));
+            }
         }
         if let Some(version) = rest.strip_prefix("FlashAttention version ") {
             let version = version.split(|c: char| !c.is_alphanumeric()).next()?;

@@ -219,17 +219,17 @@ fn set_by_hand(line: &Line<'_>, readings: &mut Readings, settings: &mut Settings
         );
     }
     let plan = "Applying persisted startup plan";
-    if let Some(rest) = after(text, plan)
-        && let Some(rest) = after(rest, "kv_cache_memory_bytes=")
-    {
-        readings.figure("kv_cache_gib", gib_after(rest, "("), line, plan);
-        settings.set_count(
-            "kv_cache_memory_bytes",
-            number(rest).map(|p| p.0.value),
-            Trust::Adjusted,
-            line,
-            plan,
-        );
+    if let Some(rest) = after(text, plan) {
+        if let Some(rest) = after(rest, "kv_cache_memory_bytes=") {
+            readings.figure("kv_cache_gib", gib_after(rest, "("), line, plan);
+            settings.set_count(
+                "kv_cache_memory_bytes",
+                number(rest).map(|p| p.0.value),
+                Trust::Adjusted,
+                line,
+                plan,
+            );
+        }
     }
     let reduced = "KV cache memory reduced to ";
     if let Some(value) = gib_after(text, reduced) {
@@ -274,14 +274,14 @@ fn cpu(line: &Line<'_>, readings: &mut Readings) {
         );
     }
     let variable = "VLLM_CPU_KVCACHE_SPACE";
-    if let Some(rest) = after(text, variable).filter(|r| r.contains("not set"))
-        && let Some(n) = number_after(&rest.to_lowercase(), "using ")
-    {
-        let key = "cpu_kvcache_space_gib";
-        if n.whole {
-            readings.count(key, Some(n.value), line, variable);
-        } else {
-            readings.figure(key, Some(n.value), line, variable);
+    if let Some(rest) = after(text, variable).filter(|r| r.contains("not set")) {
+        if let Some(n) = number_after(&rest.to_lowercase(), "using ") {
+            let key = "cpu_kvcache_space_gib";
+            if n.whole {
+                readings.count(key, Some(n.value), line, variable);
+            } else {
+                readings.figure(key, Some(n.value), line, variable);
+            }
         }
     }
 }

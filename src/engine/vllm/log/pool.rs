@@ -121,19 +121,20 @@ fn blocks(line: &Line<'_>, readings: &mut Readings, settings: &mut Settings) {
         readings.count("num_gpu_blocks", Some(n.value), &line, needle);
     }
     let needle = "Overriding num_gpu_blocks=";
-    if let Some((profiled, rest)) = after(text, needle).and_then(number)
-        && let Some(forced) = number_after(rest, "num_gpu_blocks_override=")
-        // The CUDA graph profiler overrides 0 blocks for itself; the user did nothing.
-        && profiled.value > 0.0
-    {
-        readings.count("num_gpu_blocks", Some(forced.value), line, needle);
-        settings.set_count(
-            "num_gpu_blocks_override",
-            Some(forced.value),
-            Trust::Adjusted,
-            line,
-            needle,
-        );
+    if let Some((profiled, rest)) = after(text, needle).and_then(number) {
+        if let Some(forced) = number_after(rest, "num_gpu_blocks_override=") {
+            // The CUDA graph profiler overrides 0 blocks for itself; the user did nothing.
+            if profiled.value > 0.0 {
+                readings.count("num_gpu_blocks", Some(forced.value), line, needle);
+                settings.set_count(
+                    "num_gpu_blocks_override",
+                    Some(forced.value),
+                    Trust::Adjusted,
+                    line,
+                    needle,
+                );
+            }
+        }
     }
     settings.set_count(
         "padding_layers",

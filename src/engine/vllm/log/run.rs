@@ -79,10 +79,10 @@ impl Run {
             self.settings.continue_banner(line, level != Level::Unknown);
         }
         self.join_broken(line);
-        if let Some(kind) = announcement(line.text)
-            && self.banners.len() < MOST_ENGINES
-        {
-            self.banners.insert((line.origin.engine(), kind));
+        if let Some(kind) = announcement(line.text) {
+            if self.banners.len() < MOST_ENGINES {
+                self.banners.insert((line.origin.engine(), kind));
+            }
         }
         self.identity.read(line, &mut self.settings);
         self.settings.read(line);
@@ -132,11 +132,12 @@ impl Run {
             ("Maximum concurrency for ", "request: "),
             ("Error in memory profiling. ", "current free memory "),
         ] {
-            if let Some(at) = line.text.find(begins)
-                && after(&line.text[at..], ends).and_then(number).is_none()
-                && line.text.len() - at < 300
-            {
-                self.broken = Some((line.text[at..].to_owned(), MOST_CONTINUATIONS));
+            if let Some(at) = line.text.find(begins) {
+                if after(&line.text[at..], ends).and_then(number).is_none()
+                    && line.text.len() - at < 300
+                {
+                    self.broken = Some((line.text[at..].to_owned(), MOST_CONTINUATIONS));
+                }
             }
         }
     }
@@ -164,23 +165,24 @@ impl Run {
 
     fn statistics(&mut self, line: &Line<'_>) {
         let needle = "KV cache usage: ";
-        if let Some(n) = number_after(line.text, needle)
-            && self
+        if let Some(n) = number_after(line.text, needle) {
+            if self
                 .peak_usage
                 .as_ref()
                 .is_none_or(|(peak, _)| n.value > *peak)
-        {
-            let fact = Fact {
-                value: FactValue::Float(n.value),
-                quote: vec![line.quote(needle)],
-                at_ns: line.at,
-            };
-            self.peak_usage = Some((n.value, fact));
+            {
+                let fact = Fact {
+                    value: FactValue::Float(n.value),
+                    quote: vec![line.quote(needle)],
+                    at_ns: line.at,
+                };
+                self.peak_usage = Some((n.value, fact));
+            }
         }
-        if let Some(n) = number_after(line.text, ", Preemptions: ")
-            && n.value > 0.0
-        {
-            self.trouble.preempted(n.value as u64, line);
+        if let Some(n) = number_after(line.text, ", Preemptions: ") {
+            if n.value > 0.0 {
+                self.trouble.preempted(n.value as u64, line);
+            }
         }
     }
 

@@ -215,10 +215,10 @@ impl Settings {
                 );
             }
         }
-        if let Some((value, _)) = value_of(text, "speculative_config", "=", "")
-            && value != "None"
-        {
-            self.speculative = true;
+        if let Some((value, _)) = value_of(text, "speculative_config", "=", "") {
+            if value != "None" {
+                self.speculative = true;
+            }
         }
     }
 
@@ -236,12 +236,12 @@ impl Settings {
             }
         }
         // `vllm serve MODEL` of old leaves `model` at its default beside the model_tag.
-        if let Some((value, _)) = value_of(text, "model_tag", separator, mark)
-            && value != "None"
-        {
-            self.by_key
-                .retain(|key, (trust, _)| *key != "model" || *trust > Trust::Arguments);
-            self.take("model", value, Trust::Arguments, line, "model_tag");
+        if let Some((value, _)) = value_of(text, "model_tag", separator, mark) {
+            if value != "None" {
+                self.by_key
+                    .retain(|key, (trust, _)| *key != "model" || *trust > Trust::Arguments);
+                self.take("model", value, Trust::Arguments, line, "model_tag");
+            }
         }
         if value_of(text, "speculative_config", separator, mark).is_some_and(|(v, _)| v != "None") {
             self.speculative = true;

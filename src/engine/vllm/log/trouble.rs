@@ -186,11 +186,11 @@ impl Trouble {
 
     fn quiet(&mut self, line: &Line<'_>, message: &str) {
         // vLLM refuses to start on a budget of zero or less; the refusal may be cut off.
-        if let Some(n) = number_after(message, "Available KV cache memory: ")
-            && n.value <= 0.0
-        {
-            self.nothing_available
-                .get_or_insert_with(|| witness(line, message));
+        if let Some(n) = number_after(message, "Available KV cache memory: ") {
+            if n.value <= 0.0 {
+                self.nothing_available
+                    .get_or_insert_with(|| witness(line, message));
+            }
         }
         self.stopping |= message.contains("EngineCore: trigger received signal");
         if message.contains("engine core exited unexpectedly") && !self.stopping {
@@ -198,10 +198,10 @@ impl Trouble {
             self.consider(Weight::Death, line, message);
         }
         // A log that stops here was cut by the kernel; this is its last sign.
-        if let Some(rest) = after(message, "Cgroup memory preflight")
-            && number_after(rest, "limit, ").is_some_and(|n| n.value < 0.0)
-        {
-            self.consider(Weight::Hint, line, message);
+        if let Some(rest) = after(message, "Cgroup memory preflight") {
+            if number_after(rest, "limit, ").is_some_and(|n| n.value < 0.0) {
+                self.consider(Weight::Hint, line, message);
+            }
         }
     }
 

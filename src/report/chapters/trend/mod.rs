@@ -284,11 +284,11 @@ impl<'a> Trend<'a> {
         let neighbours = self.steps.iter().zip(self.steps.iter().skip(1));
         let mut sentences: Vec<String> = neighbours.flat_map(|(a, b)| moved(a, b)).collect();
         // Small moves in one direction add up, and none of them is told by itself.
-        if let [first, .., last] = &self.steps[..]
-            && self.steps.len() > 2
-        {
-            let all = moved(first, last);
-            sentences.extend(all.into_iter().map(|s| format!("From first to last: {s}")));
+        if let [first, .., last] = &self.steps[..] {
+            if self.steps.len() > 2 {
+                let all = moved(first, last);
+                sentences.extend(all.into_iter().map(|s| format!("From first to last: {s}")));
+            }
         }
         sentences
     }

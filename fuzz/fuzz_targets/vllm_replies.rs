@@ -1,3 +1,0 @@
-//! Any bytes are a reply of vllm, or the result of its bench.
-#![no_main]
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| plimsoll_fuzz::replies("vllm", bytes));

@@ -1,0 +1,24 @@
+//! `plimsoll man`: the manual pages.
+
+use crate::cli::{ManArgs, man_pages};
+use crate::console::Console;
+use crate::error::{ExitCode, Failure};
+use crate::store::{private, write_atomically};
+
+pub fn run(console: &Console, args: &ManArgs) -> anyhow::Result<ExitCode> {
+    let pages = man_pages()?;
+    let Some(dir) = &args.dir else {
+        if let Some(first) = pages.first() {
+            console.data(&first.roff)?;
+        }
+        return Ok(ExitCode::Done);
+    };
+    private::create_folders(dir).map_err(|e| {
+        Failure::environment(format!("cannot make the folder `{}`", dir.display())).caused_by(e)
+    })?;
+    for page in &pages {
+        write_atomically(&dir.join(&page.file), &page.roff)?;
+    }
+    console.note(&format!("{} pages in `{}`", pages.len(), dir.display()));
+    Ok(ExitCode::Done)
+}

@@ -1,0 +1,89 @@
+//! A question to the daemon that changes nothing may be asked again: connections break, answers get
+//! lost, and a daemon that is restarted is away for some seconds.
+
+use super::{Runtime, answer, locked};
+use bollard::errors::Error;
+use std::sync::Mutex;
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout};
+
+/// An answer that takes longer does not come any more.
+pub(super) const ANSWER: Duration = Duration::from_secs(15);
+
+/// A daemon that nobody reaches is waited for so long, over all questions together.
+const AWAY: Duration = Duration::from_secs(12);
+
+/// A daemon that answers and fails is asked for so long.
+const FAILING: Duration = Duration::from_secs(1);
+
+/// Between two attempts, at first and at most.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+
+/// Since when the daemon does not answer; nobody waits twice for one that stays away.
+#[derive(Debug, Default)]
+pub(super) struct Away(Mutex<Option<Instant>>);
+
+impl Runtime {
+    /// Asks until there is an answer, or until what keeps it from coming does not pass.
+    pub(super) async fn again<T, F>(&self, mut question: impl FnMut() -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let began = Instant::now();
+        let mut pause = PAUSE.0;
+        loop {
+            let asked = timeout(ANSWER, question()).await;
+            let asked = asked.unwrap_or(Err(Error::RequestTimeoutError));
+            let error = match asked {
+                Err(e) if passes(&e) => e,
+                answered => {
+                    *locked(&self.shared.away.0) = None;
+                    return answered;
+                }
+            };
+            let tried = match &error {
+                e if answer(e).is_some() || is_garbled(e) => began.elapsed() < FAILING,
+                // Once more is all that there is time for.
+                Error::RequestTimeoutError => began.elapsed() < ANSWER * 2,
+                _ => {
+                    let since = *locked(&self.shared.away.0).get_or_insert_with(Instant::now);
+                    since.elapsed() < AWAY
+                }
+            };
+            if !tried {
+                return Err(error);
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(PAUSE.1);
+        }
+    }
+}
+
+/// Whether trouble may be over in a moment. What the daemon refuses, it refuses again.
+pub(super) fn passes(e: &Error) -> bool {
+    match answer(e) {
+        Some((code, _)) => code >= 500 && code != 501,
+        None => is_broken(e) || is_garbled(e),
+    }
+}
+
+/// Whether the connection broke, or there was none.
+fn is_broken(e: &Error) -> bool {
+    matches!(
+        e,
+        Error::RequestTimeoutError
+            | Error::IOError { .. }
+            | Error::HttpClientError { .. }
+            | Error::HyperResponseError { .. }
+            | Error::HyperLegacyError { .. }
+            | Error::SocketNotFoundError(_)
+    )
+}
+
+/// Whether the answer makes no sense: it may have been cut.
+fn is_garbled(e: &Error) -> bool {
+    matches!(
+        e,
+        Error::JsonDataError { .. } | Error::JsonSerdeError { .. }
+    )
+}

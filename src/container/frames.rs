@@ -1,0 +1,50 @@
+//! The frames of a command's output, as they come and as a broken connection leaves them.
+
+use crate::capture::Stream;
+use bollard::container::LogOutput;
+use bollard::errors::Error;
+use futures::StreamExt;
+use std::ops::ControlFlow;
+use std::pin::Pin;
+
+/// What a command says, as it comes.
+pub(super) type Frames = Pin<Box<dyn futures::Stream<Item = Result<LogOutput, Error>> + Send>>;
+
+/// A frame's stream and bytes; `None`: what a cut connection left of one, for no command of ours
+/// has a terminal.
+pub(super) fn parts(frame: &LogOutput) -> Option<(Stream, &[u8])> {
+    let stream = match frame {
+        LogOutput::StdErr { .. } => Stream::Stderr,
+        LogOutput::Console { .. } => return None,
+        _ => Stream::Stdout,
+    };
+    Some((stream, frame.as_ref()))
+}
+
+/// Hands on what comes when nobody can stop it any more.
+pub(super) fn hand_on(
+    frame: Option<&LogOutput>,
+    sink: &mut impl FnMut(Stream, &[u8]) -> ControlFlow<()>,
+) {
+    if let Some((kind, bytes)) = frame.and_then(parts) {
+        let _ = sink(kind, bytes);
+    }
+}
+
+/// The next frame; never resolves once there is none any more.
+pub(super) async fn next_frame(output: &mut Option<Frames>) -> Option<LogOutput> {
+    match next_frame_or_end(output).await {
+        Some(frame) => Some(frame),
+        None => std::future::pending().await,
+    }
+}
+
+pub(super) async fn next_frame_or_end(output: &mut Option<Frames>) -> Option<LogOutput> {
+    match output.as_mut()?.next().await {
+        Some(Ok(frame)) => Some(frame),
+        _ => {
+            *output = None;
+            None
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! Ending containers that plimsoll created.
+
+use super::teardown::{May, Patience, Torn, is_ours};
+use super::{RUN_LABEL, Runtime};
+use crate::capture::ContainerFacts;
+use crate::error::Failure;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+impl Runtime {
+    /// Ends and removes the container of that name or id at once, if this run created it. Another
+    /// one is left alone and no error. `Err`: whether it is there could not be found out, or it
+    /// still is.
+    pub(super) async fn end_of_run(&self, id: &str, run_id: &str) -> Result<(), Failure> {
+        let mut may = |facts: &ContainerFacts| {
+            let of_run = facts.labels.get(RUN_LABEL).is_some_and(|run| run == run_id);
+            match is_ours(facts) && of_run {
+                true => May::Act,
+                false => May::Not("another run's".into()),
+            }
+        };
+        let never = CancellationToken::new();
+        let patience = Patience::of(Duration::ZERO);
+        let done = self.tear_down(id, true, patience, &mut may, &never).await;
+        match done.torn {
+            Torn::Gone { .. } | Torn::Ended { .. } | Torn::Left(_) => Ok(()),
+            Torn::Failed(why) => Err(Failure::environment(why)),
+        }
+    }
+
+    /// Ends and removes a container of ours. One that is gone is ended; one that plimsoll did not
+    /// create is an error, and left alone.
+    pub async fn end_ours(&self, id: &str, grace: Duration) -> Result<(), Failure> {
+        let mut may = |facts: &ContainerFacts| match is_ours(facts) {
+            true => May::Act,
+            false => May::Not(format!(
+                "container `{}` was not created by plimsoll: it is left alone",
+                facts.name
+            )),
+        };
+        let never = CancellationToken::new();
+        let patience = Patience::of(grace);
+        let done = self.tear_down(id, true, patience, &mut may, &never).await;
+        match done.torn {
+            Torn::Gone { .. } | Torn::Ended { .. } => Ok(()),
+            Torn::Left(why) | Torn::Failed(why) => Err(Failure::environment(why)),
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! What is asked of Docker when a command is run, and the mark by which its processes are known.
+
+use super::input::Input;
+use super::{EXEC_VARIABLE, OWNER_VARIABLE, RUN_VARIABLE};
+use bollard::exec::CreateExecOptions;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// A command to run inside a container.
+#[derive(Debug, Default)]
+pub struct ExecRequest {
+    /// Program and arguments; never a shell line made of parts.
+    pub argv: Vec<String>,
+    /// Environment besides the container's own. Tokens travel here.
+    pub env: BTreeMap<String, String>,
+    /// Id of the run: the value of [`RUN_VARIABLE`] in the command's environment.
+    pub run_id: String,
+    /// Longest time that the command may take.
+    pub deadline: Option<Duration>,
+    /// User, when not the container's.
+    pub user: Option<String>,
+    /// Working directory, when not the container's.
+    pub working_dir: Option<String>,
+    /// What the command reads from its standard input; without it there is none.
+    pub stdin: Option<Input>,
+    /// Is told the host pids of the command's live processes, soon after the start and about once
+    /// a second. Stays empty where the host does not show the container.
+    pub pids: Option<watch::Sender<Vec<u32>>>,
+}
+
+/// A value that no other exec carries. It may stand in a `grep` pattern, and its last word keeps it
+/// from being the beginning of another.
+pub(super) fn mark(run_id: &str) -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let run: String = run_id
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
+        .collect();
+    format!(
+        "{run}-{}-{}-exec",
+        std::process::id(),
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    )
+}
+
+/// The same in Docker's words, marked.
+pub(super) fn options(request: &ExecRequest, mark: &str) -> CreateExecOptions<String> {
+    let mut env: Vec<String> = request
+        .env
+        .iter()
+        .map(|(n, v)| format!("{n}={v}"))
+        .collect();
+    env.push(format!("{RUN_VARIABLE}={}", request.run_id));
+    env.push(format!("{EXEC_VARIABLE}={mark}"));
+    env.push(format!("{OWNER_VARIABLE}={}", super::launch::owner()));
+    CreateExecOptions {
+        attach_stdin: Some(request.stdin.is_some()),
+        attach_stdout: Some(true),
+        attach_stderr: Some(true),
+        env: Some(env),
+        cmd: Some(request.argv.clone()),
+        user: request.user.clone(),
+        working_dir: request.working_dir.clone(),
+        ..Default::default()
+    }
+}

@@ -1,0 +1,146 @@
+//! Which names of settings say that their value is a secret.
+
+/// Whether a setting with this name (environment variable, flag, label, key) holds a secret.
+///
+/// Goes by whole words: `HF_TOKEN` and `apiKey` do, `MAX_TOKENS`, `VLLM_TOKENIZER`, `EOS_TOKEN` and
+/// `KV_CACHE_KEY_DTYPE` do not.
+pub fn is_secret_name(name: &str) -> bool {
+    let words = words_of(name);
+    let Some(last) = words.last() else {
+        return false;
+    };
+    let has = |w: &str| words.iter().any(|x| x == w);
+    let pair = |a: &str, b: &str| words.windows(2).any(|w| w[0] == a && w[1] == b);
+    // Where something is kept, or how long it is, is no secret.
+    const ABOUT: &[&str] = &[
+        "FILE", "PATH", "DIR", "NAME", "ENABLED", "TYPE", "MODE", "LEN", "LENGTH", "SIZE", "COUNT",
+        "LIMIT", "REQUIRED", "METHOD", "SOCK", "PROVIDER", "HEADER", "DTYPE", "URL", "TTL",
+    ];
+    if ABOUT.contains(&last.as_str()) {
+        return false;
+    }
+    if [
+        "PASSWORD",
+        "PASSWD",
+        "PASSPHRASE",
+        "SECRET",
+        "SECRETS",
+        "CREDENTIAL",
+        "CREDENTIALS",
+        "APIKEY",
+        "AUTHTOKEN",
+        "AUTHKEY",
+        "COOKIE",
+        "COOKIES",
+        "CREDS",
+        "JWT",
+        "PAT",
+        "DSN",
+        "ACCESSKEY",
+    ]
+    .iter()
+    .any(|w| has(w))
+        || pair("API", "KEY")
+        || pair("API", "KEYS")
+        || pair("ACCESS", "KEY")
+        || pair("PRIVATE", "KEY")
+        || pair("CONNECTION", "STRING")
+    {
+        return true;
+    }
+    let before = words
+        .len()
+        .checked_sub(2)
+        .map(|i| words[i].as_str())
+        .unwrap_or_default();
+    match last.as_str() {
+        // The vocabulary's tokens, and counts of them.
+        "TOKEN" => !matches!(
+            before,
+            "PAD"
+                | "EOS"
+                | "BOS"
+                | "UNK"
+                | "SEP"
+                | "CLS"
+                | "MASK"
+                | "STOP"
+                | "NEXT"
+                | "PER"
+                | "SPECIAL"
+                | "EOT"
+                | "EOM"
+                | "EOG"
+                | "NL"
+                | "FIM"
+                | "IMAGE"
+                | "AUDIO"
+                | "VIDEO"
+                | "START"
+                | "END"
+                | "FIRST"
+                | "LAST"
+                | "NEW"
+                | "DECODER"
+                | "PREFIX"
+                | "SUFFIX"
+                | "MIDDLE"
+                | "THINK"
+                | "BEGIN"
+        ),
+        "KEY" => !matches!(
+            before,
+            "CACHE"
+                | "PUBLIC"
+                | "SORT"
+                | "PRIMARY"
+                | "FOREIGN"
+                | "PARTITION"
+                | "ROUTING"
+                | "HASH"
+                | "GPG"
+                | "INDEX"
+                | "KV"
+                | "LAYER"
+                | "METRIC"
+                | "ENGINE"
+                | "CONFIG"
+        ),
+        "AUTH" | "AUTHORIZATION" => true,
+        "PWD" | "PASS" => words.len() > 1,
+        _ => false,
+    }
+}
+
+/// Upper-case words of a name; camel case is split, trailing digits (`TOKEN_2`) are dropped.
+fn words_of(name: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    let mut fresh = true;
+    let mut after_lower = false;
+    for c in name.chars() {
+        if !c.is_ascii_alphanumeric() {
+            fresh = true;
+            after_lower = false;
+            continue;
+        }
+        if fresh || (after_lower && c.is_ascii_uppercase()) {
+            words.push(String::new());
+        }
+        fresh = false;
+        after_lower = c.is_ascii_lowercase();
+        if let Some(word) = words.last_mut() {
+            word.push(c.to_ascii_uppercase());
+        }
+    }
+    while words
+        .last()
+        .is_some_and(|w| w.bytes().all(|b| b.is_ascii_digit()))
+    {
+        words.pop();
+    }
+    if let Some(last) = words.last_mut() {
+        let kept = last.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+        last.truncate(kept);
+    }
+    words
+}

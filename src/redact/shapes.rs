@@ -1,0 +1,319 @@
+//! What looks like a secret whatever its value: tokens by their beginning, credentials by what stands
+//! around them.
+
+use super::REDACTED;
+use super::names::is_secret_name;
+use aho_corasick::AhoCorasick;
+use base64::Engine;
+use base64::alphabet;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use memchr::memmem;
+use regex::{Captures, Regex};
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
+/// Takes out what is a secret by its own look: nothing that stands beside it has to say so. Good for
+/// whole documents: names of flags and settings stay as they are, and so does the syntax of JSON,
+/// HTML and CSV.
+pub fn distinct(text: &str) -> Cow<'_, str> {
+    let mut text = Cow::Borrowed(text);
+    if ANCHORS.is_match(&*text) {
+        replace_distinct(&mut text);
+    }
+    text
+}
+
+/// Bytes that leave for a file or a terminal, without what is a secret by its own look: the last
+/// net. Everything has passed the redactor on its way in already; what comes from elsewhere (a file
+/// of the user's, a reply of a hub) has not. What is no text (a picture) stays as it is.
+pub fn harmless(bytes: &[u8]) -> Cow<'_, [u8]> {
+    match std::str::from_utf8(bytes).map(distinct) {
+        Ok(Cow::Owned(text)) => Cow::Owned(text.into_bytes()),
+        _ => Cow::Borrowed(bytes),
+    }
+}
+
+/// Whether any shape can be in the text.
+pub(super) fn possible(text: &str) -> bool {
+    ANCHORS.is_match(text)
+}
+
+/// Takes out all that looks like a secret, also by the name before it.
+pub(super) fn replace(text: &mut Cow<'_, str>) {
+    replace_distinct(text);
+    if memmem::find(text.as_bytes(), b"=").is_some() {
+        apply(text, &URL_PARAMETER, |c| format!("{}{REDACTED}", &c[1]));
+    }
+    apply(text, &BEARER, |c| match is_prose_after_bearer(&c[2]) {
+        true => c[0].to_owned(),
+        false => format!("{}{REDACTED}", &c[1]),
+    });
+    apply(text, &BASIC, |c| match is_user_and_password(&c[2]) {
+        true => format!("{}{REDACTED}", &c[1]),
+        false => c[0].to_owned(),
+    });
+    apply(text, &HEADER, redact_header);
+    apply(text, &COOKIE, |c| format!("{}{REDACTED}", &c[1]));
+    if memmem::find(text.as_bytes(), b"-").is_some() {
+        apply(text, &FLAG, redact_flag);
+    }
+    apply(text, &ASSIGNMENT, redact_assignment);
+}
+
+fn replace_distinct(text: &mut Cow<'_, str>) {
+    apply(text, &SHAPES, |_| REDACTED.to_owned());
+    apply(text, &SK, |c| match is_hyphenated_words(&c[2]) {
+        true => c[0].to_owned(),
+        false => format!("{}{REDACTED}", &c[1]),
+    });
+    if memmem::find(text.as_bytes(), b"PRIVATE KEY").is_some() {
+        apply(text, &PRIVATE_KEY, |_| REDACTED.to_owned());
+    }
+    if memmem::find(text.as_bytes(), b":").is_some() {
+        apply(text, &URL_USER, |c| format!("{}{REDACTED}@", &c[1]));
+    }
+    if memmem::find(text.as_bytes(), b"%40").is_some() {
+        apply(text, &URL_USER_ENCODED, |c| {
+            format!("{}{REDACTED}%40", &c[1])
+        });
+    }
+}
+
+fn apply(text: &mut Cow<'_, str>, regex: &Regex, with: impl Fn(&Captures<'_>) -> String) {
+    if let Cow::Owned(changed) = regex.replace_all(text, |c: &Captures<'_>| with(c)) {
+        *text = Cow::Owned(changed);
+    }
+}
+
+fn compiled(pattern: &str) -> Regex {
+    Regex::new(pattern).expect("a constant pattern, compiled by a test")
+}
+
+/// One of these stands in every text that any shape can match. Most log lines have none.
+static ANCHORS: LazyLock<AhoCorasick> = LazyLock::new(|| {
+    let words = [
+        "hf_",
+        "sk-",
+        "ghp_",
+        "gho_",
+        "ghu_",
+        "ghs_",
+        "ghr_",
+        "github_pat_",
+        "glpat-",
+        "nvapi-",
+        "xox",
+        "xapp-",
+        "akia",
+        "asia",
+        "aiza",
+        "gocspx-",
+        "ya29.",
+        "npm_",
+        "pypi-",
+        "dckr_pat_",
+        "slack.com",
+        "eyj",
+        "bearer",
+        "basic",
+        "cookie",
+        "://",
+        ":\\/\\/",
+        "%3a%2f%2f",
+        "key",
+        "token=",
+        "token%3",
+        "token'",
+        "token\"",
+        "token\\",
+        "_token",
+        "-token",
+        "token:",
+        "passw",
+        "pwd",
+        "secret",
+        "credential",
+        "auth",
+        "passphrase",
+        "dsn",
+        "jwt",
+        "connection",
+    ];
+    AhoCorasick::builder()
+        .ascii_case_insensitive(true)
+        .build(words)
+        .expect("constant words")
+});
+
+// No word boundary before these: a colour (`\x1b[32m`), an escape (`\n`) or an encoded blank (`%20`)
+// ends in a letter or a digit.
+static SHAPES: LazyLock<Regex> = LazyLock::new(|| {
+    compiled(concat!(
+        r"hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}",
+        r"|glpat-[A-Za-z0-9_-]{16,}|nvapi-[A-Za-z0-9_-]{16,}|xox[abeoprs]-[A-Za-z0-9-]{10,}",
+        r"|xapp-[A-Za-z0-9-]{16,}|hooks\.slack\.com/services/[A-Za-z0-9/]{8,}",
+        r"|(?:AKIA|ASIA)[A-Z0-9]{16}|AIza[A-Za-z0-9_-]{30,}|GOCSPX-[A-Za-z0-9_-]{20,}",
+        r"|ya29\.[A-Za-z0-9_-]{20,}|npm_[A-Za-z0-9]{36}|pypi-AgE[A-Za-z0-9_-]{16,}",
+        r"|dckr_pat_[A-Za-z0-9_-]{20,}",
+        r"|eyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*){2,4}",
+    ))
+});
+
+// Words end in `sk` too (`disk-`, `task-`), so here something must stand before it.
+static SK: LazyLock<Regex> = LazyLock::new(|| {
+    compiled(
+        r"(^|[^A-Za-z0-9]|\\[nrt]|%[0-9A-Fa-f]{2}|\[[0-9;]*m|\\u00[0-9a-fA-F]{2})sk-([A-Za-z0-9_-]{16,})",
+    )
+});
+
+// With its end, or as far as what follows can be a part of it. No quote: a document stays one.
+static PRIVATE_KEY: LazyLock<Regex> = LazyLock::new(|| {
+    compiled(concat!(
+        r#"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----[^"]*?-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"#,
+        r"|-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:[A-Za-z0-9+/=\s]|\\[nrt])*",
+    ))
+});
+
+static URL_USER: LazyLock<Regex> =
+    LazyLock::new(|| compiled(r#"(:(?:\\?/){2})[^/\s:@'"\\<>]*:[^/\s'"\\<>]*@"#));
+
+static URL_USER_ENCODED: LazyLock<Regex> =
+    LazyLock::new(|| compiled(r#"(?i)(%3a%2f%2f)[^/\s'"<>]*?%3a[^/\s'"<>]*?%40"#));
+
+static URL_PARAMETER: LazyLock<Regex> = LazyLock::new(|| {
+    compiled(
+        r#"(?i)((?:[?&]|%3f|%26)(?:[a-z0-9_-]*(?:token|key|secret|signature|password|sig|auth)|x-amz-[a-z-]+)=)[^&\s'"]+"#,
+    )
+});
+
+static BEARER: LazyLock<Regex> =
+    LazyLock::new(|| compiled(r"(?i)(bearer(?:\s|%20|\+)+)([A-Za-z0-9._~+/=-]{6,})"));
+
+static BASIC: LazyLock<Regex> =
+    LazyLock::new(|| compiled(r"(?i)(basic(?:\s|%20|\+)+)([A-Za-z0-9+/=_-]{6,})"));
+
+static HEADER: LazyLock<Regex> = LazyLock::new(|| {
+    compiled(
+        r#"(?i)(authorization["'\\]*\s*(?:[:=]|%3a)(?:\s|%20)*["'\\]*)((?:basic|bearer|token|digest|apikey|negotiate)(?:\s|%20|\+)+)?([A-Za-z0-9._~+/=%-]{6,})"#,
+    )
+});
+
+static COOKIE: LazyLock<Regex> =
+    LazyLock::new(|| compiled(r#"(?i)(cookie["'\\]*\s*:\s*["'\\]*)[A-Za-z0-9_.-]+=[^\r\n"'\\]+"#));
+
+// The separator may be that of a printed list: `'--api-key', 'xyz'`.
+static FLAG: LazyLock<Regex> = LazyLock::new(|| {
+    compiled(
+        r#"(?i)(^|[\s'"\[,(])(--?[a-z][a-z0-9_-]*)(=|\s+|\\*['"]\s*,\s*\\*['"])("[^"]*"|'[^']*'|(?:\[redacted\]|[^\s'",\])\\])+)"#,
+    )
+});
+
+// A value may be a list, quoted, or quoted in what is quoted itself: `{\"api_key\": \"xyz\"}`.
+static ASSIGNMENT: LazyLock<Regex> = LazyLock::new(|| {
+    compiled(concat!(
+        r#"(?i)([a-z][a-z0-9_.-]*)((?:\\*["'])?\s*(?:[=:]|%3[ad])\s*)"#,
+        r#"(\[(?:"[^"]*"|'[^']*')(?:\s*,\s*(?:"[^"]*"|'[^']*'))*"#,
+        r#"|\\+"[^"\\]*\\+"|\[?"[^"]*"|\[?'[^']*'|(?:\[redacted\]|[^\s,;&)}\]"'])+)"#,
+    ))
+});
+
+fn redact_flag(c: &Captures<'_>) -> String {
+    let (flag, separator, value) = (&c[2], &c[3], &c[4]);
+    let next_flag = separator != "=" && value.starts_with('-');
+    if next_flag || !is_secret_name(flag) || is_no_value(value) {
+        return c[0].to_owned();
+    }
+    format!("{}{flag}{separator}{REDACTED}", &c[1])
+}
+
+fn redact_header(c: &Captures<'_>) -> String {
+    let scheme = c.get(2).map_or("", |m| m.as_str());
+    let value = &c[3];
+    // "authorization: required", "Authorization: Bearer".
+    let word = value.bytes().all(|b| b.is_ascii_alphabetic());
+    let prose = match scheme.is_empty() {
+        true => word && value.len() < 16,
+        false => is_prose_after_bearer(value),
+    };
+    match prose {
+        true => c[0].to_owned(),
+        false => format!("{}{scheme}{REDACTED}", &c[1]),
+    }
+}
+
+fn redact_assignment(c: &Captures<'_>) -> String {
+    let (name, separator, value) = (&c[1], &c[2], &c[3]);
+    if !is_secret_name(name) || is_no_value(value) {
+        return c[0].to_owned();
+    }
+    // Prose: "key: value", "BOS token = 1", "auth: none" are no credentials.
+    let one_word = !name.contains(['_', '-', '.']);
+    let prose = one_word
+        && matches!(
+            name.to_ascii_lowercase().as_str(),
+            "key" | "token" | "auth" | "authorization"
+        );
+    let quoted = separator.starts_with(['"', '\'', '\\']);
+    if prose && !quoted && value.len() < 16 {
+        return c[0].to_owned();
+    }
+    // What stood around the value stays: a bracket, a quote with its backslashes.
+    let inner = value.trim_start_matches(['[', '\\']);
+    let opening = match inner.starts_with(['"', '\'']) && value != REDACTED {
+        true => &value[..value.len() - inner.len() + 1],
+        // An unquoted value has no bracket of its own to give back.
+        false => "",
+    };
+    let closing = opening.trim_start_matches('[');
+    format!("{name}{separator}{opening}{REDACTED}{closing}")
+}
+
+pub(super) fn is_no_value(value: &str) -> bool {
+    if value == REDACTED {
+        return true;
+    }
+    let v = value
+        .trim_start_matches(['[', '\\'])
+        .trim_matches(['"', '\'', '\\']);
+    v == REDACTED
+        || matches!(
+            v.to_ascii_lowercase().as_str(),
+            "" | "none" | "null" | "true" | "false" | "undefined" | "unset"
+        )
+        || (v.len() < 6 && v.bytes().all(|b| b.is_ascii_digit()))
+}
+
+fn is_prose_after_bearer(word: &str) -> bool {
+    matches!(
+        word.trim_end_matches(['.', ','])
+            .to_ascii_lowercase()
+            .as_str(),
+        "authentication"
+            | "authorization"
+            | "credentials"
+            | "tokens"
+            | "scheme"
+            | "format"
+            | "header"
+            | "security"
+    )
+}
+
+/// `learn-classifier-v2`, of a name that begins with `sk-`: words and short numbers. A key is longer
+/// than any word.
+fn is_hyphenated_words(body: &str) -> bool {
+    body.split(['-', '_']).all(|part| {
+        let word = part.len() <= 15 && part.bytes().all(|b| b.is_ascii_lowercase());
+        word || part.len() <= 4
+    })
+}
+
+/// Whether this is base64 of `user:password`, and no word.
+fn is_user_and_password(text: &str) -> bool {
+    let lenient =
+        GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
+    let decoded = [alphabet::STANDARD, alphabet::URL_SAFE]
+        .iter()
+        .find_map(|a| GeneralPurpose::new(a, lenient).decode(text).ok());
+    decoded.is_some_and(|bytes| bytes.contains(&b':'))
+}

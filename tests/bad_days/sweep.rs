@@ -1,0 +1,61 @@
+//! A sweep in a folder of its own, whose containers are gone when it is dropped.
+
+use super::common::docker;
+use super::with_state;
+use plimsoll::sweep::{History, SWEEP_LABEL};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The folder of a sweep, and what it remembers of what it started.
+pub(super) struct Sweep {
+    pub(super) dir: tempfile::TempDir,
+    state: PathBuf,
+}
+
+impl Sweep {
+    pub(super) fn new(text: &str, state: &Path) -> Sweep {
+        let dir = tempfile::tempdir().expect("tempdir");
+        std::fs::write(dir.path().join("sweep.yaml"), text).expect("file");
+        Sweep {
+            dir,
+            state: state.to_owned(),
+        }
+    }
+
+    pub(super) fn folder(&self) -> PathBuf {
+        self.dir.path().join("run")
+    }
+
+    /// Begins, or goes on.
+    pub(super) fn command(&self, args: &[&str]) -> Command {
+        let file = self.dir.path().join("sweep.yaml").display().to_string();
+        let mut command = with_state(&["sweep", &file, "--memory-backend=host"], &self.state);
+        command
+            .arg(format!("--resume={}", self.folder().display()))
+            .arg(format!("--results-dir={}", self.dir.path().display()))
+            .args(args);
+        command
+    }
+
+    pub(super) fn history(&self) -> History {
+        History::read(&self.folder()).expect("journal")
+    }
+
+    /// Its containers.
+    pub(super) fn left(&self) -> Vec<String> {
+        let Ok(id) = std::fs::read_to_string(self.folder().join("id")) else {
+            return Vec::new();
+        };
+        let filter = format!("label={SWEEP_LABEL}={}", id.trim());
+        let list = docker(&["ps", "-aq", "--filter", &filter]).expect("docker ps");
+        list.lines().map(str::to_owned).collect()
+    }
+}
+
+impl Drop for Sweep {
+    fn drop(&mut self) {
+        for id in self.left() {
+            let _ = docker(&["rm", "-f", "-v", &id]);
+        }
+    }
+}

@@ -1,0 +1,554 @@
+//! What docs/SECURITY.md promises, from end to end: secrets are in no file and no output, files are
+//! their owner's alone, and hostile names, logs and replies stay words.
+
+#[macro_use]
+mod common;
+
+use common::e2e::{Ended, Engine, Live, Results, command, everything_in};
+use common::{docker, image};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// `plimsoll` in a shell that lets everybody read what is created.
+fn open_handed(args: &[&str]) -> Command {
+    let program = env!("CARGO_BIN_EXE_plimsoll");
+    let mut all = vec!["-c", "umask 0; exec \"$0\" \"$@\"", program];
+    all.extend(args);
+    let mut command = command(Path::new("/bin/sh"), &all);
+    command.env_remove("HF_TOKEN");
+    command
+}
+
+/// A home of the test's own, for state and caches.
+struct Home(tempfile::TempDir);
+
+impl Home {
+    fn new() -> Home {
+        let home = Home(tempfile::tempdir().unwrap());
+        // As a folder in use is: open to others.
+        std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        home
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    #[track_caller]
+    fn run(&self, args: &[&str], code: i32) -> Ended {
+        let mut command = open_handed(args);
+        command
+            .env("HOME", self.path())
+            .env("XDG_STATE_HOME", self.path().join("state"))
+            .env("XDG_CACHE_HOME", self.path().join("cache"))
+            .env("XDG_RUNTIME_DIR", self.path().join("run"));
+        Live::start(command).end().expect(code)
+    }
+}
+
+/// Every file and folder below is its owner's alone; gives how many there are.
+#[track_caller]
+fn alone(folder: &Path) -> usize {
+    let mut seen = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let meta = std::fs::symlink_metadata(&path).unwrap();
+        let (mode, wanted) = (
+            meta.permissions().mode() & 0o7777,
+            if meta.is_dir() { 0o700 } else { 0o600 },
+        );
+        assert_eq!(mode, wanted, "{} is {mode:o}", path.display());
+        seen += 1;
+        if meta.is_dir() {
+            seen += alone(&path);
+        }
+    }
+    seen
+}
+
+/// Secrets of every kind, put together here so that none stands in this file.
+fn shapes() -> Vec<String> {
+    let long = "Q7xPlimsoll0TestSecret9vB2kLmN4rT6wY8zA1cE3gI5";
+    vec![
+        format!("hf_{}", &long[..34]),
+        format!("sk-proj-{long}"),
+        ["AK", "IAQ7XPLIMSOLL0TEST"].concat(),
+        format!("ghp_{}", &long[..36]),
+        format!("github_pat_{}_{}", &long[..22], &long[22..]),
+        format!("AI{}{}", "za", &long[..35]),
+        format!("xoxb-{}-{}", "123456789012", &long[..24]),
+        format!("nvapi-{long}"),
+        [
+            "eyJhbGciOiJIUzI1NiJ9",
+            "eyJzdWIiOiJwbGltc29sbCJ9",
+            &long[..30],
+        ]
+        .join("."),
+    ]
+}
+
+/// A secret without a look of its own, and others that only their place gives away.
+const PASSWORD: &str = "w9 pl1msoll/pass&word";
+const API_KEY: &str = "pl1msoll-key-of-nobody";
+const IN_URL: &str = "pl1msollurlpw";
+const IN_LABEL: &str = "pl1msoll-label-pw";
+
+/// What must be nowhere: each secret, and what it looks like encoded.
+fn nowhere() -> Vec<String> {
+    let mut all = shapes();
+    all.extend([PASSWORD, API_KEY, IN_URL, IN_LABEL].map(str::to_owned));
+    all.extend(["w9%20pl1msoll%2Fpass%26word", "w9 pl1msoll\\/pass&word"].map(str::to_owned));
+    // base64 of `user:` and the password.
+    all.push("dXNlcjp3OSBwbDFtc29sbC9wYXNzJndvcmQ".to_owned());
+    all
+}
+
+/// The words of a look that did not lose its secrets.
+#[track_caller]
+fn tells_nothing(what: &str, text: &str) {
+    for secret in nowhere() {
+        if let Some(at) = text.find(&secret) {
+            let around = &text.as_bytes()[at.saturating_sub(120)..(at + 160).min(text.len())];
+            panic!(
+                "{what} holds `{secret}`: …{}…",
+                String::from_utf8_lossy(around)
+            );
+        }
+    }
+}
+
+/// A container that serves what a vLLM serves, full of secrets, and prints them in every dress.
+fn telltale() -> Engine {
+    let shapes = shapes();
+    let log: Vec<String> = (shapes.iter())
+        .flat_map(|s| {
+            [
+                format!("INFO 11-22 08:00:00 [api_server.py:1] token {s} was read"),
+                format!("\\033[32m{s}\\033[0m and {}\\033[1m{}", &s[..8], &s[8..]),
+                format!("{{\"a\": \"{{\\\\\"b\\\\\": \\\\\"{s}\\\\\"}}\"}}"),
+            ]
+        })
+        .chain([
+            format!("INFO engine: password is {PASSWORD}"),
+            "GET /x?password=w9%20pl1msoll%2Fpass%26word HTTP/1.1".replace('%', "%%"),
+            "Authorization: Basic dXNlcjp3OSBwbDFtc29sbC9wYXNzJndvcmQ=".to_owned(),
+            format!("non-default args: {{'model': 'm', 'api_key': ['{API_KEY}'], 'seed': 0}}"),
+            format!("connecting to postgres://me:{IN_URL}@db:5432/x, label {IN_LABEL}"),
+            "ERROR 11-22 08:00:00 [engine.py:1] CUDA out of memory".to_owned(),
+        ])
+        .collect();
+    // A line in two writes, with time between: the daemon hands it on in two frames.
+    let split = format!(
+        "printf 'half of {}'; sleep 0.1; printf '{}\\n'",
+        &shapes[0][..12],
+        &shapes[0][12..]
+    );
+    let quoted = |s: &str| s.replace('\'', "'\\''");
+    let mut script = String::from("mkdir -p /www/v1; ");
+    for line in &log {
+        script.push_str(&format!("printf '{}\\n'; ", quoted(line)));
+    }
+    script.push_str(&split);
+    let models = format!(
+        r#"{{"object":"list","data":[{{"id":"org/{}","root":"https://me:{IN_URL}@host/m","max_model_len":2048,"x":"{PASSWORD}"}}]}}"#,
+        shapes[0]
+    );
+    let metrics = format!(
+        "vllm:num_requests_running{{model_name=\"{}\"}} 1.0\nvllm:cache_config_info{{api_key=\"{API_KEY}\",x=\"{}\"}} 1.0\n",
+        shapes[1], shapes[2]
+    );
+    let info = format!(
+        r#"{{"api_key":"{API_KEY}","hf_token":"{}","version":"0.11.0"}}"#,
+        shapes[3]
+    );
+    for (path, text) in [
+        ("v1/models", &models),
+        ("metrics", &metrics),
+        ("get_server_info", &info),
+        ("version", &info),
+        ("health", &String::new()),
+    ] {
+        script.push_str(&format!("; printf '%s' '{}' > /www/{path}", quoted(text)));
+    }
+    script.push_str("; exec busybox httpd -f -p 8000 -h /www");
+    let env: Vec<String> = [
+        format!("MY_PASSWORD={PASSWORD}"),
+        format!("VLLM_API_KEY={API_KEY}"),
+        format!("DATABASE_URL=postgres://me:{IN_URL}@db/x"),
+        format!("VLLM_NOTE={}", shapes[0]),
+        format!("SERVICE_ACCOUNT={}", shapes[8]),
+    ]
+    .to_vec();
+    let mut options: Vec<&str> = env.iter().flat_map(|e| ["-e", e.as_str()]).collect();
+    let label = format!("com.example.db-password={IN_LABEL}");
+    let note = format!("com.example.note=uses {} and {PASSWORD}", shapes[4]);
+    options.extend(["--label", &label, "--label", &note, "-v", "/www"]);
+    let key = format!("--hf-token={}", shapes[0]);
+    Engine::run(
+        "telltale",
+        &options,
+        &image().unwrap(),
+        &[
+            "sh",
+            "-c",
+            &script,
+            "vllm",
+            "serve",
+            "m",
+            "--api-key",
+            API_KEY,
+            &key,
+        ],
+    )
+}
+
+#[test]
+fn secrets_are_in_no_file_no_output_and_no_command_line() {
+    needs!(Docker);
+    let began = now();
+    let telltale = telltale();
+    telltale.wait_for_log("half of");
+    common::e2e::wait_for("the server", || {
+        docker(&[
+            "exec",
+            &telltale.name,
+            "busybox",
+            "wget",
+            "-q",
+            "-O",
+            "-",
+            "http://127.0.0.1:8000/health",
+        ])
+        .ok()
+    });
+    assert!(telltale.log().contains(PASSWORD), "it does print them");
+    let home = Home::new();
+    let results = home.path().join("results");
+    let at = format!("--results-dir={}", results.display());
+    let name = telltale.name.as_str();
+    let look = ["--engine=vllm", "--bench=none"];
+    let with = |more: &[&str]| -> Vec<String> {
+        let mut all = vec!["profile", name];
+        all.extend(look);
+        all.extend(more);
+        all.iter().map(|s| (*s).to_owned()).collect()
+    };
+    let mut said: Vec<(String, Ended)> = Vec::new();
+    let mut run = |args: &[&str], code: i32| {
+        let shown = args.join(" ");
+        let ended = home.run(args, code);
+        tells_nothing(&format!("the output of `{shown}`"), &ended.stdout);
+        tells_nothing(&format!("stderr of `{shown}`"), &ended.stderr);
+        said.push((shown, ended));
+    };
+    let run_words = |run: &mut dyn FnMut(&[&str], i32), words: Vec<String>| {
+        run(&words.iter().map(String::as_str).collect::<Vec<_>>(), 0);
+    };
+    run_words(
+        &mut run,
+        with(&["--duration=1s", "--baseline=300ms", "-vv", &at]),
+    );
+    run_words(&mut run, with(&["--dry-run", "-vv", &at]));
+    let second = home.path().join("named.json").display().to_string();
+    run_words(
+        &mut run,
+        with(&[
+            "--duration=1s",
+            "--baseline=300ms",
+            "--json",
+            "--output",
+            &second,
+        ]),
+    );
+    let first = std::fs::read_dir(results.join("memory-profiles"))
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .find(|p| p.extension().is_some_and(|e| e == "json"))
+        .expect("a profile")
+        .display()
+        .to_string();
+    let capture = Path::new(&first)
+        .with_extension("capture")
+        .display()
+        .to_string();
+    let reports = home.path().join("reports").display().to_string();
+    for format in ["html", "md", "txt", "csv", "svg", "png"] {
+        run(
+            &[
+                "report",
+                &first,
+                &second,
+                "--format",
+                format,
+                "--output",
+                &format!("{reports}/"),
+            ],
+            0,
+        );
+    }
+    let table = home.path().join("table.csv").display().to_string();
+    run(&["compare", &first, &second, "--csv", &table], 0);
+    run(&["derive", &capture, "--json"], 0);
+    run(&["clean", "--json", name], 0);
+    run(&["clean", name], 0);
+    run(&["doctor", "--json"], 0);
+    run(&["replay", &capture], 0);
+    // A log that somebody else wrote down, as it was.
+    let log = home.path().join("engine.log");
+    std::fs::write(&log, telltale.log()).unwrap();
+    run(
+        &[
+            "parse",
+            "--engine=vllm",
+            "--json",
+            &log.display().to_string(),
+        ],
+        0,
+    );
+    run(&["parse", "--engine=vllm", &log.display().to_string()], 0);
+    std::fs::remove_file(&log).unwrap();
+
+    tells_nothing("a file", &everything_in(home.path()));
+    assert!(
+        everything_in(home.path()).contains("MY_PASSWORD"),
+        "that there is one may be known"
+    );
+    assert!(alone(home.path()) > 20);
+    // The daemon's events carry every exec's command line.
+    let events = docker(&[
+        "events",
+        "--since",
+        &began,
+        "--until",
+        &now(),
+        "--filter",
+        &format!("container={name}"),
+    ]);
+    let ours: String = events
+        .unwrap()
+        .lines()
+        .filter(|l| l.contains("exec_"))
+        .collect();
+    for secret in nowhere() {
+        // A label is in every event of its container, and is the user's own.
+        let attributes = ours.replace(&format!("uses {} and {PASSWORD}", shapes()[4]), "");
+        let attributes = attributes.replace(IN_LABEL, "");
+        assert!(!attributes.contains(&secret), "an event holds {secret}");
+    }
+}
+
+/// Now, as `docker events` wants it; a second later, as `--until` is.
+fn now() -> String {
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap();
+    format!("{}.{:09}", now.as_secs(), now.subsec_nanos())
+}
+
+#[test]
+fn a_sweeps_files_hold_no_secret_and_are_its_owners_alone() {
+    needs!(Docker, ReferenceEngine);
+    let home = Home::new();
+    let shapes = shapes();
+    let file = home.path().join("sweep.yaml");
+    let sweep = format!(
+        r#"
+name: hostile
+defaults:
+  image: plimsoll/reference-engine:dev
+  engine: reference
+  input_lengths: [8]
+  output_lengths: [4]
+  batch_sizes: [1]
+  num_iters: 1
+  engine_args: {{weights: 4MiB, kv-pool: 2MiB, activation: 1MiB}}
+  env: {{HF_TOKEN: "{token}", MY_PASSWORD: "{PASSWORD}", DB: "postgres://me:{IN_URL}@db"}}
+models:
+  - model_id: "../../etc/{token}\u001b[31m"
+    extra_engine_args: ["--fault", "secret@loading_weights"]
+  - model_id: "=cmd|' /C calc'!A0 <script>alert(1)</script>"
+    extra_engine_args: ["--fault", "crash@loading_weights"]
+"#,
+        token = shapes[0]
+    );
+    std::fs::write(&file, &sweep).unwrap();
+    let away = home.path().join("away.yaml");
+    std::fs::write(
+        &away,
+        sweep.replace("name: hostile", &format!("name: ../../{}", shapes[0])),
+    )
+    .unwrap();
+    let away = away.display().to_string();
+    let file = file.display().to_string();
+    let results = home.path().join("results");
+    let at = format!("--results-dir={}", results.display());
+    let mut all = String::new();
+    for (args, code) in [
+        (vec!["config", "check", &file], Some(0)),
+        (vec!["config", "check", &away], Some(2)),
+        (vec!["sweep", &file, "--dry-run", &at], None),
+        (vec!["sweep", &file, &at, "-vv"], None),
+    ] {
+        let mut command = open_handed(&args);
+        command.env("HOME", home.path());
+        for variable in ["XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR"] {
+            command.env(variable, home.path().join(variable));
+        }
+        let ended = Live::start(command).end();
+        let code: Option<i32> = code;
+        assert!(
+            code.is_none_or(|code| code == ended.code()),
+            "{}",
+            ended.stderr
+        );
+        assert!(!ended.stderr.contains("panicked"), "{}", ended.stderr);
+        tells_nothing(&args.join(" "), &ended.stdout);
+        tells_nothing(&args.join(" "), &ended.stderr);
+        all.push_str(&ended.stdout);
+        all.push_str(&ended.stderr);
+    }
+    assert!(!all.contains('\x1b'), "a terminal would obey it: {all:?}");
+    std::fs::remove_file(&file).unwrap();
+    std::fs::remove_file(&away).unwrap();
+    tells_nothing("a file", &everything_in(home.path()));
+    assert!(alone(home.path()) > 5, "{all}");
+    assert!(results.is_dir(), "{all}");
+    let outside: Vec<PathBuf> = std::fs::read_dir(home.path())
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .filter(|p| !p.ends_with("results") && !p.to_string_lossy().contains("XDG_"))
+        .collect();
+    assert_eq!(
+        outside,
+        Vec::<PathBuf>::new(),
+        "nothing lies outside of the results"
+    );
+}
+
+#[test]
+fn a_models_name_is_a_name_and_no_way() {
+    needs!(Docker);
+    let idle = Engine::run(
+        "hostile",
+        &[],
+        &image().unwrap(),
+        &["sh", "-c", "sleep 600"],
+    );
+    let long = "m".repeat(4096);
+    for model in [
+        "../../../etc/passwd",
+        "/etc/passwd\n\x1b]0;title\x07",
+        "-rf",
+        "a\u{202e}b\u{9b}31m",
+        "%2e%2e%2f`id`$(id)",
+        &long,
+    ] {
+        let results = Results::new();
+        let at = results.arg();
+        let model = format!("--model={model}");
+        let mut command = open_handed(&[
+            "profile",
+            &idle.name,
+            "--engine=vllm",
+            "--bench=none",
+            "--duration=200ms",
+            "--baseline=200ms",
+            &at,
+            &model,
+        ]);
+        command.env("HOME", results.0.path().join("home"));
+        let ended = Live::start(command).end();
+        assert!(!ended.stderr.contains("panicked"), "{}", ended.stderr);
+        for text in [&ended.stdout, &ended.stderr] {
+            let bad = text.chars().find(|c| {
+                (c.is_control() && !"\n\t".contains(*c)) || "\u{202e}\u{2066}".contains(*c)
+            });
+            assert_eq!(bad, None, "{text:?}");
+        }
+        for path in results.profiles() {
+            assert!(path.starts_with(results.0.path()));
+            let name = path.file_name().unwrap().to_str().unwrap();
+            assert!(
+                name.bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b)),
+                "{name}"
+            );
+            assert!(name.len() < 200 && !name.starts_with(['-', '.']), "{name}");
+            let report = home_report(&path);
+            assert!(!report.contains('\x1b') && !report.contains('\u{202e}'));
+        }
+    }
+}
+
+fn home_report(profile: &Path) -> String {
+    let out = profile.with_extension("md");
+    let shown = (profile.display().to_string(), out.display().to_string());
+    let mut command = open_handed(&["report", &shown.0, "--format=md", "--output", &shown.1]);
+    command.env("HOME", profile.parent().unwrap());
+    Live::start(command).end().expect(0);
+    std::fs::read_to_string(out).unwrap()
+}
+
+/// A pipe stands for `/dev/stdout` and `/dev/null`, which a mistake here would replace.
+#[test]
+fn devices_are_written_to_and_not_replaced() {
+    let home = Home::new();
+    let capture =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("results/example/tiny-profile.capture");
+    let capture = capture.display().to_string();
+    let pipe = home.path().join("pipe");
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    let kind = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, mode, 0).unwrap();
+    let reader = Command::new("cat")
+        .arg(&pipe)
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    home.run(
+        &["derive", &capture, "--output", &pipe.display().to_string()],
+        0,
+    );
+    let read = reader.wait_with_output().unwrap().stdout;
+    let document: serde_json::Value = serde_json::from_slice(&read).unwrap();
+    assert!(document["schema_version"].is_string());
+    let there = std::fs::symlink_metadata(&pipe).unwrap().file_type();
+    assert!(std::os::unix::fs::FileTypeExt::is_fifo(&there));
+}
+
+/// Names in italics are tests.
+#[test]
+fn the_tests_that_the_security_page_names_exist() {
+    fn sources(folder: &Path, all: &mut String) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                sources(&path, all);
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                all.push_str(&std::fs::read_to_string(path).unwrap());
+            }
+        }
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut code = String::new();
+    sources(&root.join("src"), &mut code);
+    sources(&root.join("tests"), &mut code);
+    let page = std::fs::read_to_string(root.join("docs/SECURITY.md")).unwrap();
+    let named: Vec<&str> = page
+        .split('*')
+        .filter(|word| {
+            word.contains('_')
+                && word
+                    .bytes()
+                    .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+        })
+        .collect();
+    assert!(named.len() > 30, "{named:?}");
+    for name in named {
+        assert!(
+            code.contains(&format!("fn {name}(")),
+            "there is no test {name}"
+        );
+    }
+}
