@@ -1,6 +1,7 @@
 //! One page over HTTP, for Prometheus: `GET /metrics`.
 
 use crate::error::Failure;
+use crate::redact::distinct;
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
@@ -88,7 +89,8 @@ fn answer(request: &Request<Incoming>, pages: &watch::Receiver<String>) -> Respo
         (&Method::GET | &Method::HEAD, "/metrics") => (
             StatusCode::OK,
             "text/plain; version=0.0.4; charset=utf-8",
-            pages.borrow().clone(),
+            // Names of containers and processes are whatever somebody called them.
+            distinct(&pages.borrow()).into_owned(),
         ),
         (&Method::GET | &Method::HEAD, _) => (
             StatusCode::NOT_FOUND,

@@ -1,5 +1,7 @@
 //! Text in columns: display width, padding, wrapping, tables, and figures as people read them.
 
+use crate::redact::distinct;
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use unicode_width::UnicodeWidthStr as _;
 
@@ -24,7 +26,8 @@ pub fn right(text: &str, cells: usize) -> String {
 
 /// Text from outside (names, log lines) made harmless: no control characters that would move the
 /// cursor, no invisible characters that would turn the reading order; in ASCII where the reader
-/// has nothing else.
+/// has nothing else. A secret goes here already: behind a format's own escapes the last net would
+/// not know it.
 pub fn clean(text: &str, unicode: bool) -> String {
     let mut cleaned = String::with_capacity(text.len());
     for c in text.chars() {
@@ -46,7 +49,10 @@ pub fn clean(text: &str, unicode: bool) -> String {
             _ => cleaned.push('?'),
         }
     }
-    cleaned
+    match distinct(&cleaned) {
+        Cow::Owned(text) => text,
+        Cow::Borrowed(_) => cleaned,
+    }
 }
 
 /// Cuts to at most `cells`, ending in `ellipsis` where something was cut.

@@ -89,6 +89,12 @@ mod tests {
     }
 
     #[test]
+    fn a_secret_goes_before_a_formats_escapes_hide_it() {
+        let line = line("from postgres://me:pa\x1bss@db");
+        assert_eq!(line, "from postgres://me:[redacted]@db");
+    }
+
+    #[test]
     fn a_listing_keeps_its_lines() {
         assert_eq!(listing("a\tb\r\n\x07c\n\n"), "a    b\nc");
         let long = listing(&format!("{}\nnext\n", "x".repeat(5000)));
