@@ -350,10 +350,17 @@ fn not_created(spec: &LaunchSpec, e: bollard::errors::Error) -> Failure {
                 format!("remove it (`docker rm -f {name}`) or choose another name"),
             )
         }
-        _ => failed(
-            format!("cannot create container `{name}` from `{image}`"),
-            e,
-        ),
+        told => {
+            let no_init = told.is_some_and(|(_, m)| m.contains("container-init binary"));
+            let failure = failed(
+                format!("cannot create container `{name}` from `{image}`"),
+                e,
+            );
+            match no_init {
+                true => failure.hint("podman takes the program `catatonit` for a container's first process: install its package"),
+                false => failure,
+            }
+        }
     }
 }
 
