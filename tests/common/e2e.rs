@@ -90,7 +90,9 @@ impl Need {
             Need::Root => (!rustix::process::getuid().is_root()).then(|| "not root".into()),
             Need::OwnDaemon => (Need::Root.lack())
                 .or_else(|| lacking(&["dockerd", "ip"], "docker.io and iproute2")),
-            Need::Podman => Need::Root.lack().or_else(|| lacking(&["podman", "catatonit"], "podman and catatonit")),
+            Need::Podman => Need::Root
+                .lack()
+                .or_else(|| lacking(&["podman", "catatonit"], "podman and catatonit")),
             Need::Slurm => Need::Root.lack().or_else(|| {
                 let daemons = ["sbatch", "slurmctld", "slurmd", "munged"];
                 lacking(&daemons, "slurm-wlm and munge")
