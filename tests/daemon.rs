@@ -30,7 +30,7 @@ const TOLERANCE: f64 = 4.0;
 const ENGINE: &str = "--weights 64MiB --kv-pool 32MiB --activation 8MiB --activation-ms 5 \
                       --start-ms 100 --load-ms 200 --settle-ms 200";
 /// So many tries share an end of the daemon.
-const AT_ONCE: u32 = 4;
+const AT_ONCE: u32 = 2;
 /// What hangs longer than this hangs.
 const BOUND: Duration = Duration::from_secs(240);
 
@@ -557,11 +557,14 @@ fn all_tries(daemon: &mut Daemon, fault: Fault) {
     daemon.end(Goes::Ordered);
     let mut rows = Rows::default();
     let mut dice = Random(fault.words.len() as u64);
-    let mut left = tries();
-    while left > 0 {
-        let count = left.min(AT_ONCE);
-        tries_at_once(daemon, fault, count, &mut dice, &mut rows);
-        left -= count;
+    // A verb that had ended before the daemon did met no fault: there are more rounds for it.
+    let rounds = tries().div_ceil(AT_ONCE);
+    let most = if tries() > 1 { rounds * 2 } else { 1 };
+    for round in 0..most {
+        if round >= rounds && rows.iter().all(|row| row.tries >= tries()) {
+            break;
+        }
+        tries_at_once(daemon, fault, AT_ONCE.min(tries()), &mut dice, &mut rows);
     }
     let lines: Vec<String> = VERBS
         .iter()
