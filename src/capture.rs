@@ -124,6 +124,14 @@ pub struct Request {
     pub timeout_s: f64,
 }
 
+impl Request {
+    /// Sequences per batch, where the bench has such: a server makes its batches itself.
+    pub fn batch(&self) -> Option<u32> {
+        let of_a_server = matches!(self.bench.as_str(), "serve" | "builtin");
+        self.workload.batch_size.filter(|_| !of_a_server)
+    }
+}
+
 /// Engine settings the user named by flag; `None` leaves them to the engine.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RequestedSettings {

@@ -176,14 +176,10 @@ pub struct ProfileArgs {
 /// `plimsoll run`
 #[derive(Debug, Args)]
 #[command(after_help = examples::RUN)]
+#[group(id = "what", args = ["image", "preset"], required = true, multiple = true)]
 pub struct RunArgs {
     /// Image to start
-    #[arg(
-        long,
-        short,
-        required_unless_present = "preset",
-        help_heading = "Starting a container"
-    )]
+    #[arg(long, short, help_heading = "Starting a container")]
     pub image: Option<String>,
     /// Preset: a shipped one by name (vllm-cuda, vllm-rocm, vllm-cpu, reference) or a YAML file; flags win over it
     #[arg(long, value_name = "NAME|FILE", help_heading = "Starting a container")]

@@ -42,7 +42,7 @@ pub struct SweepRunArgs {
     /// File with the models and their settings; - reads it from standard input
     #[arg(
         value_name = "FILE",
-        required_unless_present = "container",
+        required_unless_present_any = ["container", "config"],
         conflicts_with = "container"
     )]
     pub file: Option<PathBuf>,

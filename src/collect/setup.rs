@@ -288,10 +288,16 @@ async fn ask_help(
     });
     match result.end {
         ExecEnd::NotFound(message) => {
-            let mut command = argv.join(" ");
-            if command.len() > LONGEST_COMMAND {
-                command = argv.into_iter().next().unwrap_or_default();
-            }
+            let command = match &argv[..] {
+                // Looked for by a shell: it is the first of its arguments.
+                [shell, flag, _script, _name, program, ..] if shell == "sh" && flag == "-c" => {
+                    program.clone()
+                }
+                argv if argv.iter().map(String::len).sum::<usize>() > LONGEST_COMMAND => {
+                    argv.first().cloned().unwrap_or_default()
+                }
+                argv => argv.join(" "),
+            };
             let image = &facts.image;
             let absent = format!("`{command}` is not in the image `{image}`: {message}");
             Ok(Err(Failure::environment(absent).hint(
@@ -345,7 +351,7 @@ pub fn describe(plan: &Plan, setup: &Setup) -> Result<String, Failure> {
             text.push_str(&format!(
                 "bench, {} time(s): {}\n",
                 plan.repeats,
-                redactor.argv(&planned.argv).join(" ")
+                command_line(&redactor.argv(&planned.argv))
             ));
             planned
                 .notes
@@ -354,4 +360,13 @@ pub fn describe(plan: &Plan, setup: &Setup) -> Result<String, Failure> {
         }
     }
     Ok(text)
+}
+
+/// As a shell takes it; of a script of many lines the first one.
+fn command_line(argv: &[String]) -> String {
+    let word = |word: &String| match word.split_once('\n') {
+        Some((first, _)) => format!("'{first} …'"),
+        None => shlex::try_quote(word).map_or_else(|_| word.clone(), |q| q.into_owned()),
+    };
+    argv.iter().map(word).collect::<Vec<_>>().join(" ")
 }

@@ -124,6 +124,6 @@ fn write_new(file: &Path) -> Result<(), Failure> {
         std::io::ErrorKind::AlreadyExists => {
             Failure::usage(format!("`{shown}` is there already, and is left as it is"))
         }
-        _ => Failure::usage(format!("cannot write `{shown}`")).caused_by(e),
+        _ => Failure::environment(format!("cannot write `{shown}`")).caused_by(e),
     })
 }

@@ -44,7 +44,8 @@ pub fn run(console: &Console, args: &DoctorArgs) -> anyhow::Result<ExitCode> {
         let width = checks.iter().map(|c| c.name.len()).max().unwrap_or(0);
         for check in &checks {
             let mark = if check.ok { "ok" } else { "--" };
-            console.data(format!("{mark}  {:width$}  {}\n", check.name, check.found).as_bytes())?;
+            let found = check.found.replace('\n', &format!("\n    {:width$}  ", ""));
+            console.data(format!("{mark}  {:width$}  {found}\n", check.name).as_bytes())?;
             if let Some(hint) = &check.hint {
                 console.data(format!("    {:width$}  hint: {hint}\n", "").as_bytes())?;
             }
@@ -133,7 +134,7 @@ async fn engines(runtime: &Runtime, running: &[String]) -> Check {
         found: if none {
             format!("none in {} running containers", running.len())
         } else {
-            seen.join(", ")
+            seen.join("\n")
         },
         ok: true,
         hint: none.then(|| {

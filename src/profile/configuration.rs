@@ -306,7 +306,7 @@ pub(super) fn configuration(
         }
     }
 
-    let differences = requested
+    let mut differences: Vec<Difference> = requested
         .iter()
         .filter_map(|(setting, asked)| {
             let got = effective.get(setting)?;
@@ -317,11 +317,52 @@ pub(super) fn configuration(
             })
         })
         .collect();
+    differences.extend(another_model(capture, settings, log, probes));
     Configuration {
         requested,
         effective,
         differences,
     }
+}
+
+/// The model that a run was told and its engine knows by no such name: a forgotten variable, or
+/// another container than was meant.
+fn another_model(
+    capture: &Capture,
+    settings: &ServerSettings,
+    log: &LogReport,
+    probes: &ProbeFacts,
+) -> Option<Difference> {
+    let asked = capture.request.model.as_deref()?;
+    if capture.mode == Mode::Idle {
+        return None;
+    }
+    let known = [
+        probes.model.as_deref(),
+        probes.served_model_name.as_deref(),
+        settings.model.as_deref(),
+        settings.served_model_name.as_deref(),
+        log.text("model"),
+    ];
+    let mut known = known.into_iter().flatten().peekable();
+    let first = *known.peek()?;
+    (!known.any(|name| same_model(asked, name))).then(|| Difference {
+        setting: "model".to_owned(),
+        requested: asked.to_owned(),
+        effective: first.to_owned(),
+    })
+}
+
+/// Whether a model's names may be of the same one: an id, its last part, a folder, a place in the
+/// hub's cache (`models--ORG--NAME`), a file of it.
+fn same_model(asked: &str, known: &str) -> bool {
+    let norm = |s: &str| s.trim().trim_end_matches('/').to_ascii_lowercase();
+    let (asked, known) = (norm(asked), norm(known));
+    let last = |s: &str| s.rsplit('/').next().unwrap_or_default().to_owned();
+    let (a, k) = (last(&asked), last(&known));
+    asked == known
+        || known.contains(&format!("models--{}", asked.replace('/', "--")))
+        || (!a.is_empty() && !k.is_empty() && (k.starts_with(&a) || a.starts_with(&k)))
 }
 
 /// Whether two spellings mean the same setting. `auto` asks for nothing in particular.
@@ -377,6 +418,29 @@ pub(super) fn bytes_of_gib(gib: f64) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_model_is_the_same_by_each_of_its_names() {
+        for (asked, known) in [
+            ("Qwen/Qwen3-8B", "qwen/qwen3-8b"),
+            ("Qwen/Qwen3-8B", "/models/Qwen3-8B/"),
+            ("Qwen3-8B", "Qwen/Qwen3-8B"),
+            (
+                "Qwen/Qwen3-8B",
+                "/hub/models--Qwen--Qwen3-8B/snapshots/0a1b",
+            ),
+            ("org/tiny", "/models/tiny-q4_k_m.gguf"),
+        ] {
+            assert!(same_model(asked, known), "{asked} {known}");
+        }
+        for (asked, known) in [
+            ("Qwen/Qwen3-8B", "toy"),
+            ("foo", "toy"),
+            ("meta-llama/Llama-3.1-8B", "Qwen/Qwen3-8B"),
+        ] {
+            assert!(!same_model(asked, known), "{asked} {known}");
+        }
+    }
 
     #[test]
     fn settings_are_the_same_in_other_spellings() {

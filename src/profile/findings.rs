@@ -46,6 +46,14 @@ pub fn collect(
     neighbours::findings(o, &mut findings);
     log(o, &mut findings);
     for d in &configuration.differences {
+        if d.setting == "model" {
+            let message = format!(
+                "the run was told the model `{}`, and the engine serves `{}`: what is calculated from a model here is calculated from the first",
+                d.requested, d.effective
+            );
+            findings.push(Finding::new("model_differs", Severity::Warning, message));
+            continue;
+        }
         let message = format!(
             "`{}` was asked to be {} and is {}",
             d.setting, d.requested, d.effective

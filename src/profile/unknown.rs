@@ -260,6 +260,10 @@ fn breakdown(rest: &str, o: &Observation<'_>, document: &Value) -> String {
                 said("model_weights")
             )
         }
+        "kv_cache_gb" if o.probes.values.contains_key("kv_cache_memory_bytes")
+            && o.engine.is_some_and(|e| e.simulated()) => {
+            format!("what the engine says of it is not believed, since it is there to be measured; {unseen}")
+        }
         "kv_cache_gb" => format!("{}; {unseen}", said("kv_cache")),
         "activations_gb" if observes_only(c) => format!(
             "{}; there was no load of ours, and what varied meanwhile is in memory_timeline",

@@ -75,6 +75,12 @@ pub fn plan(job: &BenchJob<'_>) -> Result<BenchPlan, PlanError> {
     }
     put("--output-json", Some(result_path.clone()));
     let mut notes = Vec::new();
+    if job.kind != BenchKind::Latency && load.batch_size.is_some() {
+        notes.push(format!(
+            "the {} bench has no batch size; it was ignored",
+            job.kind.as_str()
+        ));
+    }
     if *job.settings != Default::default() {
         notes.push("the reference engine has no dtype, quantization or other such settings; they were ignored".to_owned());
     }

@@ -105,7 +105,7 @@ pub(super) fn load(profile: &Profile) -> String {
         None => "a given prompt".into(),
     });
     words.push(format!("{} out", count(w.output_len.into())));
-    words.extend(w.batch_size.map(|b| format!("batch {b}")));
+    words.extend(request.batch().map(|b| format!("batch {b}")));
     words.extend(
         w.num_prompts
             .map(|n| format!("{} prompts", count(n.into()))),

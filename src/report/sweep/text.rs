@@ -75,7 +75,11 @@ fn head(page: &mut Page, results: &Results) {
         many(counts.cells, "cell"),
         parts.join(", ")
     ));
-    let started = results.started.as_ref().map(|at| format!("started {at}"));
+    let to_the_second = |at: &String| match at.split_once('.') {
+        Some((whole, _)) => format!("started {whole}Z"),
+        None => format!("started {at}"),
+    };
+    let started = results.started.as_ref().map(to_the_second);
     let took = results.took_s.map(|s| format!("took {}", duration(s)));
     let when: Vec<String> = started.into_iter().chain(took).collect();
     if !when.is_empty() {

@@ -109,7 +109,7 @@ fn load(profile: &Profile, page: &Page) -> String {
         "{input} tokens in, {} out",
         count(w.output_len.into())
     ));
-    parts.extend(w.batch_size.map(|b| format!("batch {b}")));
+    parts.extend(request.batch().map(|b| format!("batch {b}")));
     parts.extend(
         w.num_prompts
             .map(|n| format!("{} prompts", count(n.into()))),
