@@ -410,3 +410,33 @@ models:
     assert!(!desk.results().exists() && desk.containers().is_empty());
     assert!(!std::path::Path::new(&volume).exists());
 }
+
+/// An image that was made of a container of ours hands its labels to whatever is started from it.
+#[test]
+fn labels_that_came_with_an_image_make_no_container_this_sweeps() {
+    needs!(Docker, ReferenceEngine);
+    let desk = Desk::new();
+    let file = desk.file(&text(
+        "models:\n  - {model_id: tiny, batch_sizes: 1, input_lengths: 16}\n",
+    ));
+    let swept = desk.sweep(&[&file], 0);
+    let sweep = std::fs::read_to_string(swept.folder.join("id")).unwrap();
+    let owner = plimsoll::container::leftovers::boot_id();
+    let labels = format!(
+        "LABEL plimsoll.sweep={} plimsoll.run=lost plimsoll.owner={owner}:4194303:1",
+        sweep.trim()
+    );
+    let of_ours = Engine::idle("sweep-of-ours");
+    let image = unique("sweep-image");
+    docker(&["commit", "-c", &labels, &of_ours.id, &image]).unwrap();
+    let theirs = Engine::run("sweep-theirs", &[], &image, &["idle"]);
+
+    let resume = format!("--resume={}", swept.folder.display());
+    let ended = Live::start(desk.command(&[&file, &resume])).end().expect(0);
+    let running = docker(&["inspect", "-f", "{{.State.Running}}", &theirs.id]);
+    assert_eq!(running.as_deref(), Ok("true"), "{}", ended.stderr);
+    let told = format!("`{}` has this sweep's labels from its image", theirs.name);
+    assert!(ended.stderr.contains(&told), "{}", ended.stderr);
+    drop(theirs);
+    docker(&["rmi", &image]).unwrap();
+}

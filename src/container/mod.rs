@@ -23,7 +23,7 @@ pub mod leftovers;
 pub mod lines;
 pub mod logs;
 mod missing;
-mod ours;
+pub mod ours;
 pub mod process;
 pub mod processes;
 mod request;

@@ -1,13 +1,27 @@
 //! Ending containers that plimsoll created.
 
 use super::teardown::{May, Patience, Torn, is_ours};
-use super::{RUN_LABEL, Runtime};
+use super::{OWNER_LABEL, RUN_LABEL, Runtime};
 use crate::capture::ContainerFacts;
 use crate::error::Failure;
+use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
+/// Whether the labels by which a container is ours are its own. They can come with an image that was
+/// made of a container of ours: then they are that container's, and this one is somebody's.
+pub fn labels_are_its_own(facts: &ContainerFacts, image: &BTreeMap<String, String>) -> bool {
+    let own = |label| facts.labels.get(label) != image.get(label);
+    own(OWNER_LABEL) && own(RUN_LABEL)
+}
+
 impl Runtime {
+    /// The same, asked; no where its image is not here to be asked.
+    pub async fn is_of_us(&self, facts: &ContainerFacts) -> Result<bool, Failure> {
+        let image = self.image_labels(&facts.image_id).await?;
+        Ok(is_ours(facts) && image.is_some_and(|image| labels_are_its_own(facts, &image)))
+    }
+
     /// Ends and removes the container of that name or id at once, if this run created it. Another
     /// one is left alone and no error. `Err`: whether it is there could not be found out, or it
     /// still is.

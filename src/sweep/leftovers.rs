@@ -30,6 +30,14 @@ pub async fn end(context: &Context<'_>, plan: &Plan, history: &History) -> Resul
         if facts.labels.get(OWNER_LABEL) == Some(&me) {
             continue;
         }
+        // A container whose labels came with its image is somebody's.
+        if !runtime.is_of_us(&facts).await? {
+            watcher.warning(&format!(
+                "container `{}` has this sweep's labels from its image: it is left alone",
+                facts.name
+            ));
+            continue;
+        }
         match owner_of(&facts) {
             // The folder is ours alone, so its owner cannot be another sweep that lives.
             Owner::Alive | Owner::Unknown => watcher.warning(&format!(

@@ -5,6 +5,7 @@ use crate::clean::facts::ContainerLook;
 use crate::clean::never::ruler_of_cgroup;
 use crate::container::inspect::{Check, Found};
 use crate::container::leftovers::{Owner, owner_of};
+use crate::container::ours::labels_are_its_own;
 use crate::container::{DEADLINE_LABEL, KEEP_LABEL, OWNER_LABEL, RUN_LABEL, Runtime};
 use crate::error::Failure;
 use crate::redact::Secrets;
@@ -209,8 +210,7 @@ async fn whose(runtime: &Runtime, met: &mut [Met], blind: &mut Vec<String>) {
         let image = told.and_then(|told| told.as_ref().ok());
         match image.and_then(Option::as_ref) {
             Some(image) => {
-                let own = |label| one.facts.labels.get(label) != image.get(label);
-                one.ours = own(OWNER_LABEL) && own(RUN_LABEL);
+                one.ours = labels_are_its_own(&one.facts, image);
             }
             None => blind.push(format!(
                 "whether the labels of container `{}` are its own is not known, because its image is not here: it counts as somebody else's",
