@@ -35,9 +35,19 @@ for d in /proc/[0-9]*; do
 done
 true"#;
 
-/// Signals pids from inside the container: `$1` is the signal, the others are pids there.
-const KILL_PIDS: &str =
-    r#"s=$1; shift; for p; do kill -"$s" "$p" 2>/dev/null && echo "$p"; done; true"#;
+/// Signals processes from inside the container: `$1` is the signal, the others are a pid there and
+/// the start time in ticks since boot, `PID:TICKS`. A pid that was given out again meanwhile is
+/// somebody else's: its start time, the 20th word after the name, is another.
+const KILL_PIDS: &str = r#"
+s=$1; shift
+for w; do
+  p=${w%:*}
+  read -r line 2>/dev/null <"/proc/$p/stat" || continue
+  n=0
+  for t in ${line##*) }; do n=$((n+1)); [ $n = 20 ] && break; done
+  [ "$t" = "${w#*:}" ] && kill -"$s" "$p" 2>/dev/null && echo "$p"
+done
+true"#;
 
 pub(super) struct Ending<'a> {
     runtime: &'a Runtime,
@@ -141,7 +151,9 @@ impl<'a> Ending<'a> {
             {
                 last_told = Instant::now();
                 let mut argv = shell(KILL_PIDS, signal);
-                argv.extend(done.refused_inside.iter().map(u32::to_string));
+                argv.extend(
+                    (done.refused_inside.iter()).map(|p| format!("{}:{}", p.pid, p.started)),
+                );
                 self.runtime.lines_inside(self.container, argv).await;
             }
             sleep(LOOK).await;
@@ -229,3 +241,7 @@ impl Runtime {
         timeout(Duration::from_secs(5), run).await.ok()?
     }
 }
+
+#[cfg(test)]
+#[path = "ending_tests.rs"]
+mod tests;

@@ -259,8 +259,8 @@ pub struct Tracker {
 pub struct Signalled {
     /// Processes that got it.
     pub sent: Vec<ProcessId>,
-    /// Processes that we may not signal from here, as the container numbers them.
-    pub refused_inside: Vec<u32>,
+    /// Processes that we may not signal from here, numbered as in their container.
+    pub refused_inside: Vec<ProcessId>,
 }
 
 impl Tracker {
@@ -378,7 +378,10 @@ impl Tracker {
             match self.signal_one(*id, signal) {
                 Ok(true) => done.sent.push(*id),
                 Ok(false) => {}
-                Err(()) => done.refused_inside.extend(pid_inside(id.pid)),
+                Err(()) => {
+                    let inside = |pid| ProcessId { pid, ..*id };
+                    done.refused_inside.extend(pid_inside(id.pid).map(inside));
+                }
             }
         }
         done
