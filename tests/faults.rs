@@ -209,7 +209,10 @@ impl Desk<'_> {
                 if ids.is_empty() {
                     return None;
                 }
-                let told = gone && said.contains("could not be removed");
+                let told = gone
+                    && ["could not be removed", "could not be found out"]
+                        .iter()
+                        .any(|words| said.contains(words));
                 for id in &ids {
                     let _ = docker(&["rm", "-f", "-v", id]);
                 }

@@ -218,11 +218,20 @@ impl<'a> Observation<'a> {
     }
 
     /// The engine's memory once a step was passed: the level held until the next step or phase.
-    /// Unknown where sampling began after the step: the first reading may show what came next.
+    /// Unknown where sampling began after the step: the first reading may show what came next. And
+    /// where no sample lies between the two: lines that come together came late, or too fast.
     pub fn level(&self, device: usize, step: EngineStep) -> Option<i64> {
         let (at, next) = self.stretch(step)?;
         self.series.before(device, at.saturating_add(1))?;
         Some(self.engine_bytes(device, &self.series.level(device, at, next)?))
+    }
+
+    /// The engine's memory just before a step that goes on until the next one; unknown as
+    /// [`Observation::level`] is.
+    pub fn before_step(&self, device: usize, step: EngineStep) -> Option<i64> {
+        let (at, next) = self.stretch(step)?;
+        self.series.level(device, at, next)?;
+        self.before(device, at)
     }
 
     /// From a step until the next step or phase.

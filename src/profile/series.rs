@@ -114,12 +114,10 @@ impl Series {
         self.window(device, AtNs::MIN, at.checked_sub(1)?).last()
     }
 
-    /// The level reached by a moment and held until `next`: the first sample at or after the
-    /// moment when one lies before `next`, else the last one before it.
+    /// The level reached by a moment and held until `next`: the first sample between them.
     pub fn level(&self, device: usize, at: AtNs, next: AtNs) -> Option<MemorySample> {
         self.at(device, at)
             .filter(|s| s.at_ns >= at && s.at_ns < next)
-            .or_else(|| self.before(device, next))
     }
 
     /// The lowest use of a device that each sample of a window knows of, its own or a probe's

@@ -244,7 +244,9 @@ fn breakdown(rest: &str, o: &Observation<'_>, document: &Value) -> String {
     // What could have been measured, had it been seen.
     let unseen = match c.mode {
         Mode::Serving => "the engine had started before the capture began",
-        Mode::Idle | Mode::Started => "its log did not tell when that was allocated",
+        Mode::Idle | Mode::Started => {
+            "its log did not tell when that was allocated, or no sample lies between what it told"
+        }
     };
     match rest {
         "baseline_gb" | "net_increase_gb" => match c.mode {

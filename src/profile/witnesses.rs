@@ -234,10 +234,8 @@ impl Witnesses<'_, '_> {
     }
 
     fn runtime(&mut self) {
-        let Some(at) = self.o.step_at(EngineStep::LoadingWeights) else {
-            return;
-        };
-        if let Some((floor, level)) = self.floor().zip(self.o.before(self.device, at)) {
+        let level = self.o.before_step(self.device, EngineStep::LoadingWeights);
+        if let Some((floor, level)) = self.floor().zip(level) {
             self.add(
                 Component::Runtime,
                 level - floor,
@@ -259,10 +257,7 @@ impl Witnesses<'_, '_> {
                 );
             }
         }
-        let before = self
-            .o
-            .step_at(EngineStep::LoadingWeights)
-            .and_then(|at| self.o.before(self.device, at));
+        let before = self.o.before_step(self.device, EngineStep::LoadingWeights);
         if let Some((before, after)) =
             before.zip(self.o.level(self.device, EngineStep::WeightsLoaded))
         {
@@ -315,9 +310,8 @@ impl Witnesses<'_, '_> {
             );
         }
         // `Profiled` begins the allocation, `WeightsLoaded` ends what came before it.
-        let profiled = self.o.step_at(EngineStep::Profiled);
-        let before = profiled
-            .and_then(|at| self.o.before(self.device, at))
+        let before = (self.o)
+            .before_step(self.device, EngineStep::Profiled)
             .or_else(|| self.o.level(self.device, EngineStep::WeightsLoaded));
         let after = self.o.level(self.device, EngineStep::KvCacheAllocated);
         if let Some(growth) = before.zip(after).map(|(before, after)| after - before) {
