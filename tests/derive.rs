@@ -260,6 +260,31 @@ fn a_load_that_no_reading_of_the_gauges_saw_leaves_their_peak_unknown() {
     assert!(between.contains("no request was in flight"), "{between}");
 }
 
+/// A daemon that answers seconds late hands a whole start-up over at once: what took which part is
+/// not known then, and none of them is 0.
+#[test]
+fn lines_that_come_together_measure_no_part() {
+    let mut built = idle_reference();
+    let phase = |line: &plimsoll::capture::LogLine, of: &str| line.text.contains(of);
+    let late = (built.lines.iter())
+        .find(|l| phase(l, "phase=ready"))
+        .map(|l| l.at_ns)
+        .unwrap();
+    for line in built.lines.iter_mut().filter(|l| l.at_ns < late) {
+        line.at_ns = late;
+    }
+    let profile = built.derive();
+    let b = &profile.memory_breakdown;
+    assert_eq!((b.model_weights_gb, b.kv_cache_gb), (None, None));
+    let measured = |c| {
+        (profile.evidence.iter())
+            .any(|e| e.component == c && e.source == EvidenceSource::MeasuredDelta)
+    };
+    assert!(!measured(Component::Runtime));
+    let why = &profile.unknown["memory_breakdown.model_weights_gb"];
+    assert!(why.contains("no sample lies between"), "{why}");
+}
+
 /// A busy machine hands lines over when what they announce has long begun.
 #[test]
 fn a_line_that_comes_late_moves_no_bytes_between_the_parts() {

@@ -237,9 +237,11 @@ impl<'a> Observation<'a> {
     /// From a step until the next step or phase.
     fn stretch(&self, step: EngineStep) -> Option<(AtNs, AtNs)> {
         let at = self.step_at(step)?;
-        let steps = self.log.steps.iter().filter_map(|m| m.at_ns);
+        let steps = (self.log.steps.iter()).filter_map(|m| Some((m.at_ns?, m.step)));
+        // Of two at one moment the later one ends the stretch of the earlier.
+        let steps = steps.filter(|m| *m > (at, step)).map(|(at, _)| at);
         let marks = self.capture.marks.iter().map(|m| m.at_ns);
-        let next = steps.chain(marks).filter(|t| *t > at).min();
+        let next = steps.chain(marks.filter(|t| *t > at)).min();
         Some((at, next.unwrap_or(AtNs::MAX)))
     }
 
