@@ -648,7 +648,9 @@ async fn events_are_told_without_command_lines() {
         "restart",
         "destroy",
     ] {
-        assert!(actions.contains(&action), "{action}: {actions:?}");
+        // Newer podmans tell of an exec only when it starts.
+        let untold = podman() && action == "exec_create";
+        assert!(untold || actions.contains(&action), "{action}: {actions:?}");
     }
     assert!(!format!("{events:?}").contains(secret));
     let die = events.iter().find(|e| e.action == "die").expect("die");

@@ -520,7 +520,11 @@ fn gone() -> ExecResult {
 
 fn is_gone(e: &Error) -> bool {
     is_not_found(e)
-        || answer(e).is_some_and(|(code, message)| code == 409 && message.contains("not running"))
+        || answer(e).is_some_and(|(code, message)| {
+            // Podman's word for a container that does not run is its own.
+            (code == 409 && message.contains("not running"))
+                || message.contains("container state improper")
+        })
 }
 
 fn publish(request: &ExecRequest, tracker: &mut Tracker) {

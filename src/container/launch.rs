@@ -131,7 +131,9 @@ impl Runtime {
                 Err(e) => e,
             };
             let passing = passes(&error);
-            if !passing && attempt == 1 {
+            // What has the name was there before; podman tells that by a 500.
+            let taken = answer(&error).is_some_and(|(_, m)| m.contains("already in use"));
+            if (!passing || taken) && attempt == 1 {
                 return Err(NotCreated::Refused(not_created(spec, error)));
             }
             let there = self.inspect(name).await.map_err(NotCreated::Unsure)?;

@@ -1,7 +1,7 @@
 //! End-to-end tests: what they need, the real binary on a leash, containers of real engines.
 
 pub use super::skip::skip;
-use super::{docker, has_image, image, top, unique};
+use super::{docker, has_image, image, podman, top, unique};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -174,6 +174,10 @@ macro_rules! test_name {
 pub fn shell_image() -> &'static str {
     static MADE: std::sync::OnceLock<()> = std::sync::OnceLock::new();
     MADE.get_or_init(|| {
+        // Podman may not be able to run a step of a build where it is run by the tests; it is copied.
+        if podman() && has_image(SHELL_IMAGE) {
+            return;
+        }
         let dir = tempfile::tempdir().expect("tempdir");
         let busybox = image().expect("busybox");
         let file = format!(
