@@ -78,6 +78,10 @@ pub fn load(word: &str) -> Result<Preset, Failure> {
             names.join(", ")
         )));
     }
+    // A pipe would make us wait for ever, unless it is one of this process': `<(…)`.
+    if !path.is_file() && !word.starts_with("/dev/fd/") && !word.starts_with("/proc/self/fd/") {
+        return Err(Failure::usage(format!("`{word}` is no regular file")));
+    }
     let mut text = String::new();
     // A sweep file of somebody else's may name any path: one that does not end is no preset.
     std::fs::File::open(path)
