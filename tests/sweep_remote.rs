@@ -208,7 +208,9 @@ async fn words_file_data_code_and_results_come_through() {
 #[tokio::test(flavor = "multi_thread")]
 async fn more_data_than_a_pipe_holds_comes_whole() {
     needs!(Sshd);
-    let server = Server::start(Some("cat >/dev/null; head -c 3000000 /dev/zero"));
+    let server = Server::start(Some(
+        "cat >/dev/null; yes \"$(printf %099d 0)\" | head -c 3000000",
+    ));
     let (code, said) = run(&server.remote(), &["sweep", "-"], &CancellationToken::new()).await;
     assert_eq!((code, said.len()), (0, 3_000_000));
 }
