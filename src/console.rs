@@ -166,6 +166,11 @@ impl Console {
         self.0.warning(text);
     }
 
+    /// A line that another plimsoll has told: it has its own label, and was told as loudly as asked.
+    pub fn said(&self, line: &str) {
+        self.0.line(&clean(line, self.0.look.unicode));
+    }
+
     /// Tells an error once, with its causes and advice, and gives its exit code. A stage that was
     /// running is told as failed.
     pub fn error(&self, error: &anyhow::Error) -> ExitCode {

@@ -62,6 +62,20 @@ pub struct Preset {
 /// A longer file is no preset, bytes.
 const LONGEST: u64 = 1 << 20;
 
+/// The first byte of a line that is a directive of YAML, `%TAG …`. Nothing of ours needs one, and
+/// the reader's time grows with the square of their number.
+pub fn directive(text: &str) -> Option<usize> {
+    let begins = |before: &str| {
+        before
+            .chars()
+            .next_back()
+            .is_none_or(|c| "\n\r\u{85}\u{2028}\u{2029}\u{feff}".contains(c))
+    };
+    text.match_indices('%')
+        .map(|(at, _)| at)
+        .find(|at| begins(&text[..*at]))
+}
+
 /// Loads a preset by name, or from a file when the word names one.
 pub fn load(word: &str) -> Result<Preset, Failure> {
     if let Some((_, text)) = SHIPPED.iter().find(|(name, _)| *name == word) {
@@ -78,6 +92,10 @@ pub fn load(word: &str) -> Result<Preset, Failure> {
             names.join(", ")
         )));
     }
+    // A pipe would make us wait for ever, unless it is one of this process': `<(…)`.
+    if !path.is_file() && !word.starts_with("/dev/fd/") && !word.starts_with("/proc/self/fd/") {
+        return Err(Failure::usage(format!("`{word}` is no regular file")));
+    }
     let mut text = String::new();
     // A sweep file of somebody else's may name any path: one that does not end is no preset.
     std::fs::File::open(path)
@@ -92,6 +110,11 @@ pub fn load(word: &str) -> Result<Preset, Failure> {
 }
 
 fn parse(word: &str, text: &str) -> Result<Preset, Failure> {
+    if directive(text).is_some() {
+        return Err(Failure::usage(format!(
+            "preset `{word}` cannot be read: a directive (`%…`) means nothing in it"
+        )));
+    }
     serde_yaml::from_str(text)
         .map_err(|e| Failure::usage(format!("preset `{word}` cannot be read")).caused_by(e))
 }
@@ -139,6 +162,9 @@ mod tests {
         }
         assert!(parse("bomb", &bomb).is_err());
         assert!(parse("deep", &"[".repeat(100_000)).is_err());
+        let tags: String = (0..30_000).map(|n| format!("%TAG !{n}! x\n")).collect();
+        let said = parse("tags", &tags).unwrap_err().to_string();
+        assert!(said.contains("directive"), "{said}");
     }
 
     #[test]

@@ -318,6 +318,36 @@ fn one_place_creates_files_and_folders() {
     );
 }
 
+/// Where files are opened that are not found in results: those of the kernel, and the user's own.
+const OPENS: &[&str] = &[
+    // The opener itself.
+    "store/bounded.rs",
+    // Folders, to be synced or locked, and the kernel's list of locks.
+    "store/private.rs",
+    "store/jsonl.rs",
+    "store/lock.rs",
+    // What the kernel tells: /proc and /sys.
+    "telemetry/",
+    "container/",
+    "clean/",
+    "host.rs",
+    "commands/load.rs",
+    // Each looks first whether it is a regular file, and bounds it; the store is not below them.
+    "models/",
+    "preset.rs",
+];
+
+#[test]
+fn what_lies_in_results_is_opened_in_one_place() {
+    nowhere(
+        uses(
+            |s| !OPENS.iter().any(|place| s.path.starts_with(place)),
+            &["File::open", "fs::read(", "fs::read_to_string"],
+        ),
+        "a pipe would hang us, and a device fill the memory: store::bounded opens what others may have written",
+    );
+}
+
 /// Files with `unsafe` in them, and how many blocks and functions of it each has.
 const UNSAFE: &[(&str, usize)] = &[
     // What the driver knows and nvml-wrapper has no safe call for.

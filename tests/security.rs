@@ -398,6 +398,83 @@ fn home_report(profile: &Path) -> String {
     std::fs::read_to_string(out).unwrap()
 }
 
+fn make_pipe(path: &Path) {
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    let kind = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(rustix::fs::CWD, path, kind, mode, 0).unwrap();
+}
+
+/// Whoever reads another's results waits for no pipe and reads no device to an end that it has not.
+#[test]
+fn pipes_and_devices_in_others_results_are_left() {
+    let home = Home::new();
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("results/example");
+    let shown = |path: &Path| path.display().to_string();
+    for stream in ["samples.jsonl", "log.txt"] {
+        let capture = home.path().join(format!("{stream}.capture"));
+        std::fs::create_dir(&capture).unwrap();
+        for file in ["capture.json", "samples.jsonl", "log.txt"] {
+            let from = example.join("tiny-profile.capture").join(file);
+            std::fs::copy(from, capture.join(file)).unwrap();
+        }
+        std::fs::remove_file(capture.join(stream)).unwrap();
+        make_pipe(&capture.join(stream));
+        for verb in ["derive", "report", "replay"] {
+            let said = home.run(&[verb, &shown(&capture)], 2).stderr;
+            assert!(
+                said.contains(stream) && said.contains("no regular file but a pipe"),
+                "{verb}: {said}"
+            );
+        }
+    }
+    let folder = home.path().join("folder");
+    std::fs::create_dir(&folder).unwrap();
+    let profile = folder.join("good.json");
+    std::fs::copy(example.join("tiny-profile.json"), &profile).unwrap();
+    make_pipe(&folder.join("odd.json"));
+    let page = format!("--output={}", shown(&home.path().join("report.html")));
+    home.run(&["report", &shown(&folder), &page], 0);
+    home.run(&["replay", &shown(&folder)], 0);
+    home.run(&["replay", &shown(&folder.join("odd.json"))], 2);
+
+    let run = home.path().join("run-of-a-sweep");
+    std::fs::create_dir(&run).unwrap();
+    std::fs::write(run.join("journal.jsonl"), "").unwrap();
+    let into = format!("--output={}", shown(&home.path().join("joined")));
+    let merge = ["sweep", "merge", &shown(&run), &into];
+    make_pipe(&run.join("cells.json"));
+    assert!(home.run(&merge, 3).stderr.contains("a pipe"));
+    std::fs::remove_file(run.join("cells.json")).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", run.join("cells.json")).unwrap();
+    assert!(home.run(&merge, 3).stderr.contains("a device"));
+    std::fs::remove_file(run.join("journal.jsonl")).unwrap();
+    make_pipe(&run.join("journal.jsonl"));
+    home.run(&merge, 2);
+}
+
+/// What the user names may be a pipe of a shell's.
+#[test]
+fn what_a_shell_hands_over_is_read() {
+    let log =
+        "INFO 11-22 08:00:00 [gpu_model_runner.py:1] Model loading took 1.5 GiB and 2.0 seconds";
+    let program = env!("CARGO_BIN_EXE_plimsoll");
+    for line in [
+        "\"$0\" parse --engine vllm --json <(printf '%s\\n' \"$1\")",
+        "printf '%s\\n' \"$1\" | \"$0\" parse --engine vllm --json -",
+        "printf '%s\\n' \"$1\" | \"$0\" parse --engine vllm --json /dev/stdin",
+    ] {
+        let said = Command::new("bash")
+            .args(["-c", line, program, log])
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&said.stdout);
+        assert!(
+            said.status.success() && text.contains("Model loading took"),
+            "{line}: {text}"
+        );
+    }
+}
+
 /// A pipe stands for `/dev/stdout` and `/dev/null`, which a mistake here would replace.
 #[test]
 fn devices_are_written_to_and_not_replaced() {
@@ -406,9 +483,7 @@ fn devices_are_written_to_and_not_replaced() {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("results/example/tiny-profile.capture");
     let capture = capture.display().to_string();
     let pipe = home.path().join("pipe");
-    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
-    let kind = rustix::fs::FileType::Fifo;
-    rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, mode, 0).unwrap();
+    make_pipe(&pipe);
     let reader = Command::new("cat")
         .arg(&pipe)
         .stdout(std::process::Stdio::piped())

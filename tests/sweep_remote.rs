@@ -123,17 +123,19 @@ impl Drop for Server {
     }
 }
 
-/// Runs it with a file on its standard input, and gives its exit code and what it said.
+/// Runs it with a file on its standard input, and gives its exit code and what it said: data, then talk.
 async fn run(remote: &Remote, words: &[&str], stop: &CancellationToken) -> (u8, Vec<u8>) {
-    let mut said = Vec::new();
+    let (mut said, mut told) = (Vec::new(), String::new());
     let mut data = |bytes: &[u8]| {
         said.extend_from_slice(bytes);
         Ok(())
     };
+    let mut talk = |line: &str| told.extend([line, "\n"]);
     let code = remote
-        .run(words, Some(b"models: []\n"), &mut data, stop)
+        .run(words, Some(b"models: []\n"), (&mut data, &mut talk), stop)
         .await
         .unwrap();
+    said.extend_from_slice(told.as_bytes());
     (code, said)
 }
 
@@ -146,7 +148,8 @@ mkdir -p ~/out/cells
 echo 1 >~/out/results.csv
 echo 2 >~/out/cells/a.json
 ln -s /etc ~/out/etc
-printf 'data\0and more\n'
+printf 'data\033[2J\0and more\n'
+printf '\033]0;title\007a note\n' >&2
 exit 5
 "#;
 
@@ -169,7 +172,11 @@ async fn words_file_data_code_and_results_come_through() {
     ];
     let stop = CancellationToken::new();
     let (code, said) = run(&remote, &words, &stop).await;
-    assert_eq!((code, said.as_slice()), (5, b"data\0and more\n".as_slice()));
+    // Nothing that a terminal would obey.
+    assert_eq!(
+        (code, said.as_slice()),
+        (5, b"data[2Jand more\n]0;titlea note\n".as_slice())
+    );
     assert_eq!(
         server
             .read("words")
@@ -201,7 +208,9 @@ async fn words_file_data_code_and_results_come_through() {
 #[tokio::test(flavor = "multi_thread")]
 async fn more_data_than_a_pipe_holds_comes_whole() {
     needs!(Sshd);
-    let server = Server::start(Some("cat >/dev/null; head -c 3000000 /dev/zero"));
+    let server = Server::start(Some(
+        "cat >/dev/null; yes \"$(printf %099d 0)\" | head -c 3000000",
+    ));
     let (code, said) = run(&server.remote(), &["sweep", "-"], &CancellationToken::new()).await;
     assert_eq!((code, said.len()), (0, 3_000_000));
 }
@@ -236,7 +245,7 @@ async fn a_connection_that_breaks_off_is_no_exit_code() {
     let stop = CancellationToken::new();
     let remote = server.remote();
     let failure = remote
-        .run(&["sweep"], None, &mut data, &stop)
+        .run(&["sweep"], None, (&mut data, &mut |_| {}), &stop)
         .await
         .unwrap_err();
     assert_eq!(failure.code, ExitCode::Environment);

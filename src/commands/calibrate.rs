@@ -11,12 +11,14 @@ use crate::estimate::calibration::Calibration;
 use crate::models;
 use crate::profile::Profile;
 use crate::report;
-use crate::store::{SharedFile, check_overwrite, model_config, write_atomically};
+use crate::store::{SharedFile, bounded, check_overwrite, model_config, write_atomically};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
 /// The database's name in the state folder.
 const CALIBRATION_FILE: &str = "calibration.json";
+/// A longer file is no database, bytes.
+const LONGEST: u64 = 64 << 20;
 
 pub fn run(console: &Console, args: &CalibrateArgs) -> anyhow::Result<ExitCode> {
     if let Some(output) = &args.output {
@@ -107,7 +109,9 @@ pub(super) fn learned(
             .hint("`plimsoll calibrate DIR --output FILE` writes one")
     };
     let bytes = match file {
-        Some(file) => Some(std::fs::read(file).map_err(|e| no_database(file).caused_by(e))?),
+        Some(file) => {
+            Some(bounded::named_bytes(file, LONGEST).map_err(|e| no_database(file).caused_by(e))?)
+        }
         None => SharedFile::look(CALIBRATION_FILE),
     };
     let bytes = bytes.filter(|b| file.is_some() || !b.is_empty());
@@ -154,7 +158,7 @@ impl<'a> Place<'a> {
     /// What is known already. What cannot be read is not written over.
     fn read(&self) -> Result<Calibration, Failure> {
         let bytes = match self {
-            Place::File(file) => std::fs::read(file).ok(),
+            Place::File(file) => bounded::bytes(file, LONGEST).ok(),
             Place::State(shared) => shared.read(),
         };
         let Some(bytes) = bytes.filter(|b| !b.is_empty()) else {

@@ -5,7 +5,7 @@ use crate::console::Console;
 use crate::error::{ExitCode, Failure};
 use crate::matrix::{self, Cell, Place, Sweep};
 use crate::preset;
-use crate::store::private;
+use crate::store::{bounded, private};
 use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::path::Path;
@@ -72,7 +72,7 @@ pub(super) fn text(file: &Path) -> Result<String, Failure> {
             .lock()
             .take(longest)
             .read_to_end(&mut bytes),
-        _ => std::fs::File::open(file).and_then(|f| f.take(longest).read_to_end(&mut bytes)),
+        _ => bounded::named(file).and_then(|f| f.take(longest).read_to_end(&mut bytes)),
     };
     read.map_err(unreadable)?;
     String::from_utf8(bytes)

@@ -10,7 +10,7 @@ use crate::engine::{self, LogParser};
 use crate::error::{ExitCode, Failure};
 use crate::redact::Redactor;
 use crate::report;
-use std::fs::File;
+use crate::store::bounded;
 use std::io::{BufReader, Read};
 
 /// Large enough that lines seldom straddle two fillings.
@@ -28,7 +28,7 @@ pub fn run(console: &Console, args: &ParseArgs) -> anyhow::Result<ExitCode> {
     let reader: Box<dyn Read> = if name == "-" {
         Box::new(std::io::stdin().lock())
     } else {
-        Box::new(File::open(&args.log).map_err(unreadable)?)
+        Box::new(bounded::named(&args.log).map_err(unreadable)?)
     };
     let mut report = parse_reader(
         parser.as_mut(),

@@ -11,8 +11,7 @@ use crate::profile::{self, Profile};
 use crate::report::chart::Timeline;
 use crate::report::lanes::{self, Told};
 use crate::report::terminal::{self, About, View};
-use crate::store::{ProfileFile, Recording, StoredCapture, find_profiles, read_profile};
-use std::io::Read as _;
+use crate::store::{ProfileFile, Recording, StoredCapture, bounded, find_profiles, read_profile};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tokio::time::{MissedTickBehavior, interval};
@@ -220,10 +219,8 @@ fn ends_in_capture(folder: &Path) -> bool {
 
 /// Whether a file begins as `plimsoll record` begins one.
 fn is_recording(path: &Path) -> bool {
-    let mut head = Vec::new();
-    let file = std::fs::File::open(path).map(|f| f.take(4096));
-    let read = file.and_then(|mut f| f.read_to_end(&mut head));
-    read.is_ok() && String::from_utf8_lossy(&head).contains("\"plimsoll_recording\"")
+    bounded::beginning(path, 4096)
+        .is_ok_and(|head| String::from_utf8_lossy(&head).contains("\"plimsoll_recording\""))
 }
 
 /// The one run that lies in a folder: its profile, or its capture where it has none.

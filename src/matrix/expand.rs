@@ -110,6 +110,31 @@ impl Matrix {
         product.saturating_add(self.include.len())
     }
 
+    /// How much there is to look at and to copy for each cell, bytes or thereabouts.
+    pub fn weight(&self) -> usize {
+        // A value to compare is as much as a short word to copy.
+        const VALUE: usize = 16;
+        let words = |all: &[String]| all.iter().map(|w| VALUE + w.len()).sum::<usize>();
+        let axes = self.axes.iter().map(|axis| {
+            let texts = axis.values.iter().map(|value| match value {
+                Setting::Text(text) => text.len(),
+                _ => 0,
+            });
+            VALUE + texts.max().unwrap_or(0)
+        });
+        let patterns = self.exclude.iter().flatten();
+        let template = &self.template;
+        let preset = template.preset.iter().map(|preset| {
+            let env = preset.env.iter().map(|(k, v)| VALUE + k.len() + v.len());
+            words(&preset.volumes) + env.sum::<usize>()
+        });
+        axes.sum::<usize>()
+            + patterns.map(|(_, v)| VALUE * (1 + v.len())).sum::<usize>()
+            + words(&template.preset_args)
+            + words(&template.extra_args)
+            + preset.sum::<usize>()
+    }
+
     /// The loops, outermost first.
     fn loops(&self) -> Vec<Loop> {
         let mut order: Vec<usize> = (0..self.axes.len()).collect();

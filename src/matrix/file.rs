@@ -26,6 +26,9 @@ use tree::{At, Node, Value};
 /// The longest file, bytes.
 const MAX_BYTES: usize = 4 << 20;
 
+/// Bytes that making all cells may copy and compare: some seconds.
+const MOST_EFFORT: usize = 4_000_000_000;
+
 /// Where presets come from.
 pub type Presets<'p> = &'p dyn Fn(&str) -> Result<Preset, Failure>;
 
@@ -143,6 +146,7 @@ fn sweep(root: &Node, shown: &str, limit: usize, presets: Presets<'_>) -> Result
         .map(|node| entry::read(node, &defaults, presets))
         .collect::<Result<_, _>>()?;
     let mut size = 0usize;
+    let mut effort = 0usize;
     for entry in &entries {
         size = size.saturating_add(entry.matrix.size());
         if size > limit {
@@ -150,6 +154,13 @@ fn sweep(root: &Node, shown: &str, limit: usize, presets: Presets<'_>) -> Result
                 usize::MAX => format!("more cells than a sweep may have, {limit}"),
                 size => format!("{size} cells up to here, and a sweep may have {limit}"),
             };
+            return Err(Fault::new(entry.at, message));
+        }
+        effort = effort.saturating_add(entry.matrix.size().saturating_mul(entry.matrix.weight()));
+        if effort > MOST_EFFORT {
+            let message = format!(
+                "{size} cells up to here, with too many patterns and arguments for so many"
+            );
             return Err(Fault::new(entry.at, message));
         }
     }

@@ -5,29 +5,54 @@ use super::RenderError;
 /// A table: its head, then its rows.
 ///
 /// # Errors
-/// What the writer says; it writes to memory.
+/// None: it writes to memory.
 pub fn table(head: &[&str], rows: &[Vec<String>]) -> Result<Vec<u8>, RenderError> {
-    let failed = |e: Box<dyn std::error::Error + Send + Sync>| RenderError {
-        format: "csv",
-        source: e,
-    };
-    let mut table = ::csv::Writer::from_writer(Vec::new());
-    table.write_record(head).map_err(|e| failed(e.into()))?;
+    let mut table = line(head.iter().map(|name| (*name).to_owned()));
     for row in rows {
-        let cells = row.iter().map(|cell| harmless(cell.clone()));
-        table.write_record(cells).map_err(|e| failed(e.into()))?;
+        table.push_str(&line(row.iter().map(|cell| harmless(cell.clone()))));
     }
-    table.into_inner().map_err(|e| failed(e.to_string().into()))
+    Ok(table.into_bytes())
 }
 
-/// Words that a spreadsheet would take for a formula are written so that it takes them for words.
-pub fn harmless(words: String) -> String {
-    let formula = words.starts_with(['=', '+', '-', '@', '\t', '\r', '\n']);
-    let number = words.parse::<f64>().is_ok_and(f64::is_finite);
-    match formula && !number {
-        true => format!("'{words}"),
-        false => words,
+/// One line. A field is quoted where it holds what separates fields, also where that is `;` or a
+/// tab, as in the spreadsheets of countries that write `1,5`.
+pub fn line(fields: impl Iterator<Item = String>) -> String {
+    let quoted = |field: String| match field.contains([',', '"']) || field.contains(ENDS) {
+        true => format!("\"{}\"", field.replace('"', "\"\"")),
+        false => field,
+    };
+    let fields: Vec<String> = fields.map(quoted).collect();
+    match fields.as_slice() {
+        // Nothing at all would be no line.
+        [only] if only.is_empty() => "\"\"\n".to_owned(),
+        fields => format!("{}\n", fields.join(",")),
     }
+}
+
+/// What ends a field in some spreadsheet.
+const ENDS: [char; 4] = [';', '\t', '\r', '\n'];
+
+/// Words that a spreadsheet would take for a formula are written so that it takes them for words:
+/// at their beginning, and where a field begins for one that takes `;` or a tab for its end.
+pub fn harmless(words: String) -> String {
+    if words.parse::<f64>().is_ok_and(f64::is_finite) {
+        return words;
+    }
+    let mut told = String::with_capacity(words.len());
+    if words.starts_with(['\t', '\r', '\n']) {
+        told.push('\'');
+    }
+    let mut begins = true;
+    for (at, c) in words.char_indices() {
+        // A quote before it, which such a reader takes away, hides nothing.
+        let first = || words[at..].trim_start_matches(['"', ' ']).chars().next();
+        if begins && first().is_some_and(|c| "=+-@".contains(c)) {
+            told.push('\'');
+        }
+        begins = ENDS.contains(&c);
+        told.push(c);
+    }
+    told
 }
 
 /// A figure, or an empty cell.
@@ -47,5 +72,22 @@ mod tests {
         let text = table(&["a", "b", "c", "d", "e"], &rows).unwrap();
         let text = String::from_utf8(text).unwrap();
         assert_eq!(text, "a,b,c,d,e\n'=1+1,'@x,-0.5,'+cmd|'/c'!A0,plain\n");
+    }
+
+    #[test]
+    fn a_semicolon_or_a_tab_begins_no_formula() {
+        let rows = [["x;=1+1", "y\t@z", "a;\"=1", "a; b=c", "a,\"b\"", "-0.5"]
+            .map(str::to_owned)
+            .to_vec()];
+        let text = table(&["a", "b", "c", "d", "e", "f"], &rows).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert_eq!(
+            text,
+            "a,b,c,d,e,f\n\"x;'=1+1\",\"y\t'@z\",\"a;'\"\"=1\",\"a; b=c\",\"a,\"\"b\"\"\",-0.5\n"
+        );
+        // As a spreadsheet reads it that takes `;` for the end of a field.
+        let fields = text.split([';', '\t', '\n']);
+        let formulas: Vec<&str> = fields.filter(|f| f.starts_with(['=', '@'])).collect();
+        assert_eq!(formulas, [""; 0]);
     }
 }

@@ -1,7 +1,7 @@
 //! What is kept between runs because it takes long to find out again: texts by a key, in the user's
 //! cache folder. Nothing depends on it: what cannot be read or written is found out again.
 
-use super::{private, write_atomically};
+use super::{bounded, private, write_atomically};
 use sha2::{Digest, Sha256};
 use std::path::PathBuf;
 
@@ -11,8 +11,7 @@ const LONGEST: u64 = 64 << 20;
 /// The text that was kept under a key.
 pub fn cached(kind: &str, key: &str) -> Option<String> {
     let file = file(kind, key)?;
-    let small = std::fs::metadata(&file).is_ok_and(|m| m.len() <= LONGEST);
-    small.then(|| std::fs::read_to_string(file).ok()).flatten()
+    String::from_utf8(bounded::bytes(&file, LONGEST).ok()?).ok()
 }
 
 /// Keeps a text under a key.

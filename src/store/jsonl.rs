@@ -4,7 +4,7 @@
 //! or a host that loses its power leaves at most one torn line, the last. That one was never
 //! finished; it is cut off when the file is opened again.
 
-use super::{private, write_failure};
+use super::{bounded, private, write_failure};
 use crate::error::Failure;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -105,7 +105,7 @@ pub fn append_shared(path: &Path, value: &impl Serialize) -> Result<(), Failure>
 
 /// Reads a file of lines without touching it; one that is not there has none.
 pub fn read_lines<T: DeserializeOwned>(path: &Path) -> Result<FoundLines<T>, Failure> {
-    let bytes = match std::fs::read(path) {
+    let bytes = match bounded::lines(path) {
         Ok(bytes) => bytes,
         Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
         Err(e) => {

@@ -2,7 +2,7 @@
 
 use super::private;
 use crate::error::Failure;
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
@@ -41,7 +41,7 @@ impl FileLock {
 pub fn is_locked(container_id: &str, cgroup: Option<&Path>) -> bool {
     let file = match cgroup {
         Some(directory) => File::open(directory),
-        None => File::open(folder().join(format!("{container_id}.lock"))),
+        None => file_there(&folder(), container_id),
     };
     let Ok(file) = file else {
         return false;
@@ -136,9 +136,22 @@ fn own_file(folder: &Path, container_id: &str) -> io::Result<File> {
     private::open_to_lock(&folder.join(format!("{container_id}.lock")), false)
 }
 
+/// The same file where a run has left one; nothing is made, and nothing of another user's is opened.
+fn file_there(folder: &Path, container_id: &str) -> io::Result<File> {
+    is_own(folder)?;
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let path = folder.join(format!("{container_id}.lock"));
+    Ok(File::from(rustix::fs::open(path, flags, Mode::empty())?))
+}
+
 /// Makes a folder that is this user's alone, or makes sure that it is.
 pub(super) fn own_folder(folder: &Path) -> io::Result<()> {
     private::create_folders(folder)?;
+    is_own(folder)
+}
+
+/// Makes sure that a folder is this user's alone.
+fn is_own(folder: &Path) -> io::Result<()> {
     // Somebody else may have made it first, with links in it to what only we may open.
     let made = std::fs::symlink_metadata(folder)?;
     if !made.is_dir()
@@ -213,5 +226,24 @@ mod tests {
         )
         .unwrap();
         assert!(own_file(&open_to_all, "c").is_err());
+    }
+
+    #[test]
+    fn a_planted_pipe_is_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("plimsoll-0");
+        own_file(&folder, "c").unwrap();
+        assert!(file_there(&folder, "c").is_ok());
+        assert!(file_there(&folder, "another").is_err());
+        assert!(!folder.join("another.lock").exists(), "only looked at");
+        let kind = rustix::fs::FileType::Fifo;
+        let pipe = folder.join("pipe.lock");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, Mode::RUSR, 0).unwrap();
+        // It need not be a refusal, but it must come at once.
+        drop(file_there(&folder, "pipe"));
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+        std::fs::set_permissions(&folder, open).unwrap();
+        assert!(file_there(&folder, "c").is_err());
+        assert!(file_there(&folder, "pipe").is_err());
     }
 }

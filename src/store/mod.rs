@@ -1,6 +1,6 @@
 //! The results directory: names, the atomic write, the capture on disk, the lock on a container.
 
-mod bounded;
+pub mod bounded;
 mod cache;
 mod documents;
 mod jsonl;
@@ -27,7 +27,6 @@ pub use writer::CaptureWriter;
 
 use crate::error::{ExitCode, Failure};
 use crate::redact;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The capture without its streams.
@@ -91,11 +90,13 @@ pub fn check_overwrite(file: &Path) -> Result<(), Failure> {
         // by who writes it.
         return Ok(());
     }
-    let Ok(bytes) = fs::read(file) else {
-        return Ok(());
-    };
-    if bytes.is_empty() || serde_json::from_slice::<Document>(&bytes).is_ok() {
-        return Ok(());
+    match bounded::document(file) {
+        Ok(bytes) if bytes.is_empty() => return Ok(()),
+        Ok(bytes) if serde_json::from_slice::<Document>(&bytes).is_ok() => return Ok(()),
+        Ok(_) => {}
+        // Longer than any of ours.
+        Err(e) if e.kind() == std::io::ErrorKind::InvalidData => {}
+        Err(_) => return Ok(()),
     }
     Err(Failure::usage(format!(
         "`{}` is there already and is no document of plimsoll's",
@@ -234,6 +235,7 @@ fn write_failure(path: &Path, e: std::io::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn only_what_plimsoll_wrote_is_written_over() {

@@ -4,6 +4,7 @@
 //! like a secret is taken out of them, but no list of shapes is complete; so nobody else reads them
 //! until their owner shares them. What is there already keeps its mode.
 
+use rustix::fs::{Mode, OFlags};
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -32,12 +33,13 @@ pub fn create_file(path: &Path) -> io::Result<File> {
     options().write(true).create_new(true).open(path)
 }
 
-/// A file to be added to, made where it is not there. A link in its place is not followed.
+/// A file to be added to, made where it is not there. A link in its place is not followed, and a
+/// pipe's other end is not waited for.
 pub fn open_to_append(path: &Path) -> io::Result<File> {
     options()
         .append(true)
         .create(true)
-        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
+        .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32)
         .open(path)
 }
 
@@ -50,19 +52,22 @@ pub fn open_named_to_append(path: &Path) -> io::Result<File> {
 /// A file to be locked, made where it is not there; `writable` for network file systems, which lock
 /// nothing else, and for who writes in it. A link in its place is not followed.
 pub fn open_to_lock(path: &Path, writable: bool) -> io::Result<File> {
-    use rustix::fs::{Mode, OFlags};
     let access = match writable {
         true => OFlags::RDWR,
         false => OFlags::RDONLY,
     };
-    let flags = access | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let flags = access | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::from_raw_mode(FILE))?;
     Ok(File::from(file))
 }
 
-/// A file that is there, to be read and written.
+/// A file that is there, to be read and written; of a pipe in its place nothing is waited for.
 pub fn open_there(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).open(path)
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(OFlags::NONBLOCK.bits() as i32)
+        .open(path)
 }
 
 /// Whether a folder can be written to.
@@ -102,7 +107,6 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// A new file that has no name yet. `None`: this file system has none such, or it cannot be given a
 /// name later.
 fn nameless(folder: &Path) -> Option<File> {
-    use rustix::fs::{Mode, OFlags};
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let file = rustix::fs::open(folder, flags, Mode::from_raw_mode(FILE)).ok()?;
     let file = File::from(file);
@@ -149,30 +153,39 @@ pub fn temporary_folder(parent: &Path, prefix: &str) -> io::Result<TempDir> {
 
 /// Copies a file's bytes, and nothing else of it, to one that is not there yet.
 pub fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
-    io::copy(&mut File::open(from)?, &mut create_file(to)?).map(drop)
+    io::copy(&mut super::bounded::regular(from)?, &mut create_file(to)?).map(drop)
 }
 
 /// Writes to what takes bytes and is no file: `/dev/stdout`, `/dev/null`, a pipe. `None` where
-/// there is no such thing, so that a file is to be made. Only what is ours or root's takes any.
+/// there is no such thing, so that a file is to be made; so too where another user's link leads to
+/// one, which is then replaced as any other. Only what is ours or root's takes any.
 pub fn write_to_device(path: &Path, bytes: &[u8]) -> Option<io::Result<()>> {
-    let kind = fs::metadata(path).ok()?.file_type();
+    let trusted = |owner: u32| owner == 0 || owner == rustix::process::getuid().as_raw();
+    // The links of /dev and /proc/self/fd are root's or ours.
+    let named = fs::symlink_metadata(path).ok()?;
+    if named.is_symlink() && !trusted(named.uid()) {
+        return None;
+    }
+    // Held before it is opened, since that waits for a pipe's other end, and so that what is looked
+    // at is what is written to.
+    let held = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let held = File::from(held);
+    let found = held.metadata().ok()?;
+    let kind = found.file_type();
     if !kind.is_char_device() && !kind.is_fifo() {
         return None;
     }
     let write = || -> io::Result<()> {
-        let mut device = OpenOptions::new()
-            .write(true)
-            .custom_flags(rustix::fs::OFlags::NOCTTY.bits() as i32)
-            .open(path)?;
-        // Looked at once more: it may have been exchanged.
-        let opened = device.metadata()?;
-        let owner = opened.uid();
-        if opened.is_file() || (owner != 0 && owner != rustix::process::getuid().as_raw()) {
+        if !trusted(found.uid()) {
             return Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
                 "it is another user's pipe",
             ));
         }
+        let mut device = OpenOptions::new()
+            .write(true)
+            .custom_flags(OFlags::NOCTTY.bits() as i32)
+            .open(own_path(&held))?;
         device.write_all(bytes)
     };
     Some(write())
@@ -254,6 +267,33 @@ mod tests {
         }
         assert_eq!(fs::read(&victim).unwrap(), b"keep");
         assert!(!dir.path().join("made").exists());
+    }
+
+    /// Only root can give things to others; for everybody else there is nothing to see.
+    #[test]
+    fn another_users_pipe_is_not_waited_for_and_their_link_not_followed() {
+        use rustix::fs::{AtFlags, CWD, FileType, Uid, chownat, mknodat};
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("pipe");
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let link = dir.path().join("o.json");
+        symlink("pipe", &link).unwrap();
+        let other = Some(Uid::from_raw(1));
+        let give = |path: &Path| chownat(CWD, path, other, None, AtFlags::SYMLINK_NOFOLLOW);
+        if give(&link).is_err() {
+            return;
+        }
+        // To a pipe of ours, which nobody reads: it would wait for ever.
+        assert!(write_to_device(&link, b"x").is_none());
+        write_whole(&link, b"x").unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_file());
+        give(&pipe).unwrap();
+        let ours = dir.path().join("ours.json");
+        symlink("pipe", &ours).unwrap();
+        for path in [&pipe, &ours] {
+            let refused = write_to_device(path, b"x").unwrap().unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
+        }
     }
 
     #[test]

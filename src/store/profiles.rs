@@ -1,6 +1,6 @@
 //! Profiles as files: one read with care, or all that lie in a folder.
 
-use super::StoredCapture;
+use super::{StoredCapture, bounded};
 use crate::error::Failure;
 use crate::profile::{Profile, SCHEMA_VERSION};
 use serde_json::Value;
@@ -41,7 +41,7 @@ pub fn read_profile(path: &Path) -> Result<ProfileFile, Failure> {
     if found.len() > LONGEST {
         return Err(no_profile(path, "it is too large for one"));
     }
-    let bytes = std::fs::read(path).map_err(unreadable)?;
+    let bytes = bounded::bytes(path, LONGEST).map_err(unreadable)?;
     of_bytes(path, &bytes)
 }
 
@@ -103,7 +103,7 @@ pub fn read_document(path: &Path) -> Option<(String, Value)> {
     if !found.is_file() || found.len() > LONGEST {
         return None;
     }
-    let document: Value = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
+    let document: Value = serde_json::from_slice(&bounded::bytes(path, LONGEST).ok()?).ok()?;
     let kind = document.get("document")?.as_str()?.to_owned();
     Some((kind, document))
 }

@@ -5,7 +5,6 @@ use crate::capture::{
     CAPTURE_VERSION, Capture, LineSource, LogLine, MemorySample, RequestRow, Stream,
 };
 use crate::error::Failure;
-use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
@@ -128,7 +127,7 @@ fn run_of_profile(profile: &Path) -> Option<String> {
 }
 
 fn lines_of(path: &Path) -> Result<impl Iterator<Item = String> + use<>, Failure> {
-    let file = File::open(path)
+    let file = bounded::regular(path)
         .map_err(|e| Failure::usage(format!("cannot read `{}`", path.display())).caused_by(e))?;
     let mut reader = BufReader::with_capacity(1 << 16, file);
     Ok(std::iter::from_fn(move || {

@@ -50,7 +50,7 @@ impl Recording {
     /// Reads a recording. A line that was cut off by a crash or a full disk is left out.
     pub fn read(path: &Path) -> Result<Recording, Failure> {
         let cannot = |e| Failure::usage(format!("cannot read `{}`", path.display())).caused_by(e);
-        let mut lines = BufReader::new(File::open(path).map_err(cannot)?);
+        let mut lines = BufReader::new(bounded::regular(path).map_err(cannot)?);
         let first = bounded::line(&mut lines)
             .map_err(cannot)?
             .unwrap_or_default();

@@ -2,7 +2,7 @@
 //! container is known for ours when Docker knows nothing of it any more.
 
 use super::lock::own_folder;
-use super::{state, write_atomically};
+use super::{bounded, state, write_atomically};
 use crate::error::Failure;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -97,7 +97,7 @@ fn all_in(folder: &Path, boot: &str) -> Vec<Started> {
         if !is_id(named) || !small {
             continue;
         }
-        let read = std::fs::read(&path)
+        let read = bounded::bytes(&path, LONGEST)
             .ok()
             .and_then(|bytes| serde_json::from_slice::<Started>(&bytes).ok())
             .filter(|s| s.container == named);

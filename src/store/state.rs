@@ -2,7 +2,7 @@
 //! time.
 
 use super::lock::own_folder;
-use super::{FileLock, LockRefusal, private, write_atomically};
+use super::{FileLock, LockRefusal, bounded, private, write_atomically};
 use crate::error::Failure;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -71,7 +71,7 @@ impl SharedFile {
 fn read(path: &Path) -> Option<Vec<u8>> {
     let found = std::fs::symlink_metadata(path).ok()?;
     let ours = found.is_file() && found.len() <= LONGEST;
-    ours.then(|| std::fs::read(path).ok()).flatten()
+    ours.then(|| bounded::bytes(path, LONGEST).ok()).flatten()
 }
 
 /// `$XDG_STATE_HOME/plimsoll`, or in `~/.local/state`.

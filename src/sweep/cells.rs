@@ -3,7 +3,7 @@
 use super::folder::CELLS_FILE;
 use crate::error::Failure;
 use crate::matrix::{Cell, CellId, GroupId, Load, Plan, Server};
-use crate::store::write_atomically;
+use crate::store::{bounded, write_atomically};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
@@ -62,7 +62,7 @@ impl Cells {
     /// Reads a folder's; `None` where it has none.
     pub fn read(folder: &Path) -> Result<Option<Cells>, Failure> {
         let path = folder.join(CELLS_FILE);
-        let bytes = match std::fs::read(&path) {
+        let bytes = match bounded::document(&path) {
             Ok(bytes) => bytes,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(e) => {

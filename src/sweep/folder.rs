@@ -4,7 +4,7 @@ use super::journal::JOURNAL_FILE;
 use crate::error::Failure;
 use crate::matrix::{Cell, GroupId};
 use crate::store::{
-    FileLock, LockRefusal, RunPaths, claim_numbered, file_word, private, write_atomically,
+    FileLock, LockRefusal, RunPaths, bounded, claim_numbered, file_word, private, write_atomically,
 };
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
@@ -27,6 +27,8 @@ pub(super) const STARTS_FOLDER: &str = "starts";
 /// What names the folder.
 pub const ID_FILE: &str = "id";
 const LOCK_FILE: &str = "lock";
+/// More is no id, bytes.
+const LONGEST_ID: u64 = 200;
 const REPORT: &str = "batch-bench-report-";
 
 /// The folder of a sweep. While this lives nobody else works on it.
@@ -168,8 +170,9 @@ fn is_of_a_beginning(entry: &fs::DirEntry) -> bool {
 fn id_of(folder: &Path) -> Result<String, Failure> {
     let file = folder.join(ID_FILE);
     let plain = |id: &str| !id.is_empty() && id.bytes().all(|b| b.is_ascii_graphic());
-    match fs::read_to_string(&file) {
-        Ok(id) if plain(id.trim()) => Ok(id.trim().to_owned()),
+    let read = bounded::beginning(&file, LONGEST_ID).ok();
+    match read.and_then(|bytes| String::from_utf8(bytes).ok()) {
+        Some(id) if plain(id.trim()) => Ok(id.trim().to_owned()),
         _ => {
             // The host's boot tells two machines apart that share a file system.
             let boot = crate::host::facts().boot_id.unwrap_or_default();
@@ -321,7 +324,7 @@ fn lock(folder: &Path) -> Result<FileLock, Failure> {
 /// Who works on a folder right now, if anybody does: `pid 12`. Nothing is changed or created.
 pub(super) fn worked_on_by(folder: &Path) -> Option<String> {
     let path = folder.join(LOCK_FILE);
-    let there = private::open_there(&path).or_else(|_| File::open(&path));
+    let there = private::open_there(&path).or_else(|_| bounded::regular(&path));
     let mut file = there.ok()?;
     match FileLock::take(file.try_clone().ok()?) {
         Err(LockRefusal::Held(pid)) => Some(who(pid, &mut file)),

@@ -5,6 +5,7 @@
 
 mod host;
 mod run;
+mod said;
 mod unpack;
 
 pub use host::Remote;

@@ -235,6 +235,55 @@ fn what_would_never_end_is_refused_at_once() {
         told(&text).0,
         "2:5: 8000000000 cells up to here, and a sweep may have 1000000"
     );
+    // What the reader of YAML needs the square of its length for.
+    let tags: String = (0..30_000).map(|n| format!("%TAG !{n}! x\n")).collect();
+    assert_eq!(
+        told(&format!("# as one says\n{tags}---\n{text}")).0,
+        "2:1: a directive (`%…`) means nothing here"
+    );
+    let later = format!("models: []\n...\r{tags}");
+    assert!(
+        told(&later)
+            .0
+            .ends_with("a directive (`%…`) means nothing here")
+    );
+    // A million cells, and ten thousand patterns for each to be held against.
+    let thousand: Vec<String> = (1..=1000).map(|n| n.to_string()).collect();
+    let thousand = thousand.join(",");
+    let patterns = "  - {input_len: 1, output_len: 1}\n".repeat(10_000);
+    let many = entry(&format!(
+        "input_lengths: [{thousand}]\noutput_lengths: [{thousand}]\nexclude:\n{patterns}"
+    ));
+    assert_eq!(
+        told(&many).0,
+        "2:5: 1000000 cells up to here, with too many patterns and arguments for so many"
+    );
+    let word = "m".repeat(1 << 20);
+    for (key, line) in [
+        (
+            "container_name",
+            format!("models: [{{model_id: m, container_name: {word}}}]"),
+        ),
+        (
+            "model_id",
+            format!("models: [{{model_id: {word}, container_name: c}}]"),
+        ),
+        ("max", entry(&format!("engine_args: {{max: {word}}}"))),
+        (
+            "extra_engine_args",
+            entry(&format!("extra_engine_args: --max {word}")),
+        ),
+    ] {
+        let said = told(&line).0;
+        let wanted = format!("a text in `{key}` is longer than 4 KiB");
+        assert!(said.ends_with(&wanted), "{key}: {said}");
+    }
+    let arguments: String = (0..5000).map(|n| format!("a{n}: 1, ")).collect();
+    let said = told(&entry(&format!("engine_args: {{{arguments}}}"))).0;
+    assert!(
+        said.ends_with("`engine_args` has more than 1000 entries"),
+        "{said}"
+    );
     let long = matrix::read("f", &" ".repeat((4 << 20) + 1), &nothing, &preset::load).unwrap_err();
     assert_eq!(long.message, "f: longer than 4 MiB, which no sweep file is");
 }

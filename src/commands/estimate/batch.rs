@@ -7,9 +7,9 @@ use crate::estimate::case::Case;
 use crate::estimate::model::from_config;
 use crate::estimate::{Unknown, case, check, document, weights, with_weights};
 use crate::models;
+use crate::store::bounded;
 use serde_json::{Value, json};
 use std::collections::HashMap;
-use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
@@ -26,7 +26,7 @@ pub fn run(console: &Console, file: &Path, online: bool) -> anyhow::Result<ExitC
     let live = name == "-";
     let mut reader: Box<dyn BufRead> = match live {
         true => Box::new(std::io::stdin().lock()),
-        false => Box::new(BufReader::new(File::open(file).map_err(unreadable)?)),
+        false => Box::new(BufReader::new(bounded::named(file).map_err(unreadable)?)),
     };
     let mut known: Known = HashMap::new();
     let mut out = Vec::new();

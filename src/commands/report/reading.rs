@@ -9,9 +9,10 @@ use crate::error::Failure;
 use crate::profile::Profile;
 use crate::report::lanes;
 use crate::report::material::{Material, Run, Stored};
-use crate::store::{ProfileFile, StoredCapture, find_profiles, read_document, read_profile};
+use crate::store::{
+    ProfileFile, StoredCapture, bounded, find_profiles, read_document, read_profile,
+};
 use std::collections::{HashMap, HashSet};
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// Stretches of timelines in one report: beyond that a page is slow to open.
@@ -136,15 +137,9 @@ fn each_once(found: Vec<Found>) -> Vec<Found> {
 
 /// Whether a file that cannot be read as a profile begins as one: a copy that was cut off.
 fn claims_to_be_one(file: &Path) -> bool {
-    let look = || -> std::io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        std::fs::File::open(file)?
-            .take(BEGINNING)
-            .read_to_end(&mut bytes)?;
-        Ok(bytes)
-    };
     let key = b"\"profiler_version\"";
-    look().is_ok_and(|bytes| bytes.windows(key.len()).any(|part| part == key))
+    bounded::beginning(file, BEGINNING)
+        .is_ok_and(|bytes| bytes.windows(key.len()).any(|part| part == key))
 }
 
 /// The profile of a capture that was named: the one beside it, else made of it.

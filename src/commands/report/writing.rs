@@ -7,7 +7,7 @@ use crate::error::{ExitCode, Failure};
 use crate::report::chart;
 use crate::report::content::Report;
 use crate::report::format::{self, File, Format};
-use crate::store::{private, write_atomically};
+use crate::store::{bounded, private, write_atomically};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -185,7 +185,7 @@ fn check(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
 fn is_report(path: &Path, new: &[u8]) -> bool {
     let head = |bytes: &[u8]| bytes.split(|b| *b == b'\n').next().map(<[u8]>::to_vec);
     let look = || -> std::io::Result<bool> {
-        let file = std::fs::File::open(path)?;
+        let file = bounded::regular(path)?;
         let length = file.metadata()?.len();
         let mut bytes = Vec::new();
         file.take(LOOKED_AT).read_to_end(&mut bytes)?;

@@ -185,8 +185,14 @@ pub async fn remote(
     }
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let mut data = |bytes: &[u8]| console.data(bytes);
+    let mut talk = |line: &str| console.said(line);
     let ended = remote
-        .run(&words, text.map(str::as_bytes), &mut data, stop.token())
+        .run(
+            &words,
+            text.map(str::as_bytes),
+            (&mut data, &mut talk),
+            stop.token(),
+        )
         .await;
     if args.dry_run {
         return Ok(exit_code(ended?));
@@ -200,6 +206,12 @@ pub async fn remote(
     let fetched = fetched?;
     for path in &fetched.left_out {
         console.warning(&format!("`{path}` was not fetched"));
+    }
+    if fetched.more_left_out > 0 {
+        console.warning(&format!(
+            "and {} more were not fetched",
+            fetched.more_left_out
+        ));
     }
     console.note(&format!("results: {}", here.display()));
     Ok(exit_code(code))

@@ -391,6 +391,9 @@ fn engine(given: &Given<'_>, template: &mut Template) -> Result<(), Fault> {
             .ok_or_else(|| Fault::new(value.at, format!("`{key}`: a quote is left open")))?,
         _ => return Err(wrong(key, "a line of words or a list of them", value)),
     };
+    let words = std::mem::take(&mut template.extra_args);
+    let words = words.into_iter().map(|w| scalars::short(key, value, w));
+    template.extra_args = words.collect::<Result<_, _>>()?;
     let mut flags = template.extra_args.iter().filter(|w| w.starts_with('-'));
     flags.try_for_each(|word| free(value.at, word))
 }
@@ -568,7 +571,10 @@ pub fn setting(key: &AxisKey, name: &str, node: &Node) -> Result<Setting, Fault>
             Ok(false) => Ok(Setting::Unset),
             Err(_) => match scalars::word(name, node) {
                 // A value that begins with a dash is a flag to the engine.
-                Ok(text) => free(node.at, &text).map(|()| Setting::Text(text)),
+                Ok(text) => {
+                    let text = scalars::short(name, node, text)?;
+                    free(node.at, &text).map(|()| Setting::Text(text))
+                }
                 Err(_) => Err(wrong(name, "text, a number, true, false or null", node)),
             },
         },

@@ -12,10 +12,26 @@ pub fn wrong(key: &str, wanted: &str, node: &Node) -> Fault {
     )
 }
 
+/// The longest name or argument, bytes.
+const LONGEST: usize = 4 << 10;
+/// The most entries of a map of arguments or variables.
+const MOST_ENTRIES: usize = 1000;
+
+/// A name or an argument that is not longer than any can be.
+pub fn short(key: &str, node: &Node, text: String) -> Result<String, Fault> {
+    match text.len() > LONGEST {
+        true => Err(Fault::new(
+            node.at,
+            format!("a text in `{key}` is longer than {} KiB", LONGEST >> 10),
+        )),
+        false => Ok(text),
+    }
+}
+
 /// A text that says something. Numbers and the like are refused: `7.10` would have become `7.1`.
 pub fn text(key: &str, node: &Node) -> Result<String, Fault> {
     match &node.value {
-        Value::Text(t) if !t.trim().is_empty() => Ok(t.trim().to_owned()),
+        Value::Text(t) if !t.trim().is_empty() => short(key, node, t.trim().to_owned()),
         Value::Int(_) | Value::Float(_) | Value::Bool(_) => {
             Err(wrong(key, "text", node).hint("write it in quotes"))
         }
@@ -149,6 +165,10 @@ pub fn elements(key: &str, node: &Node) -> Result<Vec<Node>, Fault> {
 /// The entries of a map, by name.
 pub fn entries<'n>(key: &str, node: &'n Node) -> Result<&'n [(super::tree::Key, Node)], Fault> {
     match &node.value {
+        Value::Map(map) if map.len() > MOST_ENTRIES => Err(Fault::new(
+            node.at,
+            format!("`{key}` has more than {MOST_ENTRIES} entries"),
+        )),
         Value::Map(map) => Ok(map),
         _ => Err(wrong(key, "a map", node)),
     }

@@ -173,6 +173,10 @@ fn refuse(text: &str) -> Result<(), Broken> {
             format!("a character (U+{:04X}) that is in no text file", c as u32),
         ));
     }
+    if let Some(byte) = crate::preset::directive(text) {
+        let message = "a directive (`%…`) means nothing here";
+        return Err(broken(byte, message.into()));
+    }
     let mut depth = 0usize;
     for (byte, c) in text.bytes().enumerate() {
         match c {

@@ -2,7 +2,7 @@
 
 use crate::error::Failure;
 use crate::matrix::CellId;
-use crate::store::{private, write_atomically};
+use crate::store::{bounded, private, write_atomically};
 use crate::sweep::folder::CELLS_FOLDER;
 use std::collections::HashMap;
 use std::fs;
@@ -87,7 +87,10 @@ fn link(from: &Path, folder: &Path) -> io::Result<()> {
 /// A file that each run has: once where all are alike, else one for each, with its number.
 pub(super) fn same_texts(runs: &[&Path], name: &str, to: &Path) -> Result<(), Failure> {
     let paths = of_that_name(runs, name);
-    let texts: Vec<Vec<u8>> = paths.iter().filter_map(|p| fs::read(p).ok()).collect();
+    let texts: Vec<Vec<u8>> = paths
+        .iter()
+        .filter_map(|p| bounded::document(p).ok())
+        .collect();
     let Some(first) = texts.first() else {
         return Ok(());
     };

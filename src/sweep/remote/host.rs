@@ -1,5 +1,6 @@
 //! Another machine, as a URL names it, and a command on it.
 
+use super::said::beginning;
 use crate::error::Failure;
 use std::ffi::OsString;
 use std::fmt;
@@ -135,10 +136,20 @@ impl Remote {
         &self,
         mut command: Command,
     ) -> Result<Result<String, (i32, String)>, Failure> {
-        let output = command.output().await.map_err(|e| self.no_ssh(e))?;
-        let complaint = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        match output.status.code() {
-            Some(0) => Ok(Ok(String::from_utf8_lossy(&output.stdout).into_owned())),
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(|e| self.no_ssh(e))?;
+        let (Some(mut out), Some(mut err)) = (child.stdout.take(), child.stderr.take()) else {
+            return Err(Failure::environment("cannot run `ssh`"));
+        };
+        let (said, complaint, ended) =
+            tokio::join!(beginning(&mut out), beginning(&mut err), child.wait());
+        let ended = ended.map_err(|e| self.no_ssh(e))?;
+        let text = |said: io::Result<Vec<u8>>| {
+            String::from_utf8_lossy(&said.unwrap_or_default()).into_owned()
+        };
+        let complaint = text(complaint).trim().to_owned();
+        match ended.code() {
+            Some(0) => Ok(Ok(text(said))),
             // ssh's own; a command of ours does not end so.
             Some(255) => Err(self.unreachable(&complaint)),
             code => Ok(Err((code.unwrap_or(-1), complaint))),

@@ -1,12 +1,14 @@
 //! Running a sweep on the other machine, to its end or to the user's.
 
 use super::host::Remote;
+use super::said::{Lines, beginning};
 use super::unpack::{Unpacked, unpack};
 use crate::error::{ExitCode, Failure};
 use std::fs::File;
+use std::io;
 use std::path::Path;
 use std::process::Stdio;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 
 /// What comes before the number of our process there. Lines before it are the shell's own greeting.
@@ -15,15 +17,27 @@ const MARK: &[u8] = b"plimsoll-runs-as ";
 /// So much of a greeting is looked through.
 const GREETING: usize = 64 * 1024;
 
+/// Who takes what is said to stdout there.
+pub type Data<'a> = &'a mut (dyn FnMut(&[u8]) -> Result<(), Failure> + Send);
+/// Who takes what is said to stderr there.
+pub type Talk<'a> = &'a mut (dyn FnMut(&str) + Send);
+
+async fn read(pipe: &mut Option<impl AsyncRead + Unpin>, into: &mut [u8]) -> io::Result<usize> {
+    match pipe {
+        Some(pipe) => pipe.read(into).await,
+        None => Ok(0),
+    }
+}
+
 impl Remote {
     /// Runs `plimsoll WORDS...` there, with `input` as its standard input. What it says to stdout
-    /// goes to `data` as it comes, what it says to stderr goes where ours goes. When `stop` fires, it
-    /// is interrupted there and waited for. Gives its exit code.
+    /// goes to `data` and what it says to stderr to `talk`, as it comes, line by line, and harmless
+    /// to a terminal. When `stop` fires, it is interrupted there and waited for. Gives its exit code.
     pub async fn run(
         &self,
         words: &[&str],
         input: Option<&[u8]>,
-        data: &mut (dyn FnMut(&[u8]) -> Result<(), Failure> + Send),
+        (data, talk): (Data<'_>, Talk<'_>),
         stop: &CancellationToken,
     ) -> Result<u8, Failure> {
         // Without a terminal over there no Ctrl-C gets there by itself: it is sent to this number.
@@ -31,7 +45,8 @@ impl Remote {
         let mut command = self.shell(program, words)?;
         command
             .stdin(input.map_or_else(Stdio::null, |_| Stdio::piped()))
-            .stdout(Stdio::piped());
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|e| self.no_ssh(e))?;
         let writing = child.stdin.take().zip(input.map(<[u8]>::to_vec));
         let writing = writing.map(|(mut pipe, bytes)| {
@@ -40,16 +55,26 @@ impl Remote {
         });
         let broken = |e| Failure::environment(format!("cannot read from `{self}`")).caused_by(e);
         let mut out = child.stdout.take();
+        let mut err = child.stderr.take();
+        let (mut lines, mut complaints) = (Lines::default(), Lines::default());
+        let mut tell = |told: Vec<String>| -> Result<(), Failure> {
+            let text: String = told.iter().flat_map(|line| [line.as_str(), "\n"]).collect();
+            data(text.as_bytes())
+        };
         let mut front = Front::default();
         let mut asked_to_stop = false;
-        let mut buffer = vec![0; 64 * 1024];
-        while let Some(pipe) = &mut out {
+        let (mut buffer, mut complaint) = (vec![0; 64 * 1024], vec![0; 64 * 1024]);
+        while out.is_some() || err.is_some() {
             tokio::select! {
-                read = pipe.read(&mut buffer) => match read.map_err(broken)? {
+                read = read(&mut out, &mut buffer), if out.is_some() => match read.map_err(broken)? {
                     0 => out = None,
                     n => if let Some(rest) = front.after_mark(&buffer[..n]) {
-                        data(&rest)?;
+                        tell(lines.take(&rest))?;
                     },
+                },
+                read = read(&mut err, &mut complaint), if err.is_some() => match read.map_err(broken)? {
+                    0 => err = None,
+                    n => complaints.take(&complaint[..n]).iter().for_each(|line| talk(line)),
                 },
                 () = stop.cancelled(), if !asked_to_stop => {
                     asked_to_stop = true;
@@ -65,6 +90,8 @@ impl Remote {
                 }
             }
         }
+        tell(lines.rest())?;
+        complaints.rest().iter().for_each(|line| talk(line));
         let status = child.wait().await.map_err(broken)?;
         if let Some(writing) = writing {
             writing.abort();
@@ -96,8 +123,7 @@ impl Remote {
         let into = into.to_owned();
         let unpacking = tokio::task::spawn_blocking(move || unpack(out, &into));
         let complaints = tokio::spawn(async move {
-            let mut said = Vec::new();
-            drop(err.read_to_end(&mut said).await);
+            let said = beginning(&mut err).await.unwrap_or_default();
             String::from_utf8_lossy(&said).trim().to_owned()
         });
         let ended = tokio::select! {

@@ -1,0 +1,78 @@
+//! What another machine says, line by line and harmless to a terminal, with bounds.
+
+use crate::report::layout::clean;
+use std::io;
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+/// A longer line is told in pieces, bytes.
+const LONGEST_LINE: usize = 1 << 20;
+/// So much of an answer or a complaint is kept, bytes.
+const KEPT: u64 = 256 << 10;
+
+/// Bytes as they come, told as lines.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    begun: Vec<u8>,
+}
+
+impl Lines {
+    /// The lines that are whole now, each without its end.
+    pub(super) fn take(&mut self, bytes: &[u8]) -> Vec<String> {
+        self.begun.extend_from_slice(bytes);
+        let whole = match memchr::memrchr(b'\n', &self.begun) {
+            Some(at) => at + 1,
+            None if self.begun.len() > LONGEST_LINE => self.begun.len(),
+            None => 0,
+        };
+        let rest = self.begun.split_off(whole);
+        harmless(&std::mem::replace(&mut self.begun, rest))
+    }
+
+    /// What was said after the last line's end.
+    pub(super) fn rest(&mut self) -> Vec<String> {
+        harmless(&std::mem::take(&mut self.begun))
+    }
+}
+
+fn harmless(bytes: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(bytes);
+    text.lines().map(|line| clean(line, true)).collect()
+}
+
+/// The beginning of what a pipe brings; the rest is read, so that who writes it goes on, and dropped.
+pub(super) async fn beginning(pipe: &mut (impl AsyncRead + Unpin)) -> io::Result<Vec<u8>> {
+    let mut said = Vec::new();
+    (&mut *pipe).take(KEPT).read_to_end(&mut said).await?;
+    tokio::io::copy(pipe, &mut tokio::io::sink()).await?;
+    Ok(said)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_come_whole_and_move_no_cursor() {
+        let mut lines = Lines::default();
+        let said = "{\"a\": 1}\n\u{1b}]0;title\u{7}Gr\u{fc}\u{df}e\u{202e}\n  end";
+        let mut told = Vec::new();
+        for byte in said.as_bytes() {
+            told.extend(lines.take(&[*byte]));
+        }
+        told.extend(lines.rest());
+        assert_eq!(told, ["{\"a\": 1}", "]0;titleGr\u{fc}\u{df}e", "  end"]);
+        assert!(lines.rest().is_empty());
+        for _ in 0..2000 {
+            lines.take(&[b'x'; 1000]);
+        }
+        assert!(lines.begun.len() <= LONGEST_LINE);
+    }
+
+    #[tokio::test]
+    async fn of_a_flood_the_beginning_is_kept() {
+        let mut flood = tokio::io::repeat(b'x').take(64 << 20);
+        let kept = beginning(&mut flood).await.unwrap();
+        assert_eq!(kept.len() as u64, KEPT);
+        assert_eq!(flood.limit(), 0, "all of it was read");
+    }
+}
