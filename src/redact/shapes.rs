@@ -129,6 +129,8 @@ static ANCHORS: LazyLock<AhoCorasick> = LazyLock::new(|| {
         "_token",
         "-token",
         "token:",
+        "token ",
+        "sshpass",
         "passw",
         "pwd",
         "secret",

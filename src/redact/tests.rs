@@ -32,6 +32,17 @@ fn names_of_secrets_are_told_from_names_about_tokens() {
         "MY_JWT",
         "TOKEN_2",
         "NGC_CLI_API_KEY",
+        "PGPASSWORD",
+        "PGPASSWORD_OLD",
+        "SSHPASS",
+        "HFTOKEN",
+        "HFToken",
+        "accesstoken",
+        "--hftoken",
+        "dbpassword",
+        "clientsecret",
+        "OPENAIAPIKEY",
+        "keypassphrase",
     ] {
         assert!(is_secret_name(name), "{name}");
     }
@@ -57,6 +68,19 @@ fn names_of_secrets_are_told_from_names_about_tokens() {
         "",
         "--",
         "MAX_TOTAL_TOKENS",
+        "max_tokens",
+        "num_tokens",
+        "stop_token",
+        "stop_token_ids",
+        "special_token",
+        "image_token",
+        "tokenizer",
+        "eostoken",
+        "PadToken",
+        "tiktoken",
+        "detoken",
+        "PGPASSFILE",
+        "BYPASS",
     ] {
         assert!(!is_secret_name(name), "{name}");
     }
@@ -95,6 +119,15 @@ fn shapes_are_redacted_without_knowing_the_value() {
             "non-default args: {'model': 'm', 'api_key': ['[redacted]'], 'seed': 0}",
         ),
         ("HF_TOKEN=abcdef python x", "HF_TOKEN=[redacted] python x"),
+        ("PGPASSWORD=abcdef psql", "PGPASSWORD=[redacted] psql"),
+        ("SSHPASS=abcdef ssh h", "SSHPASS=[redacted] ssh h"),
+        (
+            "HFTOKEN=abcdef HFTOKEN = x",
+            "HFTOKEN=[redacted] HFTOKEN = [redacted]",
+        ),
+        ("'accesstoken': 'abcdef'", "'accesstoken': '[redacted]'"),
+        ("--hftoken abcdef", "--hftoken [redacted]"),
+        ("dbpassword=abcdef;x", "dbpassword=[redacted];x"),
         (r#"{"password": "x y"}"#, r#"{"password": "[redacted]"}"#),
     ] {
         assert_eq!(r.text(text), expected);
