@@ -4,6 +4,7 @@
 use crate::cli::ReportArgs;
 use crate::console::Console;
 use crate::error::{ExitCode, Failure};
+use crate::redact::harmless;
 use crate::report::chart;
 use crate::report::content::Report;
 use crate::report::format::{self, File, Format};
@@ -216,7 +217,7 @@ fn step_summary(console: &Console, files: &[File]) -> Result<(), Failure> {
     let append = || -> std::io::Result<()> {
         let mut file = private::open_named_to_append(&path)?;
         for written in files {
-            file.write_all(&written.bytes)?;
+            file.write_all(&harmless(&written.bytes))?;
             file.write_all(b"\n")?;
         }
         Ok(())
