@@ -2,9 +2,12 @@
 
 use clap::Parser;
 use plimsoll::cli::Cli;
-use plimsoll::commands;
+use plimsoll::{commands, console};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    commands::run(Cli::parse()).into()
+    match Cli::try_parse() {
+        Ok(cli) => commands::run(cli).into(),
+        Err(said) => console::not_understood(&said),
+    }
 }

@@ -116,7 +116,21 @@ fn parse(word: &str, text: &str) -> Result<Preset, Failure> {
         )));
     }
     serde_yaml::from_str(text)
-        .map_err(|e| Failure::usage(format!("preset `{word}` cannot be read")).caused_by(e))
+        .map_err(|e| Failure::usage(format!("preset `{word}` cannot be read")).caused_by(told(&e)))
+}
+
+/// What was expected and where, without what stands there instead: the word may name any file of the
+/// user's.
+fn told(error: &serde_yaml::Error) -> String {
+    let said = error.to_string();
+    let cut = said
+        .split_once("invalid type: ")
+        .zip(said.rfind(", expected "));
+    let Some(((before, _), at)) = cut else {
+        return said;
+    };
+    let expected = said[at + 2..].replace("struct Preset", "a map of keys");
+    format!("{before}{expected}")
 }
 
 #[cfg(test)]
@@ -150,6 +164,29 @@ mod tests {
             cause.contains("shm_sise") && cause.contains("line 2"),
             "{cause}"
         );
+    }
+
+    #[test]
+    fn nothing_that_stands_in_a_file_is_told() {
+        let secret = ["machine host login me pass", "word pl1msoll"].concat();
+        for (text, place) in [
+            (secret.clone(), "expected a map of keys"),
+            (
+                format!("image: a\nenv: {secret}, expected b"),
+                "env: expected a map at line 2 column 6",
+            ),
+            (
+                format!("volumes: {secret}\n"),
+                "volumes: expected a sequence at line 1 column 10",
+            ),
+            (
+                format!("amd: \"{secret}\\n\""),
+                "amd: expected a boolean at line 1 column 6",
+            ),
+        ] {
+            let e = parse("./netrc", &text).unwrap_err();
+            assert_eq!(e.source.as_ref().unwrap().to_string(), place, "{text}");
+        }
     }
 
     #[test]

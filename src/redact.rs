@@ -48,17 +48,36 @@ impl Secrets {
             if is_secret_name(name) {
                 found.add(name, value);
             }
-            for password in passwords(value) {
-                found.add(name, password);
-            }
+            found.add_passwords(name, value);
+            found.add_given(value);
         }
         for part in argv_parts(argv) {
             match part {
                 ArgPart::Secret { name, value, .. } => found.add(name, value),
-                ArgPart::Plain(text) => passwords(text).for_each(|p| found.add("a URL", p)),
+                ArgPart::Plain(text) => {
+                    found.add_passwords("a URL", text);
+                    found.add_given(text);
+                }
             }
         }
         found
+    }
+
+    /// Remembers the passwords of the URLs in a text: as they stand, and as a log tells them once
+    /// a client has decoded them.
+    fn add_passwords(&mut self, name: &str, text: &str) {
+        for password in PASSWORD.captures_iter(text).filter_map(|c| c.get(1)) {
+            self.add(name, password.as_str());
+            self.add(name, variants::percent_decoded(password.as_str()));
+        }
+    }
+
+    /// Remembers what flags and assignments within one argument give to names of secrets: a line
+    /// for a shell, a document.
+    fn add_given(&mut self, text: &str) {
+        if text.contains(char::is_whitespace) {
+            shapes::given(text, |name, value| self.add(name, value));
+        }
     }
 
     /// The value met under `name`, whatever the case of the name.
@@ -220,14 +239,8 @@ static COLOUR: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 static PASSWORD: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r#"://[^/\s:@'"]*:([^/\s'"]*)@"#).expect("a constant pattern, compiled by a test")
+    Regex::new(r#"://[^/\s:'"]*:([^/\s'"]*)@"#).expect("a constant pattern, compiled by a test")
 });
-
-/// Passwords of the URLs in a text.
-fn passwords(text: &str) -> impl Iterator<Item = &str> {
-    let found = PASSWORD.captures_iter(text);
-    found.filter_map(|c| c.get(1)).map(|m| m.as_str())
-}
 
 /// Values of secret-looking settings that are ordinary words all the same.
 fn is_ordinary(value: &str) -> bool {
@@ -261,12 +274,11 @@ enum ArgPart<'a> {
 
 fn argv_parts(argv: &[String]) -> Vec<ArgPart<'_>> {
     let mut after: Option<&str> = None;
-    // vLLM takes several keys after one flag.
+    // vLLM takes several keys after one flag, in whatever alphabet.
     let mut more: Option<&str> = None;
     argv.iter()
         .map(|arg| {
-            let further = more.filter(|_| !arg.starts_with('-') && !arg.contains(['/', '=']));
-            let name = after.take().filter(|_| !arg.starts_with('-')).or(further);
+            let name = after.take().or(more).filter(|_| !arg.starts_with('-'));
             if let Some(name) = name {
                 let keys = matches!(name, "--api-key" | "--api_key");
                 more = Some(name).filter(|_| keys);

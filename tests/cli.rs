@@ -84,6 +84,28 @@ fn a_typo_is_answered_with_what_was_meant() {
     }
 }
 
+#[test]
+fn a_mistake_in_the_arguments_tells_no_secret() {
+    let token = ["hf", "_Q7xPlimsoll0TestSecret9vB2kLmN4rT"].concat();
+    let url = "https://me:pl1msollpw@host/";
+    for args in [
+        &["top", "--listen", &token][..],
+        &["profile", "x", "--bench", url],
+        &[&token],
+        &["profile", "x", &format!("--{token}")],
+    ] {
+        let ended = run(args).expect(2);
+        assert!(
+            ended.stderr.contains("[redacted]") && ended.stderr.contains("--help"),
+            "{}",
+            ended.stderr
+        );
+        for secret in [&token[4..], "pl1msollpw"] {
+            assert!(!ended.stderr.contains(secret), "{}", ended.stderr);
+        }
+    }
+}
+
 /// What is wrong by itself is told at once, whatever the rest would do.
 #[test]
 fn impossible_values_are_refused_before_anything_is_touched() {

@@ -361,6 +361,14 @@ async fn what_hostile_servers_do_is_a_row_with_its_kind() {
         ErrorKind::Garbage,
         "<html>",
     );
+    // A key that stands where a quotation ends is not told by half.
+    let key = "sk-very-secret-key";
+    let body = format!("{:x<290}{key}", format!("{key} ").repeat(8));
+    let row = row_of(move || Reply::json(&body)).await;
+    failed(&row, ErrorKind::Garbage, "xxx[redacted]");
+    let event = format!("data: {:x<70}{key}\n\n", "");
+    let row = row_of(move || Reply::events(&[&event])).await;
+    failed(&row, ErrorKind::Garbage, "xxx[redacted]");
     // An error in the stream.
     let oom = "data: {\"error\":{\"message\":\"CUDA out of memory\"}}\n\n";
     failed(

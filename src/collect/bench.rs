@@ -10,6 +10,7 @@ use crate::container::exec::ExecRequest;
 use crate::engine::{BenchProgress, BenchResult, read_builtin};
 use crate::error::Failure;
 use crate::progress::{Progress, Stage};
+use crate::redact::Redactor;
 use crate::telemetry::SamplerHandle;
 use std::sync::Arc;
 use std::time::Duration;
@@ -134,7 +135,7 @@ impl Bench<'_> {
         let sink = |stream, text: String| {
             let at_ns = recorder.clock.now();
             if stream == Stream::Stderr && !text.trim().is_empty() {
-                last_words = Some(text.trim().chars().take(LONGEST_WORDS).collect::<String>());
+                last_words = Some(text.trim().to_owned());
             }
             recorder.line(at_ns, LineSource::Exec(index), stream, &text, in_process);
             match plan.engine.bench_progress(setup.kind, &text) {
@@ -220,8 +221,7 @@ impl Bench<'_> {
                 Err(e) => outcome.result_error = Some(e.to_string()),
             }
         }
-        let last_words = last_words.map(|w| recorder.redactor.text(&w).into_owned());
-        Ok((outcome, last_words))
+        Ok((outcome, last_words.map(|w| quoted(&recorder.redactor, &w))))
     }
 
     fn time_left(&self) -> Duration {
@@ -292,10 +292,29 @@ impl Bench<'_> {
     }
 }
 
+/// The last words as they are quoted. What was cut first would hide the half of a secret.
+fn quoted(redactor: &Redactor, words: &str) -> String {
+    redactor.text(words).chars().take(LONGEST_WORDS).collect()
+}
+
 /// More failed than not: the figures are those of an engine that turns requests away.
 fn mostly_failed(result: &BenchResult) -> bool {
     result
         .failed
         .zip(result.completed)
         .is_some_and(|(failed, completed)| failed > completed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_at_the_end_of_the_last_words_is_not_halved() {
+        let redactor = Redactor::new(["pl1msoll-key-of-nobody".to_owned()]);
+        let words = format!("{} pl1msoll-key-of-nobody", "x".repeat(LONGEST_WORDS - 9));
+        let told = quoted(&redactor, &words);
+        assert_eq!(told.chars().count(), LONGEST_WORDS);
+        assert!(!told.contains("pl1m"), "{told}");
+    }
 }

@@ -127,6 +127,7 @@ impl Runtime {
         request.deadline = Some(deadline);
         let mut output = Output::default();
         let mut stderr = Vec::new();
+        let mut stderr_cut = false;
         let result = self
             .run(
                 container,
@@ -139,6 +140,7 @@ impl Runtime {
                     };
                     let room = limit.saturating_sub(into.len()).min(bytes.len());
                     into.extend_from_slice(&bytes[..room]);
+                    stderr_cut |= stream == Stream::Stderr && room < bytes.len();
                     match stream != Stream::Stderr && room < bytes.len() {
                         true => {
                             output.over_limit = true;
@@ -151,6 +153,11 @@ impl Runtime {
             .await?;
         output.end = result.end;
         output.cut = result.cut;
+        // Half a secret is not known as one: a word that was cut goes.
+        if stderr_cut {
+            let end = stderr.iter().rposition(u8::is_ascii_whitespace);
+            stderr.truncate(end.unwrap_or(0));
+        }
         output.stderr = String::from_utf8_lossy(&stderr).into_owned();
         Ok(output)
     }

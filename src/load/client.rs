@@ -198,7 +198,7 @@ impl Http {
         let mut reader = SseReader::default();
         let mut bytes = 0u64;
         let too_long = || self.error(ErrorKind::TooLong, "an event of no end");
-        let mut begin = String::new();
+        let mut begin = Vec::new();
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|e| self.error(ErrorKind::Cut, &with_causes(&e)))?;
             let Ok(data) = frame.into_data() else {
@@ -206,9 +206,9 @@ impl Http {
             };
             let at = since(zero);
             bytes += data.len() as u64;
-            if begin.len() < QUOTED {
-                begin.push_str(&String::from_utf8_lossy(&data[..data.len().min(QUOTED)]));
-            }
+            // More than is quoted: a secret that was cut here would not be known as one.
+            let room = LONGEST_ERROR.saturating_sub(begin.len());
+            begin.extend_from_slice(&data[..data.len().min(room)]);
             reader
                 .push(&data, |event| answer.event(dialect, at, event))
                 .map_err(|_| too_long())?;
@@ -236,7 +236,10 @@ impl Http {
             true => self.error(ErrorKind::Cut, "the stream ended before the answer did"),
             false => self.error(
                 ErrorKind::Garbage,
-                &format!("no event came, but: {}", begin.trim()),
+                &format!(
+                    "no event came, but: {}",
+                    String::from_utf8_lossy(&begin).trim()
+                ),
             ),
         })
     }

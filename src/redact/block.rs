@@ -26,8 +26,8 @@ impl KeyBlock {
         }
         match inside
             && redacted
-                .split_whitespace()
-                .any(|w| is_of_a_key(w, &redacted))
+                .split(stands_between)
+                .any(|w| is_of_a_key(w, alone(&redacted)))
         {
             true => Cow::Owned(without(&redacted)),
             false => redacted,
@@ -35,19 +35,33 @@ impl KeyBlock {
     }
 }
 
-fn is_of_a_key(word: &str, line: &str) -> bool {
+/// What ends a word: blanks, and what JSON puts around a text.
+fn stands_between(c: char) -> bool {
+    c.is_whitespace() || "\"'\\{}[],".contains(c)
+}
+
+/// What a line says, also as the only text in a line of JSON (`{"m":"…\n"}`).
+fn alone(line: &str) -> &str {
+    let bare = line.trim_matches(stands_between);
+    let value = bare.split_once("\":").map_or(bare, |(_, value)| value);
+    let text = value.trim_matches(stands_between);
+    text.strip_suffix("\\n").unwrap_or(text)
+}
+
+fn is_of_a_key(word: &str, alone: &str) -> bool {
     let base64 = |w: &str| {
         w.bytes()
             .all(|b| b.is_ascii_alphanumeric() || b"+/=".contains(&b))
     };
-    base64(word) && (word.len() >= LONG_WORD || (word.len() >= 2 && word == line.trim()))
+    base64(word) && (word.len() >= LONG_WORD || (word.len() >= 2 && word == alone))
 }
 
 fn without(line: &str) -> String {
-    line.split_inclusive(char::is_whitespace)
+    let alone = alone(line);
+    line.split_inclusive(stands_between)
         .map(|part| {
-            let word = part.trim_end();
-            match is_of_a_key(word, line) {
+            let word = part.trim_end_matches(stands_between);
+            match is_of_a_key(word, alone) {
                 true => format!("{REDACTED}{}", &part[word.len()..]),
                 false => part.to_owned(),
             }

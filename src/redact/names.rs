@@ -2,8 +2,9 @@
 
 /// Whether a setting with this name (environment variable, flag, label, key) holds a secret.
 ///
-/// Goes by whole words: `HF_TOKEN` and `apiKey` do, `MAX_TOKENS`, `VLLM_TOKENIZER`, `EOS_TOKEN` and
-/// `KV_CACHE_KEY_DTYPE` do not.
+/// Goes by whole words, and by how a word ends where several run together: `HF_TOKEN`, `apiKey` and
+/// `PGPASSWORD` do, `MAX_TOKENS`, `VLLM_TOKENIZER`, `EOS_TOKEN`, `tiktoken` and `KV_CACHE_KEY_DTYPE`
+/// do not.
 pub fn is_secret_name(name: &str) -> bool {
     let words = words_of(name);
     let Some(last) = words.last() else {
@@ -19,15 +20,13 @@ pub fn is_secret_name(name: &str) -> bool {
     if ABOUT.contains(&last.as_str()) {
         return false;
     }
+    // `PGPASSWORD`, `clientsecret`.
+    const ENDINGS: &[&str] = &["PASSWORD", "PASSWD", "PASSPHRASE", "SECRET", "APIKEY"];
+    let ends = |w: &String| ENDINGS.iter().any(|end| w.ends_with(end));
     if [
-        "PASSWORD",
-        "PASSWD",
-        "PASSPHRASE",
-        "SECRET",
         "SECRETS",
         "CREDENTIAL",
         "CREDENTIALS",
-        "APIKEY",
         "AUTHTOKEN",
         "AUTHKEY",
         "COOKIE",
@@ -37,9 +36,11 @@ pub fn is_secret_name(name: &str) -> bool {
         "PAT",
         "DSN",
         "ACCESSKEY",
+        "SSHPASS",
     ]
     .iter()
     .any(|w| has(w))
+        || words.iter().any(ends)
         || pair("API", "KEY")
         || pair("API", "KEYS")
         || pair("ACCESS", "KEY")
@@ -54,40 +55,7 @@ pub fn is_secret_name(name: &str) -> bool {
         .map(|i| words[i].as_str())
         .unwrap_or_default();
     match last.as_str() {
-        // The vocabulary's tokens, and counts of them.
-        "TOKEN" => !matches!(
-            before,
-            "PAD"
-                | "EOS"
-                | "BOS"
-                | "UNK"
-                | "SEP"
-                | "CLS"
-                | "MASK"
-                | "STOP"
-                | "NEXT"
-                | "PER"
-                | "SPECIAL"
-                | "EOT"
-                | "EOM"
-                | "EOG"
-                | "NL"
-                | "FIM"
-                | "IMAGE"
-                | "AUDIO"
-                | "VIDEO"
-                | "START"
-                | "END"
-                | "FIRST"
-                | "LAST"
-                | "NEW"
-                | "DECODER"
-                | "PREFIX"
-                | "SUFFIX"
-                | "MIDDLE"
-                | "THINK"
-                | "BEGIN"
-        ),
+        "TOKEN" => !is_of_a_vocabulary(before),
         "KEY" => !matches!(
             before,
             "CACHE"
@@ -108,8 +76,48 @@ pub fn is_secret_name(name: &str) -> bool {
         ),
         "AUTH" | "AUTHORIZATION" => true,
         "PWD" | "PASS" => words.len() > 1,
-        _ => false,
+        // Run together: `HFTOKEN`, and `eostoken`.
+        word => word.strip_suffix("TOKEN").is_some_and(|before| {
+            !is_of_a_vocabulary(before) && !matches!(before, "TIK" | "SUB" | "DE" | "RE" | "MULTI")
+        }),
     }
+}
+
+/// Whether a token with this before it is one of a model's vocabulary, or a count of them.
+fn is_of_a_vocabulary(before: &str) -> bool {
+    matches!(
+        before,
+        "PAD"
+            | "EOS"
+            | "BOS"
+            | "UNK"
+            | "SEP"
+            | "CLS"
+            | "MASK"
+            | "STOP"
+            | "NEXT"
+            | "PER"
+            | "SPECIAL"
+            | "EOT"
+            | "EOM"
+            | "EOG"
+            | "NL"
+            | "FIM"
+            | "IMAGE"
+            | "AUDIO"
+            | "VIDEO"
+            | "START"
+            | "END"
+            | "FIRST"
+            | "LAST"
+            | "NEW"
+            | "DECODER"
+            | "PREFIX"
+            | "SUFFIX"
+            | "MIDDLE"
+            | "THINK"
+            | "BEGIN"
+    )
 }
 
 /// Upper-case words of a name; camel case is split, trailing digits (`TOKEN_2`) are dropped.

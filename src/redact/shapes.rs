@@ -129,6 +129,8 @@ static ANCHORS: LazyLock<AhoCorasick> = LazyLock::new(|| {
         "_token",
         "-token",
         "token:",
+        "token ",
+        "sshpass",
         "passw",
         "pwd",
         "secret",
@@ -175,7 +177,7 @@ static PRIVATE_KEY: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 static URL_USER: LazyLock<Regex> =
-    LazyLock::new(|| compiled(r#"(:(?:\\?/){2})[^/\s:@'"\\<>]*:[^/\s'"\\<>]*@"#));
+    LazyLock::new(|| compiled(r#"(:(?:\\?/){2})[^/\s:'"\\<>]*:[^/\s'"\\<>]*@"#));
 
 static URL_USER_ENCODED: LazyLock<Regex> =
     LazyLock::new(|| compiled(r#"(?i)(%3a%2f%2f)[^/\s'"<>]*?%3a[^/\s'"<>]*?%40"#));
@@ -218,12 +220,16 @@ static ASSIGNMENT: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 fn redact_flag(c: &Captures<'_>) -> String {
+    match is_secret_flag(c) {
+        true => format!("{}{}{}{REDACTED}", &c[1], &c[2], &c[3]),
+        false => c[0].to_owned(),
+    }
+}
+
+fn is_secret_flag(c: &Captures<'_>) -> bool {
     let (flag, separator, value) = (&c[2], &c[3], &c[4]);
     let next_flag = separator != "=" && value.starts_with('-');
-    if next_flag || !is_secret_name(flag) || is_no_value(value) {
-        return c[0].to_owned();
-    }
-    format!("{}{flag}{separator}{REDACTED}", &c[1])
+    !next_flag && is_secret_name(flag) && !is_no_value(value)
 }
 
 fn redact_header(c: &Captures<'_>) -> String {
@@ -242,21 +248,10 @@ fn redact_header(c: &Captures<'_>) -> String {
 }
 
 fn redact_assignment(c: &Captures<'_>) -> String {
+    if !is_secret_assignment(c) {
+        return c[0].to_owned();
+    }
     let (name, separator, value) = (&c[1], &c[2], &c[3]);
-    if !is_secret_name(name) || is_no_value(value) {
-        return c[0].to_owned();
-    }
-    // Prose: "key: value", "BOS token = 1", "auth: none" are no credentials.
-    let one_word = !name.contains(['_', '-', '.']);
-    let prose = one_word
-        && matches!(
-            name.to_ascii_lowercase().as_str(),
-            "key" | "token" | "auth" | "authorization"
-        );
-    let quoted = separator.starts_with(['"', '\'', '\\']);
-    if prose && !quoted && value.len() < 16 {
-        return c[0].to_owned();
-    }
     // What stood around the value stays: a bracket, a quote with its backslashes.
     let inner = value.trim_start_matches(['[', '\\']);
     let opening = match inner.starts_with(['"', '\'']) && value != REDACTED {
@@ -266,6 +261,37 @@ fn redact_assignment(c: &Captures<'_>) -> String {
     };
     let closing = opening.trim_start_matches('[');
     format!("{name}{separator}{opening}{REDACTED}{closing}")
+}
+
+fn is_secret_assignment(c: &Captures<'_>) -> bool {
+    let (name, separator, value) = (&c[1], &c[2], &c[3]);
+    if !is_secret_name(name) || is_no_value(value) {
+        return false;
+    }
+    // Prose: "key: value", "BOS token = 1", "auth: none" are no credentials.
+    let one_word = !name.contains(['_', '-', '.']);
+    let prose = one_word
+        && matches!(
+            name.to_ascii_lowercase().as_str(),
+            "key" | "token" | "auth" | "authorization"
+        );
+    let quoted = separator.starts_with(['"', '\'', '\\']);
+    !prose || quoted || value.len() >= 16
+}
+
+/// Tells what flags and assignments in a text give to names of secrets. What a shell puts in the
+/// place of `$KEY` is not in the text.
+pub(super) fn given(text: &str, mut tell: impl FnMut(&str, &str)) {
+    let flags = FLAG.captures_iter(text).filter(is_secret_flag);
+    let flags = flags.map(|c| (c.extract::<4>().1[1], c.extract::<4>().1[3]));
+    let assignments = ASSIGNMENT.captures_iter(text).filter(is_secret_assignment);
+    let assignments = assignments.map(|c| (c.extract::<3>().1[0], c.extract::<3>().1[2]));
+    for (name, value) in flags.chain(assignments) {
+        let value = value.trim_matches(['[', '\\', '"', '\'']);
+        if !value.starts_with(['$', '`']) {
+            tell(name, value);
+        }
+    }
 }
 
 pub(super) fn is_no_value(value: &str) -> bool {

@@ -32,6 +32,17 @@ fn names_of_secrets_are_told_from_names_about_tokens() {
         "MY_JWT",
         "TOKEN_2",
         "NGC_CLI_API_KEY",
+        "PGPASSWORD",
+        "PGPASSWORD_OLD",
+        "SSHPASS",
+        "HFTOKEN",
+        "HFToken",
+        "accesstoken",
+        "--hftoken",
+        "dbpassword",
+        "clientsecret",
+        "OPENAIAPIKEY",
+        "keypassphrase",
     ] {
         assert!(is_secret_name(name), "{name}");
     }
@@ -57,6 +68,19 @@ fn names_of_secrets_are_told_from_names_about_tokens() {
         "",
         "--",
         "MAX_TOTAL_TOKENS",
+        "max_tokens",
+        "num_tokens",
+        "stop_token",
+        "stop_token_ids",
+        "special_token",
+        "image_token",
+        "tokenizer",
+        "eostoken",
+        "PadToken",
+        "tiktoken",
+        "detoken",
+        "PGPASSFILE",
+        "BYPASS",
     ] {
         assert!(!is_secret_name(name), "{name}");
     }
@@ -95,6 +119,15 @@ fn shapes_are_redacted_without_knowing_the_value() {
             "non-default args: {'model': 'm', 'api_key': ['[redacted]'], 'seed': 0}",
         ),
         ("HF_TOKEN=abcdef python x", "HF_TOKEN=[redacted] python x"),
+        ("PGPASSWORD=abcdef psql", "PGPASSWORD=[redacted] psql"),
+        ("SSHPASS=abcdef ssh h", "SSHPASS=[redacted] ssh h"),
+        (
+            "HFTOKEN=abcdef HFTOKEN = x",
+            "HFTOKEN=[redacted] HFTOKEN = [redacted]",
+        ),
+        ("'accesstoken': 'abcdef'", "'accesstoken': '[redacted]'"),
+        ("--hftoken abcdef", "--hftoken [redacted]"),
+        ("dbpassword=abcdef;x", "dbpassword=[redacted];x"),
         (r#"{"password": "x y"}"#, r#"{"password": "[redacted]"}"#),
     ] {
         assert_eq!(r.text(text), expected);
@@ -306,6 +339,7 @@ fn credentials_are_known_by_what_stands_before_them() {
         format!("https:\\/\\/me:{}@db", "pl1ms0llTestword"),
         format!("url=http%3A%2F%2Fme%3A{}%40db", "pl1ms0llTestword"),
         format!("http://me:p@{}@db:80/", "pl1ms0llTestword"),
+        format!("https://me@name:{}@db", "pl1ms0llTestword"),
         format!("--api-key {secret} --port 1"),
         format!("--hf-token={secret}"),
         format!("--password \"{secret}\""),
@@ -385,6 +419,13 @@ fn a_known_secret_goes_in_every_spelling() {
         format!("x {}", base64(&format!("someone:{secret}"))),
         format!("x {}", base64(secret)),
         "<p>pw Q7x/Plim&#39;sö&amp;&quot;ll\\9</p>".to_owned(),
+        "<p>pw Q7x/Plim&#x27;sö&amp;&quot;ll\\9</p>".to_owned(),
+        "url?p=pw%20Q7x/Plim%27s%C3%B6%26%22ll%5C9&n".to_owned(),
+        "url?p=pw%20Q7x%2FPlim's%C3%B6%26%22ll%5C9&n".to_owned(),
+        r#""pw Q7x/Plim's\u00f6&\"ll\\9""#.to_owned(),
+        r#"{"a": "\"pw Q7x/Plim's\\u00f6&\\\"ll\\\\9\""}"#.to_owned(),
+        r#"'pw Q7x/Plim\'s\xf6&"ll\\9'"#.to_owned(),
+        r#"b'pw Q7x/Plim\'s\xc3\xb6&"ll\\9'"#.to_owned(),
     ] {
         let clean = redactor.text(&text);
         assert!(clean.contains(REDACTED), "{text} became {clean}");
@@ -415,6 +456,55 @@ fn passwords_of_urls_in_settings_are_known() {
         redactor.text("pl1ms0llpw 0therpw9 key-one key-two"),
         "[redacted] [redacted] [redacted] [redacted]"
     );
+    let secrets = Secrets::gather(
+        [("DATABASE_URL", "postgres://me@here:p%40ssw0rd%2f9@db/x")],
+        &[],
+    );
+    assert_eq!(
+        secrets.redactor().text("p%40ssw0rd%2f9 p@ssw0rd/9"),
+        "[redacted] [redacted]"
+    );
+}
+
+#[test]
+fn what_a_line_for_a_shell_gives_to_names_of_secrets_is_known() {
+    let script = "export DB_PASSWORD='pl1ms0ll-one' KEY_FILE=/run/key; \
+                  exec vllm serve org/model --api-key \"pl1ms0ll-two\" --max-num-batched-tokens 8192";
+    let secrets = Secrets::gather(
+        [("EXTRA_ARGS", "--hf-token pl1ms0ll-three --port 8000")],
+        &strings(&["sh", "-c", script]),
+    );
+    assert_eq!(secrets.api_key(), Some("pl1ms0ll-two"));
+    assert_eq!(
+        secrets
+            .redactor()
+            .text("pl1ms0ll-one, pl1ms0ll-two and pl1ms0ll-three of org/model, /run/key, 8192"),
+        "[redacted], [redacted] and [redacted] of org/model, /run/key, 8192"
+    );
+    // What the shell puts there is not known from the line.
+    let secrets = Secrets::gather(
+        [("VLLM_API_KEY", "pl1ms0ll-four")],
+        &strings(&["sh", "-c", "vllm serve m --api-key \"$VLLM_API_KEY\""]),
+    );
+    assert_eq!(secrets.api_key(), Some("pl1ms0ll-four"));
+}
+
+#[test]
+fn each_key_after_the_flag_goes_whatever_its_alphabet() {
+    let argv = strings(&[
+        "serve",
+        "--api-key",
+        "one",
+        "pl1m/s0ll+two==",
+        "--port",
+        "1",
+    ]);
+    assert_eq!(
+        Redactor::default().argv(&argv),
+        strings(&["serve", "--api-key", REDACTED, REDACTED, "--port", "1"])
+    );
+    let redactor = Secrets::gather([], &argv).redactor();
+    assert_eq!(redactor.text("is pl1m/s0ll+two=="), "is [redacted]");
 }
 
 #[test]
@@ -437,6 +527,19 @@ fn a_private_key_that_is_printed_line_by_line_goes() {
     assert_eq!(line("Q7xPlim="), REDACTED);
     line("-----END PRIVATE KEY-----");
     assert_eq!(line(body), body);
+    // Within lines of JSON.
+    line(r#"{"m":"-----BEGIN PRIVATE KEY-----"}"#);
+    assert_eq!(
+        line(&format!(r#"{{"l":"info","m":"{body}\n","n":1}}"#)),
+        r#"{"l":"info","m":"[redacted]\n","n":1}"#
+    );
+    assert_eq!(line(&format!("['{body}',")), "['[redacted]',");
+    assert_eq!(
+        line(r#"{"l":"info","m":"started"}"#),
+        r#"{"l":"info","m":"started"}"#
+    );
+    assert_eq!(line(r#"{"m": "Q7xPlim=\n"}"#), r#"{"m": "[redacted]\n"}"#);
+    line(r#"{"m":"-----END PRIVATE KEY-----"}"#);
     // As a value that is known, of many lines.
     let known = Redactor::new([format!(
         "-----BEGIN X-----\n{body}\n{body}Z\n-----END X-----\n"

@@ -200,6 +200,24 @@ fn no_value_of_a_secret_is_told() {
     }
     let twice = "models: [{model_id: '${MY_PASSWORD}', container_name: c}, {model_id: abc, container_name: c}]";
     assert!(!told_with(twice, &var).0.contains("abc"));
+    // It would be told by a plan and kept with the results: only the variable and the key are.
+    for (lines, key) in [
+        ("dtype: ${HF_TOKEN}", "dtype"),
+        ("batch_sizes: ['1${MY_PASSWORD}']", "batch_sizes"),
+        ("include: [{quantization: 'a${HF_TOKEN}'}]", "quantization"),
+        ("hf_cache: /a${HF_TOKEN}", "hf_cache"),
+    ] {
+        let (message, hints) = told_with(&entry(lines), &var);
+        assert!(
+            message.contains("is a secret by its name") && message.contains(&format!("`{key}`")),
+            "{lines}: {message}"
+        );
+        assert!(hints.contains("`env`"), "{hints}");
+    }
+    let fits = "env: {A_TOKEN: '${HF_TOKEN}'}\nextra_engine_args: --api-key ${MY_PASSWORD}\n\
+                engine_args: {hf-token: '${HF_TOKEN}'}\ninclude: [{engine_args: {hf-token: '${HF_TOKEN}'}}]";
+    let (message, _) = told_with(&entry(fits), &var);
+    assert!(!message.contains("secret by its name"), "{message}");
     // Of others it helps to see what they brought.
     assert!(
         told_with(&entry("batch_size: ${PLAIN}"), &var)

@@ -4,6 +4,7 @@
 use crate::cli::ReportArgs;
 use crate::console::Console;
 use crate::error::{ExitCode, Failure};
+use crate::redact::harmless;
 use crate::report::chart;
 use crate::report::content::Report;
 use crate::report::format::{self, File, Format};
@@ -206,6 +207,16 @@ fn is_report(path: &Path, new: &[u8]) -> bool {
     look().unwrap_or(false)
 }
 
+/// What is appended passes the same last net as what is written.
+fn append(path: &Path, files: &[File]) -> std::io::Result<()> {
+    let mut file = private::open_named_to_append(path)?;
+    for written in files {
+        file.write_all(&harmless(&written.bytes))?;
+        file.write_all(b"\n")?;
+    }
+    Ok(())
+}
+
 /// Markdown is appended to the summary of the step, where there is one.
 fn step_summary(console: &Console, files: &[File]) -> Result<(), Failure> {
     let named = std::env::var_os(STEP_SUMMARY).filter(|p| !p.is_empty());
@@ -213,15 +224,7 @@ fn step_summary(console: &Console, files: &[File]) -> Result<(), Failure> {
         return Ok(());
     };
     let path = PathBuf::from(path);
-    let append = || -> std::io::Result<()> {
-        let mut file = private::open_named_to_append(&path)?;
-        for written in files {
-            file.write_all(&written.bytes)?;
-            file.write_all(b"\n")?;
-        }
-        Ok(())
-    };
-    append().map_err(|e| {
+    append(&path, files).map_err(|e| {
         Failure::environment(format!("cannot append to `{}`", path.display()))
             .hint(format!(
                 "it is what ${STEP_SUMMARY} names; unset it to leave it out"
@@ -261,6 +264,20 @@ mod tests {
             of(&[Path::new("b.json")]),
             folder(Path::new("."), "b-report")
         );
+    }
+
+    #[test]
+    fn a_summary_of_a_step_tells_no_secret() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("summary.md");
+        let token = ["hf", "_Q7xPlimsoll0TestSecret9vB2kLmN4rT"].concat();
+        let file = File {
+            stem: "report".into(),
+            bytes: format!("# Of {token}").into_bytes(),
+        };
+        append(&path, &[file]).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(text, "# Of [redacted]\n");
     }
 
     #[test]

@@ -1,22 +1,28 @@
 //! Variables in the file's texts: `${NAME}`, `${NAME:-default}`, and `$$` for a dollar sign.
 
 use super::fault::Fault;
-use super::tree::{Node, Value};
+use super::tree::{Node, Value, quoted};
 use crate::redact::{Secrets, is_secret_name};
 
 /// The most text that variables may make of a file.
 const MAX_TEXT: usize = 16 << 20;
 
+/// Keys whose values lose their secrets before they are told.
+const KEPT_FROM_VIEW: [&str; 3] = ["env", "engine_args", "extra_engine_args"];
+
 /// Where variables come from.
 pub type Lookup<'v> = &'v dyn Fn(&str) -> Option<String>;
 
 /// Puts variables into all texts of a tree; keys are left alone. What came from a variable whose
-/// name looks like a secret's is marked, and remembered in `secrets`.
+/// name looks like a secret's is marked, and remembered in `secrets`; only the environment and the
+/// engine's arguments may hold it, as anything else is told and kept with the results.
 pub fn put_in(node: &mut Node, var: Lookup<'_>, secrets: &mut Secrets) -> Result<(), Fault> {
     Putting {
         var,
         secrets,
         made: 0,
+        key: String::new(),
+        may_be_secret: false,
     }
     .put_in(node)
 }
@@ -25,13 +31,25 @@ struct Putting<'v, 's> {
     var: Lookup<'v>,
     secrets: &'s mut Secrets,
     made: usize,
+    /// The key that the text belongs to.
+    key: String,
+    may_be_secret: bool,
 }
 
 impl Putting<'_, '_> {
     fn put_in(&mut self, node: &mut Node) -> Result<(), Fault> {
         match &mut node.value {
             Value::List(list) => list.iter_mut().try_for_each(|n| self.put_in(n)),
-            Value::Map(map) => map.iter_mut().try_for_each(|(_, n)| self.put_in(n)),
+            Value::Map(map) => map.iter_mut().try_for_each(|(key, n)| {
+                let above = (
+                    std::mem::replace(&mut self.key, key.name.clone()),
+                    self.may_be_secret,
+                );
+                self.may_be_secret |= KEPT_FROM_VIEW.contains(&key.name.as_str());
+                self.put_in(n)?;
+                (self.key, self.may_be_secret) = above;
+                Ok(())
+            }),
             Value::Text(text) if text.contains('$') => {
                 let done = self
                     .text(text)
@@ -102,6 +120,18 @@ impl Putting<'_, '_> {
         }
         let set = (self.var)(name).filter(|v| default.is_none() || !v.is_empty());
         let secret = is_secret_name(name);
+        if secret && !self.may_be_secret {
+            return Err((
+                format!(
+                    "`{name}` is a secret by its name, and {} is told and kept with the results",
+                    quoted(&self.key)
+                ),
+                Some(format!(
+                    "secrets go into {}; what is none needs another name",
+                    KEPT_FROM_VIEW.map(|k| format!("`{k}`")).join(", ")
+                )),
+            ));
+        }
         match (set, default) {
             (Some(value), _) => {
                 if secret {
