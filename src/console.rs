@@ -236,10 +236,10 @@ impl Console {
     }
 }
 
-/// Tells what the reader of the command line has to say (a mistake in it, the help, the version)
-/// and gives its exit code. A mistake quotes an argument, and that may be a secret.
-pub fn not_understood(said: &clap::Error) -> std::process::ExitCode {
-    let (mut out, color): (Box<dyn Write>, bool) = match said.use_stderr() {
+/// Tells what the reader of the command line has to say: a mistake in it, else the help or the
+/// version. A mistake quotes an argument, and that may be a secret.
+pub fn about_arguments(mistake: bool, plain: &str, coloured: &str) {
+    let (mut out, color): (Box<dyn Write>, bool) = match mistake {
         true => {
             let color = terminal::color(ColorChoice::Auto, &io::stderr());
             (Box::new(io::stderr()), color)
@@ -249,13 +249,9 @@ pub fn not_understood(said: &clap::Error) -> std::process::ExitCode {
             (Box::new(io::stdout()), color)
         }
     };
-    let text = match color {
-        true => said.render().ansi().to_string(),
-        false => said.render().to_string(),
-    };
-    let _ = out.write_all(distinct(&text).as_bytes());
+    let text = if color { coloured } else { plain };
+    let _ = out.write_all(distinct(text).as_bytes());
     let _ = out.flush();
-    u8::try_from(said.exit_code()).unwrap_or(2).into()
 }
 
 /// Whether there is still a reader.

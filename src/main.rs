@@ -8,6 +8,11 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     match Cli::try_parse() {
         Ok(cli) => commands::run(cli).into(),
-        Err(said) => console::not_understood(&said),
+        Err(said) => {
+            let text = said.render();
+            let (plain, coloured) = (text.to_string(), text.ansi().to_string());
+            console::about_arguments(said.use_stderr(), &plain, &coloured);
+            u8::try_from(said.exit_code()).unwrap_or(2).into()
+        }
     }
 }
