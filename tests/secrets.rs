@@ -174,7 +174,8 @@ fn every_verb_says_nothing_of_a_secret() {
     let out = home.path().join("out");
     let here = |name: &str| out.join(name).display().to_string();
     for format in ["html", "md", "txt", "csv", "svg", "png"] {
-        let of_kinds = [&documents[..], &[experiment.clone()], &[loadline.clone()]];
+        let one = std::slice::from_ref;
+        let of_kinds = [&documents[..], one(&experiment), one(&loadline)];
         for (n, what) in of_kinds.into_iter().enumerate() {
             let reports = here(&format!("{format}{n}/"));
             let mut args = vec!["report", "--format", format, "--output", &reports];
