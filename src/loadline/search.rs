@@ -12,7 +12,7 @@ pub enum Stride {
 
 /// Steps of [`Stride::Near`] after the first, in parts of where it stands; then doubling.
 const UP: [f64; 3] = [0.10, 0.30, 0.50];
-const DOWN: [f64; 3] = [0.10, 0.25, 0.40];
+const DOWN: [f64; 3] = [0.10, 0.25, 0.35];
 
 /// The next round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -219,6 +219,16 @@ mod tests {
             prop_assert!(rounds.len() <= 9);
             prop_assert!(end.holds == 0 || rounds.contains(&(end.holds, true)));
             prop_assert!(end.fails.is_none_or(|f| f > end.holds && rounds.contains(&(f, false))));
+        }
+    }
+
+    /// Where a tolerance is less than two requests the last halving may not be one too many.
+    #[test]
+    fn a_small_line_far_below_its_prediction_is_found() {
+        for (line, start) in [(36, 66), (37, 66), (37, 67), (38, 61)] {
+            let mut search = Search::new(start, u32::MAX, Stride::Near, 0.05, 9);
+            let rounds = run(&mut search, |c| c <= line);
+            assert!(search.outcome().closed, "{line} from {start}: {rounds:?}");
         }
     }
 
