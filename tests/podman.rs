@@ -4,7 +4,7 @@
 mod common;
 
 use common::e2e::{self, Ended, Live, REFERENCE_IMAGE, Results, parts_sum_to_the_peak, wait_for};
-use common::{docker, unique};
+use common::{docker, said, unique};
 use plimsoll::container::Runtime;
 use plimsoll::container::leftovers::boot_id;
 use std::path::PathBuf;
@@ -81,12 +81,7 @@ impl Podman {
     /// `docker`, spoken to podman.
     fn docker(&self, args: &[&str]) -> Result<String, String> {
         let mut command = Command::new("docker");
-        let out = command.env("DOCKER_HOST", self.host()).args(args).output();
-        let out = out.map_err(|e| e.to_string())?;
-        match out.status.success() {
-            true => Ok(String::from_utf8_lossy(&out.stdout).trim().to_owned()),
-            false => Err(String::from_utf8_lossy(&out.stderr).trim().to_owned()),
-        }
+        said(command.env("DOCKER_HOST", self.host()).args(args))
     }
 
     fn run(&self, args: &[&str]) -> Ended {

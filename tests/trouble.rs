@@ -8,9 +8,9 @@ use common::e2e::{
     Ended, Engine, Live, REFERENCE_IMAGE, Results, codes, command, everything_in, plimsoll, read,
     run, skip, wait_for,
 };
+use common::tiny::Tiny;
 use common::{TestContainer, docker, image, podman, unique};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 /// A small engine, so that trouble comes soon.
 const SMALL: &str =
@@ -648,32 +648,6 @@ fn a_profile_goes_where_it_is_sent() {
             "a capture is never written over"
         );
         assert_eq!(read(&file)["schema_version"], "4.0");
-    }
-}
-
-/// A file system of a few MiB; unmounted when dropped.
-struct Tiny(PathBuf, #[allow(dead_code)] tempfile::TempDir);
-
-impl Tiny {
-    fn mount(options: &str) -> Result<Tiny, String> {
-        let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
-        let path = dir.path().join("tiny");
-        std::fs::create_dir(&path).map_err(|e| e.to_string())?;
-        let out = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", options, "tmpfs"])
-            .arg(&path)
-            .output()
-            .map_err(|e| e.to_string())?;
-        match out.status.success() {
-            true => Ok(Tiny(path, dir)),
-            false => Err(String::from_utf8_lossy(&out.stderr).trim().to_owned()),
-        }
-    }
-}
-
-impl Drop for Tiny {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status();
     }
 }
 

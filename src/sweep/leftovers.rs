@@ -33,7 +33,7 @@ pub async fn end(context: &Context<'_>, plan: &Plan, history: &History) -> Resul
         // A container whose labels came with its image is somebody's.
         if !runtime.is_of_us(&facts).await? {
             watcher.warning(&format!(
-                "container `{}` has this sweep's labels from its image: it is left alone",
+                "container `{}` has this sweep's labels from its image, or its image is gone and nobody can tell: it is left alone",
                 facts.name
             ));
             continue;

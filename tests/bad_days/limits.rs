@@ -5,6 +5,7 @@
 use super::common::e2e::wait_for;
 use super::common::e2e::{Ended, Live, Results, codes, command, parts_sum_to_the_peak, read};
 use super::common::random::Random;
+use super::common::tiny::Tiny;
 use super::{Found, SMALL, Tally, Theirs, idle_args, outcome, skip, told_once, tries};
 use super::{cleaning, to_its_end, with_state};
 use cleaning::World;
@@ -127,19 +128,7 @@ fn after_starving(
     let found = Found::under(results.0.path());
     found.only_whole(what);
     world.clean(&["--apply", "--grace=2s"]).expect(0);
-    assert_eq!(theirs.engine.processes(), theirs.before, "{what}");
-    if !theirs.engine.leftovers().is_empty() {
-        let dir = Results::new();
-        let watch = [
-            "profile",
-            &theirs.engine.name,
-            "--bench=none",
-            "--duration=50ms",
-        ];
-        let mut next = with_state(&watch, &world.state());
-        next.args(["--baseline=50ms", &dir.arg()]);
-        to_its_end(next).expect(0);
-    }
+    theirs.is_tidied_by_the_next_run(&world.state(), what);
     theirs.is_clean(what);
     how.to_owned()
 }
@@ -234,34 +223,6 @@ fn little_memory() {
 }
 
 // ---- the place for results
-
-/// A file system of the test's own; unmounted when dropped.
-struct Tiny(PathBuf, #[allow(dead_code)] tempfile::TempDir);
-
-impl Tiny {
-    fn mount(options: &str) -> Result<Tiny, String> {
-        let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
-        let path = dir.path().join("tiny");
-        std::fs::create_dir(&path).map_err(|e| e.to_string())?;
-        let mount = ["-t", "tmpfs", "-o", options, "tmpfs"];
-        let out = Command::new("mount").args(mount).arg(&path).output();
-        let out = out.map_err(|e| e.to_string())?;
-        match out.status.success() {
-            true => Ok(Tiny(path, dir)),
-            false => Err(String::from_utf8_lossy(&out.stderr).trim().to_owned()),
-        }
-    }
-
-    fn arg(&self) -> String {
-        format!("--results-dir={}", self.0.display())
-    }
-}
-
-impl Drop for Tiny {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").args(["-l"]).arg(&self.0).output();
-    }
-}
 
 /// Runs a profile on file systems made with `options`, as many as are to be tried; the tally's words
 /// are what `options` names, and what came of it.

@@ -19,7 +19,7 @@ mod soak;
 mod sweep;
 mod thousand;
 
-use common::e2e::{Ended, Engine, Live, plimsoll};
+use common::e2e::{Ended, Engine, Live, Results, plimsoll};
 use common::random::Random;
 use common::skip;
 use std::collections::BTreeMap;
@@ -182,6 +182,23 @@ impl Theirs {
     fn of(engine: Engine) -> Theirs {
         let before = engine.processes();
         Theirs { engine, before }
+    }
+
+    /// After a kill and `clean --apply` no process of ours is in it; a folder by which nothing ran
+    /// any more goes with the next run. Gives whether there was one.
+    #[track_caller]
+    fn is_tidied_by_the_next_run(&self, state: &Path, what: &str) -> bool {
+        assert_eq!(self.engine.processes(), self.before, "{what}");
+        if self.engine.leftovers().is_empty() {
+            return false;
+        }
+        let dir = Results::new();
+        let name = &self.engine.name;
+        let watch = ["profile", name, "--bench=none", "--duration=50ms"];
+        let mut next = with_state(&watch, state);
+        next.args(["--baseline=50ms", &dir.arg()]);
+        to_its_end(next).expect(0);
+        true
     }
 
     /// Neither a process nor a file of ours is in it.

@@ -126,20 +126,8 @@ fn of_theirs(what: &str, world: &World, theirs: &Theirs, args: &dyn Fn(&str) -> 
         let kept = documents(came, &results, &cut);
         if came == Came::Killed {
             let cleaned = world.clean(&["--apply", "--grace=2s"]).expect(0);
-            let processes = theirs.engine.processes();
-            assert_eq!(processes, theirs.before, "{}{}", cut.when, cleaned.stdout);
-            if !theirs.engine.leftovers().is_empty() {
-                // Nothing ran in it any more by which to know it: the next run removes it.
-                let dir = Results::new();
-                let watch = [
-                    "profile",
-                    &theirs.engine.name,
-                    "--bench=none",
-                    "--duration=50ms",
-                ];
-                let mut next = with_state(&watch, &state);
-                next.args(["--baseline=50ms", &dir.arg()]);
-                to_its_end(next).expect(0);
+            let what = format!("{}{}", cut.when, cleaned.stdout);
+            if theirs.is_tidied_by_the_next_run(&state, &what) {
                 tally.add("a folder that the next run removed");
             }
         }

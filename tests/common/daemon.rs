@@ -3,6 +3,7 @@
 #![allow(dead_code, missing_docs)]
 
 use crate::common::e2e::{self, REFERENCE_IMAGE, wait_for};
+use crate::common::said;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -136,15 +137,8 @@ impl Daemon {
 
     /// `docker`, spoken to this daemon.
     pub fn docker(&self, args: &[&str]) -> Result<String, String> {
-        let out = Command::new("docker")
-            .env("DOCKER_HOST", self.host())
-            .args(args)
-            .output()
-            .map_err(|e| format!("no docker client: {e}"))?;
-        match out.status.success() {
-            true => Ok(String::from_utf8_lossy(&out.stdout).trim().to_owned()),
-            false => Err(String::from_utf8_lossy(&out.stderr).trim().to_owned()),
-        }
+        let mut command = Command::new("docker");
+        said(command.env("DOCKER_HOST", self.host()).args(args))
     }
 
     /// `plimsoll`, spoken to this daemon.

@@ -6,6 +6,7 @@ pub mod e2e;
 pub mod jq;
 pub mod random;
 pub mod skip;
+pub mod tiny;
 
 use plimsoll::container::Runtime;
 use std::path::Path;
@@ -21,8 +22,12 @@ const OTHER_IMAGE: &str = "plimsoll-e2e/idle:latest";
 
 /// Runs `docker` and returns what it says, or its complaint.
 pub fn docker(args: &[&str]) -> Result<String, String> {
-    let out = Command::new("docker")
-        .args(args)
+    said(Command::new("docker").args(args))
+}
+
+/// What a client of Docker's says, or its complaint.
+pub fn said(client: &mut Command) -> Result<String, String> {
+    let out = client
         .output()
         .map_err(|e| format!("no docker client: {e}"))?;
     match out.status.success() {
