@@ -137,6 +137,13 @@ impl Confidence {
         Confidence("unknown".into())
     }
 
+    /// `medium_measured_delta` becomes `low_measured_delta`; what others tell stays as it is.
+    fn doubt_difference(&mut self) {
+        if self.0 == "medium_measured_delta" {
+            self.0 = "low_measured_delta".into();
+        }
+    }
+
     /// Higher is surer.
     fn rank(&self) -> u8 {
         match self.0.as_str() {
@@ -280,6 +287,28 @@ pub struct DevicePeak {
     pub bytes: u64,
     /// How it was seen.
     pub source: PeakSource,
+}
+
+impl Breakdown {
+    /// Differences of readings are no surer than low: when the steps between them happened is told late.
+    pub fn doubt_differences(&mut self) {
+        let levels = &mut self.confidence_levels;
+        let devices = self.per_gpu.iter_mut().flat_map(|d| &mut d.parts);
+        [
+            &mut levels.overall,
+            &mut levels.weights,
+            &mut levels.kv_cache,
+            &mut levels.activations,
+        ]
+        .into_iter()
+        .chain(
+            self.components
+                .iter_mut()
+                .chain(devices)
+                .map(|p| &mut p.confidence),
+        )
+        .for_each(Confidence::doubt_difference);
+    }
 }
 
 /// Explains the peaks with the evidence marked `used`; of several used witnesses of one part on

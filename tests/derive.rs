@@ -208,11 +208,25 @@ fn a_host_that_everybody_waits_for_is_told() {
     built.capture.host.cpus = 2;
     built.capture.host_load = Some(15.9);
     assert_eq!(told(&built), None);
+    let calm = serde_json::to_string(&built.derive().memory_breakdown).expect("JSON");
+    let calm = calm.matches("medium_measured_delta").count();
+    assert!(
+        calm > 6,
+        "weights, KV cache, activations, overall, and parts"
+    );
     built.capture.host_load = Some(43.2);
     let message = told(&built).expect("a finding");
     assert!(
         message.contains("43 threads wanted its 2 processors"),
         "{message}"
+    );
+    // What was measured by the times of its lines is no surer than low then, in every place that tells how sure.
+    let doubted = serde_json::to_string(&built.derive().memory_breakdown).expect("JSON");
+    assert!(!doubted.contains("medium_measured_delta"), "{doubted}");
+    assert_eq!(
+        doubted.matches("low_measured_delta").count(),
+        calm,
+        "{doubted}"
     );
 }
 

@@ -47,12 +47,15 @@ pub fn derive(
             source: p.source,
         })
         .collect();
-    let memory_breakdown = explain(
+    let mut memory_breakdown = explain(
         &device_peaks,
         &evidence,
         &capture.engine,
         o.top().and_then(|t| t.number),
     );
+    if o.overload().is_some() {
+        memory_breakdown.doubt_differences();
+    }
     let latency_stats = latency(&o);
     let findings = findings::collect(
         &o,

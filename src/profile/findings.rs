@@ -357,22 +357,12 @@ fn sampling(o: &Observation<'_>, findings: &mut Vec<Finding>) {
     }
 }
 
-/// So many threads for each processor, and everything on a host is late. An engine and its load keep a few busy each.
-const OVERLOADED: f64 = 8.0;
-
 /// Where everything waits for a processor, lines come late, and memory is put to the step before.
 fn overloaded(o: &Observation<'_>, findings: &mut Vec<Finding>) {
-    let cpus = o.capture.host.cpus.max(1);
-    let Some(load) = o
-        .capture
-        .host_load
-        .filter(|l| *l > OVERLOADED * f64::from(cpus))
-    else {
-        return;
-    };
+    let Some(load) = o.overload() else { return };
     let message = format!(
-        "the host was overloaded: {load:.0} threads wanted its {}; what the engine prints comes late then, and memory may be put to the wrong step",
-        counted(u64::from(cpus), "processor")
+        "the host was overloaded: {load:.0} threads wanted its {}; what the engine prints comes late then, and memory may be put to the wrong step: no part that is a difference of readings is surer than low",
+        counted(u64::from(o.capture.host.cpus.max(1)), "processor")
     );
     findings.push(Finding::new("host_overloaded", Severity::Warning, message));
 }

@@ -87,6 +87,9 @@ pub struct Observation<'a> {
     pub excerpts: (Excerpt, Excerpt),
 }
 
+/// So many threads for each processor, and everything on a host is late. An engine and its load keep a few busy each.
+const OVERLOADED: f64 = 8.0;
+
 impl<'a> Observation<'a> {
     /// Lays a capture out.
     pub fn new(
@@ -179,6 +182,12 @@ impl<'a> Observation<'a> {
                 .first()
                 .filter(|_| self.capture.mode == Mode::Started)
         })
+    }
+
+    /// How many threads wanted a processor, where that was so many that everything on the host was late.
+    pub fn overload(&self) -> Option<f64> {
+        let bearable = OVERLOADED * f64::from(self.capture.host.cpus.max(1));
+        self.capture.host_load.filter(|load| *load > bearable)
     }
 
     /// How many ranks the engine runs on.
