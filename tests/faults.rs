@@ -3,7 +3,8 @@
 //! nothing left behind.
 //!
 //! A small sample by default. `PLIMSOLL_FAULT_TRIES=20` tries each fault so often with each command
-//! (`scripts/reliability sockets`), `PLIMSOLL_FAULT_TABLE=FILE` writes the table there.
+//! (`scripts/reliability sockets`), `PLIMSOLL_FAULT_TABLE=FILE` writes the table there, and
+//! `PLIMSOLL_FAULT_SEED=N` chooses the same places again.
 #![allow(missing_docs, clippy::print_stdout)]
 
 #[macro_use]
@@ -21,7 +22,7 @@ mod wire;
 
 use common::docker;
 use common::e2e::{Ended, Engine, Live};
-use common::random::Random;
+use common::random::{Random, seed};
 use judge::{Kind, judge};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -307,7 +308,8 @@ fn places(asked: &[Asked], fault: Fault, dice: &mut Random, tries: usize) -> Vec
 fn whatever_the_daemon_does_a_try_ends_well() {
     needs!(Docker, ReferenceEngine);
     let tries = number("PLIMSOLL_FAULT_TRIES");
-    let seed = number("PLIMSOLL_FAULT_SEED").unwrap_or(9) as u64;
+    let seed = seed();
+    println!("PLIMSOLL_FAULT_SEED={seed}");
     let side = number("PLIMSOLL_FAULT_SIDE").unwrap_or(SIDE_BY_SIDE);
     let only = std::env::var("PLIMSOLL_FAULT_ONLY").unwrap_or_default();
     let mut tokio = tokio::runtime::Builder::new_multi_thread();
@@ -363,7 +365,11 @@ fn whatever_the_daemon_does_a_try_ends_well() {
     if let Some(path) = std::env::var_os("PLIMSOLL_FAULT_TABLE") {
         std::fs::write(path, table.markdown()).expect("table");
     }
-    assert!(table.bad().is_empty(), "{}", table.bad().join("\n\n"));
+    assert!(
+        table.bad().is_empty(),
+        "PLIMSOLL_FAULT_SEED={seed}\n{}",
+        table.bad().join("\n\n")
+    );
     assert!(
         table.met() * 10 >= jobs.len() * 7,
         "most faults are met: {} of {}",

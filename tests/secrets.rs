@@ -151,6 +151,13 @@ fn every_verb_says_nothing_of_a_secret() {
         &[&alone[..], &["--baseline=100ms", extra, "-vv", &at]].concat(),
         0,
     );
+    let arms = [
+        "--a=--weights 4MiB --fault secret@loading_weights",
+        "--b=--weights 8MiB --fault secret@bench_start",
+        "--num-iters=1",
+    ];
+    let ablate = ["ablate", &idle.name, "-m=toy", "--repeats=1", "-vv", &at];
+    run(&[&ablate[..], &arms].concat(), 0);
     let session = home.path().join("session.jsonl").display().to_string();
     let record = ["record", "-o", &session, "--container", &engine.name];
     run(&[&record[..], &["--duration=300ms"]].concat(), 0);
@@ -238,6 +245,9 @@ fn every_verb_says_nothing_of_a_secret() {
         0,
     );
     std::fs::remove_dir_all(&results).unwrap();
+    let clean = ["clean", &idle.name, "--memory-backend=host", "--grace=1s"];
+    run(&[&clean[..], &["--json"]].concat(), 0);
+    run(&[&clean[..], &["--apply", "--yes", "-vv"]].concat(), 0);
     tells_nothing("a file", &everything_in(home.path()));
 }
 

@@ -262,21 +262,28 @@ fn written(material: &Material) {
 /// Puts a secret between any two texts: it is nowhere in what comes out, and a document stays one.
 pub fn redact(bytes: &[u8]) {
     let long = "Q7xPlimsoll0TestSecret9vB2kLmN4rT6wY8zA1cE3gI5";
-    let token = match bytes.first().map_or(0, |b| b % 4) {
-        0 => format!("hf_{long}"),
-        1 => format!("sk-proj-{long}"),
-        2 => format!("ghp_{long}"),
-        _ => format!("xoxb-123456789012-{}", &long[..24]),
+    let jwt = ["eyJhbGciOiJIUzI1NiJ9", "eyJzdWIiOiJwbGltc29sbCJ9", long].join(".");
+    // What is secret, and what stands around it; where that alone gives it away, the last net does not know it.
+    let (before, token, after, by_look) = match bytes.first().map_or(0, |b| b % 9) {
+        0 => ("", format!("hf_{long}"), "", true),
+        1 => ("", format!("sk-proj-{long}"), "", true),
+        2 => ("", format!("sk-ant-api03-{long}"), "", true),
+        3 => ("", format!("ghp_{long}"), "", true),
+        4 => ("", ["AK", "IAQ7XPLIMSOLL0TEST"].concat(), "", true),
+        5 => ("", jwt, "", true),
+        6 => ("https://user:", long.to_owned(), "@hub.invalid/", false),
+        7 => ("Authorization: Basic ", "dXNlcjpRN3hQbGltc29sbDBUZXN0".to_owned(), "", false),
+        _ => ("", format!("xoxb-123456789012-{}", &long[..24]), "", true),
     };
     let known = "w9 pl1msoll/pass&word";
     let text = String::from_utf8_lossy(bytes.get(1..).unwrap_or_default());
     let half = text.floor_char_boundary(text.len() / 2);
-    let planted = format!("{} {token} {known} {}", &text[..half], &text[half..]);
+    let planted = format!("{} {before}{token}{after} {known} {}", &text[..half], &text[half..]);
     let redactor = Redactor::new([known.to_owned()]);
     let clean = redactor.text(&planted);
     let clean = KeyBlock::default().line(&planted, clean);
     assert!(!clean.contains(&token) && !clean.contains(known), "{clean}");
-    assert!(!distinct(&planted).contains(&token));
+    assert!(!by_look || !distinct(&planted).contains(&token));
     if serde_json::from_slice::<Value>(&bytes[bytes.len().min(1)..]).is_ok() {
         let whole = distinct(&text);
         assert!(serde_json::from_str::<Value>(&whole).is_ok(), "{whole}");

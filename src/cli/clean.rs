@@ -35,7 +35,7 @@ pub struct CleanArgs {
     /// Every container that holds GPU memory
     #[arg(long, help_heading = "Choosing")]
     pub all_gpu_containers: bool,
-    /// Of those named or chosen only the ones that did nothing for so long: GPU, requests and log
+    /// Of those named or chosen only the ones that did nothing for so long: no GPU use, no request
     #[arg(long, value_name = "TIME", value_parser = some_time, help_heading = "Choosing")]
     pub idle: Option<Duration>,
 

@@ -252,9 +252,20 @@ fn it_steps_in_a_sweep() {
          batch_sizes: [1, 2, 4]\nmodels:\n  - model_id: reference/own\n    image: {REFERENCE_IMAGE}\n    \
          extra_engine_args: {words:?}\n"
     );
+    let mut tally = Tally::default();
+    for n in 0..tries(1) {
+        let (from, to) = STEPS[(n + 3) % STEPS.len()];
+        sweep_through(&text, from, to);
+        tally.add(format!("from {from:+} s to {to:+} s: right"));
+    }
+    tally.tell("clock, sweep");
+}
+
+/// A sweep after whose first row the clock steps.
+fn sweep_through(text: &str, from: i64, to: i64) {
     let state = tempfile::tempdir().expect("tempdir");
-    let sweep = Sweep::new(&text, state.path());
-    let (clock, folder) = (WallClock::at(0), sweep.folder());
+    let sweep = Sweep::new(text, state.path());
+    let (clock, folder) = (WallClock::at(from), sweep.folder());
     let command = sweep.command(&["--baseline=300ms"]);
     let begin = Instant::now();
     let live = Live::start(clock.of(command));
@@ -262,7 +273,7 @@ fn it_steps_in_a_sweep() {
         let journal = std::fs::read_to_string(folder.join("journal.jsonl")).unwrap_or_default();
         journal.contains("\"end\"").then_some(())
     });
-    clock.set(-DAY);
+    clock.set(to);
     live.end().expect(0);
     let took = begin.elapsed().as_secs_f64();
     let results = read(&folder.join("results.json"));
@@ -285,7 +296,18 @@ fn it_steps_while_a_serving_container_is_profiled() {
     let small: Vec<&str> = ENGINE.split(' ').collect();
     let theirs = Theirs::of(Engine::serving("clock-serving", &[], &small));
     let state = tempfile::tempdir().expect("tempdir");
-    let (clock, results) = (WallClock::at(0), Results::new());
+    let mut tally = Tally::default();
+    for n in 0..tries(1) {
+        let (from, to) = STEPS[(n + 1) % STEPS.len()];
+        serve_through(&theirs, state.path(), from, to);
+        tally.add(format!("from {from:+} s to {to:+} s: right, and told"));
+    }
+    tally.tell("clock, serving");
+}
+
+/// A profile of a serving container during whose load the clock steps.
+fn serve_through(theirs: &Theirs, state: &Path, from: i64, to: i64) {
+    let (clock, results) = (WallClock::at(from), Results::new());
     let dir = results.arg();
     let words = [
         "profile",
@@ -295,9 +317,9 @@ fn it_steps_while_a_serving_container_is_profiled() {
         &dir,
     ];
     let begin = Instant::now();
-    let mut live = Live::start(clock.of(with_state(&words, state.path())));
+    let mut live = Live::start(clock.of(with_state(&words, state)));
     live.until("bench 1/1");
-    clock.set(-HOUR);
+    clock.set(to);
     live.end().expect(0);
     let took = begin.elapsed();
     let document = results.document();

@@ -20,7 +20,7 @@ mod sweep;
 mod thousand;
 
 use common::e2e::{Ended, Engine, Live, Results, plimsoll};
-use common::random::Random;
+use common::random::{Random, seed};
 use common::skip;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -40,10 +40,9 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// Of `PLIMSOLL_FAULT_SEED`, or of today's time; a failure needs it to be looked into.
+/// Dice whose seed is told; a failure needs it to be looked into.
 fn random(what: &str) -> Random {
-    let now = jiff::Timestamp::now().as_microsecond().unsigned_abs();
-    let seed = number("PLIMSOLL_FAULT_SEED").unwrap_or(now);
+    let seed = seed();
     say(&format!("{what}: PLIMSOLL_FAULT_SEED={seed}"));
     Random(seed)
 }

@@ -3,6 +3,13 @@
 
 pub struct Random(pub u64);
 
+/// Of `PLIMSOLL_FAULT_SEED`, or of the time: what failed names it, to be looked into.
+pub fn seed() -> u64 {
+    let set = std::env::var("PLIMSOLL_FAULT_SEED").ok();
+    let now = || jiff::Timestamp::now().as_microsecond().unsigned_abs();
+    set.and_then(|n| n.parse().ok()).unwrap_or_else(now)
+}
+
 impl Random {
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);

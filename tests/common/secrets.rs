@@ -69,6 +69,7 @@ pub fn shapes() -> Vec<String> {
     vec![
         format!("hf_{}", &long[..34]),
         format!("sk-proj-{long}"),
+        format!("sk-ant-api03-{long}"),
         ["AK", "IAQ7XPLIMSOLL0TEST"].concat(),
         format!("ghp_{}", &long[..36]),
         format!("github_pat_{}_{}", &long[..22], &long[22..]),

@@ -145,6 +145,8 @@ fn profile(document: &Value) -> Result<Kind, String> {
         let measured = part.and_then(|p| p["bytes"].as_f64());
         match measured.map(|bytes| bytes / f64::from(1 << 20)) {
             Some(mib) if (mib - truth).abs() <= SLACK => {}
+            // The figure itself says that it is not to be relied on.
+            Some(_) if part.is_some_and(doubted) => partial = true,
             Some(mib) => off.push(format!("{component}: {mib:.1} MiB of {truth}")),
             None => {
                 let path = format!("memory_breakdown.{key}");
@@ -158,13 +160,18 @@ fn profile(document: &Value) -> Result<Kind, String> {
     }
     let completed = *outcome == "completed";
     match (off.is_empty(), completed) {
+        (_, false) if warned.is_empty() => Err(format!("{outcome} and no finding says why")),
         (_, false) => Ok(Kind::Failed),
         (true, true) if !said && !partial => Ok(Kind::Correct),
         (true, true) => Ok(Kind::Partial),
-        // Any warning says that a figure is to be read with care.
-        (false, true) if !warned.is_empty() => Ok(Kind::Partial),
+        (false, true) if said => Ok(Kind::Partial),
         (false, true) => Err(format!("{} and nothing says why", off.join(", "))),
     }
+}
+
+fn doubted(part: &Value) -> bool {
+    let sure = part["confidence"].as_str();
+    sure.is_some_and(|words| words.starts_with("low_"))
 }
 
 fn sweep(code: i32, documents: &[(PathBuf, Value)]) -> Result<Vec<Kind>, String> {
