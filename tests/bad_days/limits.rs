@@ -6,9 +6,11 @@ use super::common::e2e::wait_for;
 use super::common::e2e::{Ended, Live, Results, codes, command, parts_sum_to_the_peak, read};
 use super::common::random::Random;
 use super::common::tiny::Tiny;
-use super::{Found, SMALL, Tally, Theirs, idle_args, outcome, skip, told_once, tries};
+use super::moments::{QUICK, cells};
+use super::{Found, SMALL, Sweep, Tally, Theirs, idle_args, outcome, skip, told_once, tries};
 use super::{cleaning, to_its_end, with_state};
 use cleaning::World;
+use plimsoll::matrix::Status;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -275,6 +277,46 @@ fn a_disk_of_any_size() {
     });
 }
 
+/// What a sweep has measured outlives the full disk: once there is room it goes on.
+#[test]
+fn a_disk_of_any_size_under_a_sweep() {
+    needs!(Docker, ReferenceEngine, Root);
+    if let Err(why) = Tiny::mount("size=64k") {
+        return skip::skip(test_name!(), &format!("no tmpfs can be mounted: {why}"));
+    }
+    let theirs = Theirs::idle("small-disk-sweep");
+    let state = tempfile::tempdir().expect("tempdir");
+    let mut random = super::random("disk, sweep");
+    let mut tally = Tally::default();
+    for _ in 0..tries(1) {
+        let kib = random.between(8, 1 << 10);
+        let tiny = Tiny::mount(&format!("size={kib}k")).expect("tmpfs");
+        let cells = cells(&theirs.engine.name);
+        let sweep = Sweep::new(&cells, state.path()).into(tiny.0.join("run"));
+        let ended = to_its_end(sweep.command(&QUICK));
+        let what = format!("{kib} KiB: code {}\n{}", ended.code(), ended.stderr);
+        assert!(matches!(ended.code(), 0 | 3 | 5), "{what}");
+        told_once(&ended, &what);
+        Found::under(&tiny.0).only_whole(&what);
+        assert_eq!(sweep.left(), Vec::<String>::new(), "{what}");
+        theirs.is_clean(&what);
+        let begun = sweep.folder().join("journal.jsonl").exists();
+        let before = begun.then(|| sweep.history().rows).unwrap_or_default();
+        tiny.remount("size=64m");
+        to_its_end(sweep.command(&QUICK)).expect(0);
+        let history = sweep.history();
+        assert_eq!(history.rows.len(), 6, "{what}");
+        assert!(history.rows.values().all(|r| r.status == Status::Done));
+        let kept = before.iter().filter(|(_, row)| row.status == Status::Done);
+        for (cell, row) in kept.clone() {
+            assert_eq!(&history.rows[cell], row, "{what}");
+        }
+        let kept = kept.count();
+        tally.add(format!("code {}, went on after {kept} of 6", ended.code()));
+    }
+    tally.tell("disk, sweep");
+}
+
 #[test]
 fn any_number_of_inodes() {
     needs!(Docker, ReferenceEngine, Root);
@@ -294,9 +336,7 @@ fn results_that_may_only_be_read() {
         Ok(tiny) => tiny,
         Err(why) => return skip::skip(test_name!(), &format!("no tmpfs can be mounted: {why}")),
     };
-    let remount = ["-o", "remount,ro"];
-    let done = Command::new("mount").args(remount).arg(&tiny.0).status();
-    assert!(done.expect("mount").success());
+    tiny.remount("ro");
     let theirs = Theirs::idle("read-only");
     let state = tempfile::tempdir().expect("tempdir");
     let (extra, dir) = (format!("--extra-engine-args={SMALL}"), tiny.arg());

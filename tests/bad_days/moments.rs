@@ -225,8 +225,10 @@ impl Drop for Removed {
 
 // ---- sweeps
 
-/// Cells on an engine of ours, on a server of ours in somebody's container, and on benches in it.
-fn cells(container: &str) -> String {
+pub(super) const QUICK: [&str; 2] = ["--baseline=20ms", "--sample-interval=20ms"];
+
+/// Six cells: on an engine of ours, on a server of ours in somebody's container, and on benches in it.
+pub(super) fn cells(container: &str) -> String {
     let words: Vec<&str> = SMALL.split(' ').collect();
     let extra = format!("    extra_engine_args: {words:?}\n");
     let inside = format!("    container_name: {container}\n{extra}");
@@ -245,7 +247,6 @@ fn a_sweep() {
     needs!(Docker, ReferenceEngine);
     let state = tempfile::tempdir().expect("tempdir");
     let theirs = Theirs::idle("moments-sweep");
-    const QUICK: [&str; 2] = ["--baseline=20ms", "--sample-interval=20ms"];
     let sweep = || Sweep::new(&cells(&theirs.engine.name), state.path());
     let whole = undisturbed(|| {
         to_its_end(sweep().command(&QUICK)).expect(0);

@@ -9,6 +9,7 @@ use std::process::Command;
 /// The folder of a sweep, and what it remembers of what it started.
 pub(super) struct Sweep {
     pub(super) dir: tempfile::TempDir,
+    folder: PathBuf,
     state: PathBuf,
 }
 
@@ -17,13 +18,20 @@ impl Sweep {
         let dir = tempfile::tempdir().expect("tempdir");
         std::fs::write(dir.path().join("sweep.yaml"), text).expect("file");
         Sweep {
+            folder: dir.path().join("run"),
             dir,
             state: state.to_owned(),
         }
     }
 
+    /// The same, whose results go to another place.
+    pub(super) fn into(mut self, folder: PathBuf) -> Sweep {
+        self.folder = folder;
+        self
+    }
+
     pub(super) fn folder(&self) -> PathBuf {
-        self.dir.path().join("run")
+        self.folder.clone()
     }
 
     /// Begins, or goes on.

@@ -21,6 +21,16 @@ impl Tiny {
         }
     }
 
+    /// Gives it other options, as a larger size.
+    pub fn remount(&self, options: &str) {
+        let options = format!("remount,{options}");
+        let mount = Command::new("mount")
+            .args(["-o", &options])
+            .arg(&self.0)
+            .status();
+        assert!(mount.expect("mount").success(), "{options}");
+    }
+
     pub fn arg(&self) -> String {
         format!("--results-dir={}", self.0.display())
     }
