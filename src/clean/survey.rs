@@ -123,7 +123,7 @@ impl Surveyor {
         let mut blind = Vec::new();
         // Before the list: what is in it and not on the list is gone, and not just started.
         let records = self.records();
-        let mut met = containers::all(&self.runtime, &mut blind).await?;
+        let met = containers::all(&self.runtime, &mut blind).await?;
         let now = jiff::Timestamp::now();
         let now_ns = i64::try_from(now.as_nanosecond()).unwrap_or(i64::MAX);
         if self.runtime.is_remote() {
@@ -139,16 +139,16 @@ impl Surveyor {
 
         let mut stuck = std::mem::take(&mut self.stuck);
         let mut eyes = Eyes::new(&known, &records, &reading, &mut stuck);
-        let mut looks: Vec<ContainerLook> = tokio::task::block_in_place(|| {
+        let looks: Vec<ContainerLook> = tokio::task::block_in_place(|| {
             let zombies: Vec<Process> = zombies().into_iter().filter_map(Process::read).collect();
             let look = |m: &Met| self.container(m, now_ns, &zombies, &mut eyes);
             met.iter().map(look).collect()
         });
-        let ended = self.ended(&met, &looks, &mut blind).await;
-        met.retain(|m| !ended.contains(&m.facts.id));
-        looks.retain(|look| !ended.contains(&look.id));
-        for look in &mut looks {
-            look.health = healths.get(&look.id).copied().unwrap_or_default();
+        let looked = met.into_iter().zip(looks);
+        let (met, mut looks) = self.once_more(looked, now_ns, &mut eyes, &mut blind).await;
+        for (look, one) in looks.iter_mut().zip(&met) {
+            let health = healths.get(&look.id).filter(|_| one.runs());
+            look.health = health.copied().unwrap_or_default();
             look.gpu_bytes = held(look, &reading);
             look.shared_by = containers::sharers(&met, &look.id);
         }
@@ -218,34 +218,42 @@ impl Surveyor {
         look
     }
 
-    /// Who ended since he was met: the next look sees what he is by then. Whose processes are not
-    /// visible from here though he runs is told.
-    async fn ended(
+    /// Who ended since he was met is looked at as what he is by now: there may be no next look. Who is
+    /// gone is left out. Whose processes are not visible from here though he runs is told.
+    async fn once_more(
         &self,
-        met: &[Met],
-        looks: &[ContainerLook],
+        looked: impl Iterator<Item = (Met, ContainerLook)>,
+        now_ns: i64,
+        eyes: &mut Eyes<'_>,
         blind: &mut Vec<String>,
-    ) -> BTreeSet<String> {
-        let mut ended = BTreeSet::new();
-        if self.runtime.is_remote() {
-            return ended;
-        }
-        for (met, look) in met.iter().zip(looks) {
-            let init = met.facts.state.pid.filter(|_| met.inspected);
-            if init.is_none() || look.processes.is_some() {
-                continue;
-            }
-            match self.runtime.state(&look.id).await {
-                Ok(state) if state.as_ref().and_then(|s| s.pid) != init => {
-                    ended.insert(look.id.clone());
+    ) -> (Vec<Met>, Vec<ContainerLook>) {
+        let hidden = |met: &Met, look: &ContainerLook| {
+            let has_pid = met.inspected && met.facts.state.pid.is_some();
+            has_pid && look.processes.is_none() && !self.runtime.is_remote()
+        };
+        let mut here = (Vec::new(), Vec::new());
+        for (mut met, mut look) in looked {
+            if hidden(&met, &look) {
+                match self.runtime.inspect(&look.id).await {
+                    Ok(None) => continue,
+                    Ok(Some(now)) if now.facts.state.pid != met.facts.state.pid => {
+                        met = met.as_of_now(now);
+                        let again = || self.container(&met, now_ns, &[], eyes);
+                        look = tokio::task::block_in_place(again);
+                    }
+                    _ => {}
                 }
-                _ => blind.push(format!(
+            }
+            if hidden(&met, &look) {
+                blind.push(format!(
                     "the processes of container `{}` are not visible from here",
                     look.name
-                )),
+                ));
             }
+            here.0.push(met);
+            here.1.push(look);
         }
-        ended
+        here
     }
 
     /// How the engines are, by container.

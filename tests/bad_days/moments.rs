@@ -321,11 +321,16 @@ fn the_cleaner() {
             let whole = |s: &String| s == "gone" || s.starts_with("running");
             assert!(ends.iter().all(whole), "{ends:?} {}", cut.when);
         }
-        world.clean(&args).expect(0);
+        let again = world.clean(&args).expect(0);
         assert!(
             left.iter().all(|c| cleaning::is_gone(&c.id)),
-            "{}",
-            cut.when
+            "{}{:?}\n--- then\n{}{}",
+            cut.when,
+            left.iter()
+                .map(|c| docker(&["inspect", "-f", "{{json .State}}", &c.id]))
+                .collect::<Vec<_>>(),
+            again.stdout,
+            again.stderr
         );
         assert_eq!(cleaning::state(&theirs.id), state, "nobody's but theirs");
         tally.add(format!("{signal:?}: {gone} of 2 gone, {came:?}"));

@@ -91,6 +91,15 @@ impl Met {
         }
     }
 
+    /// The same container, inspected again. Whose it is does not change.
+    pub fn as_of_now(self, now: Found) -> Met {
+        Met {
+            ours: self.ours,
+            untold: self.untold,
+            ..Met::inspected(now)
+        }
+    }
+
     fn listed(facts: ContainerFacts) -> Met {
         Met {
             facts,
