@@ -244,7 +244,10 @@ fn graphs_of_a_stand_in_for_tensorrt_llm() {
     assert!(name.starts_with("results_Llama-8B_2"), "{name}");
     let document = read(&found[0]);
     assert_eq!(document["simulated"], true);
-    assert_eq!(codes(&document), ["simulated_engine"]);
+    // Who shares the machine with other tests may be told of that.
+    let mut told = codes(&document);
+    told.retain(|code| *code != "host_overloaded");
+    assert_eq!(told, ["simulated_engine"]);
     let arms = document["arms"].as_array().unwrap();
     assert_eq!(arms[0]["experiment"], "max_concurrency_None");
     assert_eq!(arms[0]["cuda_graphs_by_draft_len"]["draft_len_4"], 8);

@@ -206,7 +206,7 @@ fn a_host_that_everybody_waits_for_is_told() {
         found.map(|f| f.message.clone())
     };
     built.capture.host.cpus = 2;
-    built.capture.host_load = Some(15.9);
+    built.capture.host_load = Some(7.9);
     assert_eq!(told(&built), None);
     let calm = serde_json::to_string(&built.derive().memory_breakdown).expect("JSON");
     let calm = calm.matches("medium_measured_delta").count();

@@ -88,7 +88,7 @@ pub struct Observation<'a> {
 }
 
 /// So many threads for each processor, and everything on a host is late. An engine and its load keep a few busy each.
-const OVERLOADED: f64 = 8.0;
+const OVERLOADED: f64 = 4.0;
 
 impl<'a> Observation<'a> {
     /// Lays a capture out.

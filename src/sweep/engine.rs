@@ -408,6 +408,19 @@ async fn launched(
     }
 }
 
+/// What failed before the engine's start could be seen.
+fn starting(failure: Failure) -> Trouble {
+    Trouble {
+        phase: RowPhase::Start,
+        ..Trouble::preparing(&failure)
+    }
+}
+
+/// A start that could not be written down.
+fn storing(failure: Failure) -> Trouble {
+    Trouble::new(Cause::Storage, RowPhase::Store, &failure)
+}
+
 /// A start to be observed.
 struct StartJob<'a> {
     run_id: &'a str,
@@ -436,10 +449,14 @@ async fn observed(
         let request = serving(&group.server, options.sample_interval, timeout);
         let plan = plan(running, job.run_id, request, Some(job.health), context);
         let target = Target::of(&running.found.facts);
-        let memory = telemetry::open(options.memory, &target)?;
-        let paths = context.folder.start_paths(&group.id)?;
-        let writer = CaptureWriter::create(&paths.capture, options.max_log)?;
-        let tools = Instruments::start(&clock, memory, &plan, writer, &stop, news.clone())?;
+        let memory = telemetry::open(options.memory, &target).map_err(starting)?;
+        let opened = context.folder.start_paths(&group.id).and_then(|paths| {
+            let writer = CaptureWriter::create(&paths.capture, options.max_log)?;
+            Ok((paths, writer))
+        });
+        let (paths, writer) = opened.map_err(storing)?;
+        let tools = Instruments::start(&clock, memory, &plan, writer, &stop, news.clone())
+            .map_err(starting)?;
         task = job.begin.map(|begin| begin());
         let collected = collect::collect(context.runtime, &plan, None, tools).await;
         let started = collected
@@ -450,24 +467,20 @@ async fn observed(
         let began_ns = started.map_or(0, |m| m.at_ns);
         let news = news.clone();
         let capture_path = paths.capture.clone();
-        let concluded =
-            blocking(move || collect::derive_and_store(&news, &paths, collected)).await??;
-        Ok::<_, Failure>((concluded, capture_path, began_ns))
+        let concluded = blocking(move || collect::derive_and_store(&news, &paths, collected))
+            .await
+            .and_then(|concluded| concluded)
+            .map_err(starting)?;
+        // A start that is not kept whole says nothing of the engine, and is no part of its cells' profiles.
+        concluded.captured.and(concluded.stored).map_err(storing)?;
+        match concluded.failure {
+            None => Ok((capture_path, began_ns)),
+            Some(f) => Err(Trouble::of_run(&concluded.profile, &f, RowPhase::Start)),
+        }
     };
     let outcome = match captured.await {
-        Err(failure) => Err(Trouble {
-            phase: RowPhase::Start,
-            ..Trouble::preparing(&failure)
-        }),
-        Ok((concluded, _, _)) if concluded.failure.is_some() => {
-            let failure = concluded.failure.unwrap_or_else(|| stop.failure());
-            Err(Trouble::of_run(
-                &concluded.profile,
-                &failure,
-                RowPhase::Start,
-            ))
-        }
-        Ok((_, capture, began_ns)) => {
+        Err(trouble) => Err(trouble),
+        Ok((capture, began_ns)) => {
             let samples = StoredCapture::open(&capture)
                 .and_then(|stored| Ok(stored.samples()?.collect()))
                 .unwrap_or_default();

@@ -3,7 +3,9 @@
 //! and nothing of it is left in the container.
 
 use super::common::e2e::wait_for;
-use super::common::e2e::{Ended, Live, Results, codes, command, parts_sum_to_the_peak, read};
+use super::common::e2e::{
+    Ended, Live, REFERENCE_IMAGE, Results, codes, command, parts_sum_to_the_peak, read,
+};
 use super::common::random::Random;
 use super::common::tiny::Tiny;
 use super::moments::{QUICK, cells};
@@ -315,6 +317,32 @@ fn a_disk_of_any_size_under_a_sweep() {
         tally.add(format!("code {}, went on after {kept} of 6", ended.code()));
     }
     tally.tell("disk, sweep");
+}
+
+/// What cannot be written down of an engine's start is no word on the engine: no cell has a row for it.
+#[test]
+fn a_disk_that_fills_up_while_an_engine_starts() {
+    needs!(Docker, ReferenceEngine, Root);
+    let tiny = match Tiny::mount("size=500k") {
+        Ok(tiny) => tiny,
+        Err(why) => return skip::skip(test_name!(), &format!("no tmpfs can be mounted: {why}")),
+    };
+    let state = tempfile::tempdir().expect("tempdir");
+    let flood = "[--weights, 16MiB, --fault, flood=600KiB@loading_weights]";
+    let text = format!(
+        "name: full\ndefaults: {{engine: reference, input_lengths: [16], output_lengths: [4], num_iters: 2}}\n\
+         models: [{{model_id: reference/own, image: {REFERENCE_IMAGE}, batch_sizes: [1, 2], extra_engine_args: {flood}}}]\n"
+    );
+    let sweep = Sweep::new(&text, state.path()).into(tiny.0.join("run"));
+    let ended = to_its_end(sweep.command(&QUICK)).expect(3);
+    let ended = ended.says(&["cannot write", "log.txt"], "go on with --resume");
+    assert_eq!(sweep.history().rows.len(), 0, "{}", ended.stderr);
+    assert_eq!(sweep.left(), Vec::<String>::new());
+    tiny.remount("size=64m");
+    to_its_end(sweep.command(&QUICK)).expect(0);
+    let rows = sweep.history().rows;
+    assert_eq!(rows.len(), 2);
+    assert!(rows.values().all(|row| row.status == Status::Done));
 }
 
 #[test]
