@@ -2,7 +2,7 @@
 
 use super::ranks::Ranks;
 use crate::capture::{Capture, Mode};
-use crate::engine::facts::{FactValue, LogReport};
+use crate::engine::facts::{EngineStep, FactValue, LogReport};
 use crate::engine::{Engine, ProbeFacts, ServerSettings};
 use crate::units::{GIB, gib};
 use schemars::JsonSchema;
@@ -193,9 +193,6 @@ impl InternalMetrics {
             .filter_map(|g| g.kv_cache_usage)
             .reduce(f64::max)
             .filter(|_| !load_missed(capture));
-        let eager = effective
-            .get("enforce_eager")
-            .map(|v| v.eq_ignore_ascii_case("true"));
         let weights = total("weights_gib");
         let activations = total("activation_peak_gib");
         let graphs = total("cuda_graph_gib");
@@ -235,10 +232,38 @@ impl InternalMetrics {
                 .or_else(|| log.number("gpu_memory_utilization")),
             max_model_len: probes.max_model_len.or_else(|| count("max_model_len")),
             max_concurrency: least("max_concurrency"),
-            cuda_graphs_enabled: eager.map(|e| !e && graphs.is_some()),
+            cuda_graphs_enabled: graphs_enabled(log, effective),
             preemptions,
         }
     }
+}
+
+/// Whether CUDA graphs are in use. That they were not switched off does not say so: a capture must
+/// have been seen, and releases that print no size of it print its end.
+fn graphs_enabled(log: &LogReport, effective: &BTreeMap<String, String>) -> Option<bool> {
+    let eager = effective.get("enforce_eager");
+    let eager = eager.is_some_and(|v| v.eq_ignore_ascii_case("true"));
+    let told = |key: &str| log.facts.get(key).map(|f| &f.value);
+    let is = |key: &str, word: FactValue| told(key) == Some(&word);
+    let count = log.number("cuda_graphs");
+    let none = count == Some(0.0)
+        || is("use_cuda_graph", FactValue::Bool(false))
+        || is("enable_cuda_graphs", FactValue::Bool(false))
+        || is("device", FactValue::Text("cpu".into()));
+    // By the log of any engine, or by SGLang's endpoint.
+    let size = told("cuda_graph_gib").is_some()
+        || (effective.get("cuda_graph_gib"))
+            .and_then(|v| v.parse().ok())
+            .is_some_and(|gib: f64| gib > 0.0);
+    let captured = || {
+        log.steps
+            .iter()
+            .any(|s| s.step == EngineStep::GraphsCaptured)
+    };
+    if size || count.is_some_and(|n| n > 0.0) || !none && captured() {
+        return Some(true);
+    }
+    (none || eager).then_some(false)
 }
 
 /// Requested against effective settings.
@@ -418,6 +443,25 @@ pub(super) fn bytes_of_gib(gib: f64) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn engines_tell_of_their_graphs_in_their_own_words() {
+        let of = |engine: &str, log: &str| {
+            let mut parser = crate::engine::parser_of(crate::engine::by_name(engine).unwrap());
+            log.lines().for_each(|l| parser.line(l.as_bytes(), None));
+            graphs_enabled(&parser.report(), &BTreeMap::new())
+        };
+        let warmed = "Setting max batch total tokens to 50";
+        let tgi = |line: &str| of("tgi", &format!("{line}\n{warmed}"));
+        assert_eq!(tgi("Cuda Graphs are enabled for sizes [2, 1]"), Some(true));
+        let disabled = "Cuda Graphs are disabled (CUDA_GRAPHS=[]).";
+        assert_eq!(tgi(disabled), Some(false), "its capture is over at once");
+        let began = "Cuda Graphs are enabled for sizes [2, 1]\nDecode cuda graph warmup failed";
+        assert_eq!(tgi(began), None);
+        let line = "[2031-01-02 03:04:13 TP0] Capture cuda graph end. Time elapsed: 2.00 s.";
+        assert_eq!(of("sglang", line), Some(true));
+        assert_eq!(of("reference", ""), None);
+    }
 
     #[test]
     fn a_model_is_the_same_by_each_of_its_names() {
