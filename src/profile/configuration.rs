@@ -3,7 +3,7 @@
 use super::ranks::Ranks;
 use crate::capture::{Capture, Mode};
 use crate::engine::facts::{EngineStep, FactValue, LogReport};
-use crate::engine::{Engine, ProbeFacts, ServerSettings};
+use crate::engine::{Engine, ProbeFacts, ServerSettings, same};
 use crate::units::{GIB, gib};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -335,7 +335,7 @@ pub(super) fn configuration(
         .iter()
         .filter_map(|(setting, asked)| {
             let got = effective.get(setting)?;
-            (!same(asked, got)).then(|| Difference {
+            (!same::setting(asked, got)).then(|| Difference {
                 setting: setting.clone(),
                 requested: asked.clone(),
                 effective: got.clone(),
@@ -371,41 +371,11 @@ fn another_model(
     ];
     let mut known = known.into_iter().flatten().peekable();
     let first = *known.peek()?;
-    (!known.any(|name| same_model(asked, name))).then(|| Difference {
+    (!known.any(|name| same::maybe_model(asked, name))).then(|| Difference {
         setting: "model".to_owned(),
         requested: asked.to_owned(),
         effective: first.to_owned(),
     })
-}
-
-/// Whether a model's names may be of the same one: an id, its last part, a folder, a place in the
-/// hub's cache (`models--ORG--NAME`), a file of it.
-fn same_model(asked: &str, known: &str) -> bool {
-    let norm = |s: &str| s.trim().trim_end_matches('/').to_ascii_lowercase();
-    let (asked, known) = (norm(asked), norm(known));
-    let last = |s: &str| s.rsplit('/').next().unwrap_or_default().to_owned();
-    let (a, k) = (last(&asked), last(&known));
-    asked == known
-        || known.contains(&format!("models--{}", asked.replace('/', "--")))
-        || (!a.is_empty() && !k.is_empty() && (k.starts_with(&a) || a.starts_with(&k)))
-}
-
-/// Whether two spellings mean the same setting. `auto` asks for nothing in particular.
-fn same(asked: &str, got: &str) -> bool {
-    let norm = |s: &str| s.trim().trim_start_matches("torch.").to_ascii_lowercase();
-    let (a, b) = (norm(asked), norm(got));
-    let alias = |s: &str| match s {
-        "half" => "float16".to_owned(),
-        "float" => "float32".to_owned(),
-        other => other.to_owned(),
-    };
-    a == b
-        || a == "auto"
-        || alias(&a) == alias(&b)
-        || a.parse::<f64>()
-            .ok()
-            .zip(b.parse::<f64>().ok())
-            .is_some_and(|(x, y)| x == y)
 }
 
 fn plain(value: &FactValue) -> String {
@@ -461,38 +431,5 @@ mod tests {
         let line = "[2031-01-02 03:04:13 TP0] Capture cuda graph end. Time elapsed: 2.00 s.";
         assert_eq!(of("sglang", line), Some(true));
         assert_eq!(of("reference", ""), None);
-    }
-
-    #[test]
-    fn a_model_is_the_same_by_each_of_its_names() {
-        for (asked, known) in [
-            ("Qwen/Qwen3-8B", "qwen/qwen3-8b"),
-            ("Qwen/Qwen3-8B", "/models/Qwen3-8B/"),
-            ("Qwen3-8B", "Qwen/Qwen3-8B"),
-            (
-                "Qwen/Qwen3-8B",
-                "/hub/models--Qwen--Qwen3-8B/snapshots/0a1b",
-            ),
-            ("org/tiny", "/models/tiny-q4_k_m.gguf"),
-        ] {
-            assert!(same_model(asked, known), "{asked} {known}");
-        }
-        for (asked, known) in [
-            ("Qwen/Qwen3-8B", "toy"),
-            ("foo", "toy"),
-            ("meta-llama/Llama-3.1-8B", "Qwen/Qwen3-8B"),
-        ] {
-            assert!(!same_model(asked, known), "{asked} {known}");
-        }
-    }
-
-    #[test]
-    fn settings_are_the_same_in_other_spellings() {
-        assert!(same("bfloat16", "torch.bfloat16"));
-        assert!(same("auto", "torch.bfloat16"));
-        assert!(same("0.90", "0.9"));
-        assert!(same("half", "torch.float16"));
-        assert!(!same("fp8", "auto"));
-        assert!(!same("4096", "2048"));
     }
 }
