@@ -276,7 +276,7 @@ pub struct LogFacts {
     pub lines: u64,
     /// Bytes kept on disk.
     pub bytes: u64,
-    /// Lines that were dropped because the log outgrew its cap.
+    /// Lines that were dropped: the log outgrew its cap, or they came too fast.
     pub dropped_lines: u64,
     /// Times the follow had to be taken up again.
     pub reconnects: u32,

@@ -528,6 +528,41 @@ fn kv_reserved_and_kv_used_are_two_figures() {
 }
 
 #[test]
+fn graphs_that_were_captured_are_in_use_whether_or_not_their_size_is_told() {
+    let with = |change: &dyn Fn(&mut LogLine)| {
+        let mut built = two_gpus();
+        built.lines.iter_mut().for_each(change);
+        let profile = built.derive();
+        let metrics = profile.vllm_internal_metrics;
+        let why = profile.unknown;
+        let path = "vllm_internal_metrics.cuda_graphs_enabled";
+        (
+            metrics.cuda_graphs_enabled,
+            metrics.cuda_graphs_gb,
+            why.get(path).cloned(),
+        )
+    };
+    // As before vLLM 0.6.4, which prints the time alone.
+    let old = with(&|l| l.text = l.text.replace(", took 0.50 GiB", "."));
+    assert_eq!(old, (Some(true), None, None));
+    let unseen = |l: &mut LogLine| l.text = l.text.replace("Graph capturing finished", "Done");
+    let (enabled, _, why) = with(&unseen);
+    assert_eq!(enabled, None, "not switched off is not captured");
+    assert!(why.unwrap().contains("not show that they were captured"));
+    let eager = with(&|l| {
+        unseen(l);
+        l.text = l.text.replace("enforce_eager=False", "enforce_eager=True");
+    });
+    assert_eq!(eager, (Some(false), None, None));
+    let on_cpu = with(&|l| {
+        unseen(l);
+        let device = "enforce_eager=False, device_config=cpu";
+        l.text = l.text.replace("enforce_eager=False", device);
+    });
+    assert_eq!(on_cpu.0, Some(false), "there are none on CPU");
+}
+
+#[test]
 fn another_tenant_and_the_drivers_share_are_lines_of_their_own() {
     let profile = two_gpus().derive();
     let b = &profile.memory_breakdown;

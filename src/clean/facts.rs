@@ -19,9 +19,6 @@ pub struct Survey {
     pub strays: Vec<ProcessLook>,
     /// GPUs, or none on a host without.
     pub devices: Vec<DeviceLook>,
-    /// Whether `containers` may lack some, because Docker did not tell of every one. No process is
-    /// taken for one that outlived its container then.
-    pub incomplete: bool,
     /// What could not be looked at, a sentence each.
     pub blind: Vec<String>,
     /// Containers with plimsoll's labels of which Docker did not tell enough to judge them, by name.

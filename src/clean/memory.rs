@@ -83,15 +83,23 @@ impl Gate {
         target: &Target,
         container: &str,
     ) -> Result<Gate, Failure> {
-        let backend = telemetry::open(choice, target)?;
-        let whose = Whose::Container(container.to_owned());
-        let mut gate = Gate::new(backend, whose);
-        let level = |s: &MemorySample| Level {
-            used_bytes: used(s),
-            others_bytes: None,
-        };
-        gate.levels = gate.read(false).iter().map(|s| Some(level(s))).collect();
-        Ok(gate)
+        Ok(Gate::on(telemetry::open(choice, target)?, container))
+    }
+
+    /// The same with what reads the devices. One that cannot be read now has no level.
+    pub fn on(backend: Box<dyn MemoryBackend>, container: &str) -> Gate {
+        let devices = backend.devices().len();
+        let mut gate = Gate::new(backend, Whose::Container(container.to_owned()));
+        gate.levels = vec![None; devices];
+        for sample in gate.read(false) {
+            if let Some(level) = gate.levels.get_mut(sample.device as usize) {
+                *level = Some(Level {
+                    used_bytes: used(&sample),
+                    others_bytes: None,
+                });
+            }
+        }
+        gate
     }
 
     /// Watches GPUs of the host, by UUID or PCI address. What processes that are not `mine` take
@@ -307,8 +315,68 @@ fn holders(sample: &MemorySample) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+    use crate::capture::{BackendFacts, DeviceFacts};
+    use crate::telemetry::ReadingError;
+
+    /// Two GPUs, whose readings in turn are bytes in use; `None`: that one cannot be read.
+    pub(crate) struct Readings(pub(crate) Vec<[Option<u64>; 2]>);
+
+    impl MemoryBackend for Readings {
+        fn facts(&self) -> BackendFacts {
+            BackendFacts::default()
+        }
+        fn devices(&self) -> Vec<DeviceFacts> {
+            let device = |index| DeviceFacts {
+                index,
+                id: format!("GPU-{index}"),
+                kind: DeviceKind::Gpu,
+                ..DeviceFacts::default()
+            };
+            vec![device(0), device(1)]
+        }
+        fn sample(
+            &mut self,
+            _: &Clock,
+            _: Wanted,
+            into: &mut Vec<MemorySample>,
+        ) -> Result<(), ReadingError> {
+            // The last one stays.
+            let now = match self.0.len() {
+                1 => self.0[0],
+                _ => self.0.remove(0),
+            };
+            for (device, used) in (0..).zip(now) {
+                into.extend(used.map(|used_bytes| MemorySample {
+                    device,
+                    used_bytes,
+                    ..MemorySample::default()
+                }));
+            }
+            match now.contains(&None) {
+                true => Err(ReadingError::Failed("a device could not be read".into())),
+                false => Ok(()),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_device_is_held_against_its_own_level() {
+        const GIB: u64 = 1 << 30;
+        let before = [None, Some(GIB)];
+        let wait = |after: [u64; 2]| async move {
+            let backend = Readings(vec![before, after.map(Some)]);
+            let mut gate = Gate::on(Box::new(backend), "c");
+            gate.wait(Duration::ZERO, &CancellationToken::new()).await
+        };
+        // Nobody knows what the first one held before.
+        assert!(wait([20 * GIB, GIB]).await.is_ok());
+        let held = wait([0, 9 * GIB]).await.unwrap_err();
+        let ids: Vec<&str> = held.devices.iter().map(|d| d.id.as_str()).collect();
+        assert_eq!(ids, ["GPU-1"], "{}", held.words);
+        assert_eq!(held.devices[0].more_bytes, Some(8 * GIB));
+    }
 
     #[test]
     fn a_holder_is_named_with_its_container() {

@@ -163,8 +163,6 @@ impl Surveyor {
             containers: looks,
             strays,
             devices,
-            // Whom Docker lists is in it, also where it says no more of them.
-            incomplete: false,
             blind,
             unseen: containers::unseen(&met),
         };

@@ -204,11 +204,7 @@ impl Loaded {
             execs: seen.execs,
             events,
             sampling,
-            log: LogFacts {
-                reconnects: log_facts.reconnects,
-                error: log_facts.error,
-                ..kept
-            },
+            log: followed_and_kept(log_facts, kept),
             end,
             container_end,
         });
@@ -238,5 +234,37 @@ impl Loaded {
             }
             _ => {}
         }
+    }
+}
+
+/// Lines may be lost on their way, and again where they are kept.
+fn followed_and_kept(followed: LogFacts, kept: LogFacts) -> LogFacts {
+    LogFacts {
+        dropped_lines: kept.dropped_lines.saturating_add(followed.dropped_lines),
+        reconnects: followed.reconnects,
+        error: followed.error,
+        ..kept
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_that_never_came_are_counted_with_those_not_kept() {
+        let followed = LogFacts {
+            dropped_lines: 7,
+            reconnects: 1,
+            ..LogFacts::default()
+        };
+        let kept = LogFacts {
+            lines: 90,
+            bytes: 4_000,
+            dropped_lines: 3,
+            ..LogFacts::default()
+        };
+        let log = followed_and_kept(followed, kept);
+        assert_eq!((log.lines, log.dropped_lines, log.reconnects), (90, 10, 1));
     }
 }

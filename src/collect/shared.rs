@@ -6,6 +6,7 @@ use crate::capture::{AtNs, LogFacts, MemorySample, RunEnd, SharedStart, Stream};
 use crate::clock::Clock;
 use crate::engine::{Engine, LogParser};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -183,16 +184,19 @@ impl ServerLog {
                 line = live.recv() => line,
                 // What has come already belongs to the capture.
                 () = cancel.cancelled() => {
-                    while let Ok(line) = live.try_recv() {
-                        hand_on(&line);
+                    loop {
+                        match live.try_recv() {
+                            Ok(line) => hand_on(&line),
+                            Err(TryRecvError::Lagged(lines)) => facts.dropped_lines += lines,
+                            Err(TryRecvError::Empty | TryRecvError::Closed) => return facts,
+                        }
                     }
-                    return facts;
                 }
             };
             match line {
                 Ok(line) => hand_on(&line),
-                Err(broadcast::error::RecvError::Lagged(lines)) => facts.dropped_lines += lines,
-                Err(broadcast::error::RecvError::Closed) => return facts,
+                Err(RecvError::Lagged(lines)) => facts.dropped_lines += lines,
+                Err(RecvError::Closed) => return facts,
             }
         }
     }
@@ -201,6 +205,26 @@ impl ServerLog {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A reader that is held up misses lines, says how many, and has all that came after.
+    #[tokio::test]
+    async fn lines_that_came_too_fast_are_counted() {
+        let log = ServerLog::new(crate::engine::by_name("reference").unwrap());
+        log.line(Stream::Stdout, "reference-engine phase=ready".to_owned());
+        let cancel = CancellationToken::new();
+        let mut heard = 0_u64;
+        let clock = Clock::start();
+        let follow = log.follow(&clock, &cancel, |_, _, _| heard += 1);
+        let said = WAITING_LINES as u64 + 50_000;
+        let speak = async {
+            (0..said).for_each(|i| log.line(Stream::Stdout, format!("line {i}")));
+            cancel.cancel();
+        };
+        let (facts, ()) = tokio::join!(biased; follow, speak);
+        assert!(facts.dropped_lines > 0);
+        // With the line that was said before.
+        assert_eq!(heard + facts.dropped_lines, said + 1);
+    }
 
     #[tokio::test]
     async fn a_later_capture_hears_the_start_and_what_comes_and_nothing_between() {

@@ -1,6 +1,7 @@
 //! What a profile says of its settings and its load, under one name each.
 
 use crate::capture::DeviceKind;
+use crate::engine::same;
 use crate::profile::Profile;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -229,15 +230,7 @@ fn tidy(all: &mut Settings) {
         "dtype",
     ] {
         if let Some(value) = all.get_mut(name) {
-            let plain = value
-                .trim()
-                .trim_start_matches("torch.")
-                .to_ascii_lowercase();
-            *value = match plain.as_str() {
-                "half" => "float16".into(),
-                "float" => "float32".into(),
-                _ => plain,
-            };
+            *value = same::plain(value);
         }
     }
     if let Some(eager) = all.get_mut("enforce_eager") {

@@ -18,6 +18,7 @@ pub mod process;
 pub mod prometheus;
 pub mod queueing;
 pub mod reference;
+pub mod same;
 pub mod settings;
 pub mod sglang;
 pub mod tensorrt_llm;

@@ -2,8 +2,8 @@
 
 use super::ranks::Ranks;
 use crate::capture::{Capture, Mode};
-use crate::engine::facts::{FactValue, LogReport};
-use crate::engine::{Engine, ProbeFacts, ServerSettings};
+use crate::engine::facts::{EngineStep, FactValue, LogReport};
+use crate::engine::{Engine, ProbeFacts, ServerSettings, same};
 use crate::units::{GIB, gib};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -193,9 +193,6 @@ impl InternalMetrics {
             .filter_map(|g| g.kv_cache_usage)
             .reduce(f64::max)
             .filter(|_| !load_missed(capture));
-        let eager = effective
-            .get("enforce_eager")
-            .map(|v| v.eq_ignore_ascii_case("true"));
         let weights = total("weights_gib");
         let activations = total("activation_peak_gib");
         let graphs = total("cuda_graph_gib");
@@ -235,10 +232,38 @@ impl InternalMetrics {
                 .or_else(|| log.number("gpu_memory_utilization")),
             max_model_len: probes.max_model_len.or_else(|| count("max_model_len")),
             max_concurrency: least("max_concurrency"),
-            cuda_graphs_enabled: eager.map(|e| !e && graphs.is_some()),
+            cuda_graphs_enabled: graphs_enabled(log, effective),
             preemptions,
         }
     }
+}
+
+/// Whether CUDA graphs are in use. That they were not switched off does not say so: a capture must
+/// have been seen, and releases that print no size of it print its end.
+fn graphs_enabled(log: &LogReport, effective: &BTreeMap<String, String>) -> Option<bool> {
+    let eager = effective.get("enforce_eager");
+    let eager = eager.is_some_and(|v| v.eq_ignore_ascii_case("true"));
+    let told = |key: &str| log.facts.get(key).map(|f| &f.value);
+    let is = |key: &str, word: FactValue| told(key) == Some(&word);
+    let count = log.number("cuda_graphs");
+    let none = count == Some(0.0)
+        || is("use_cuda_graph", FactValue::Bool(false))
+        || is("enable_cuda_graphs", FactValue::Bool(false))
+        || is("device", FactValue::Text("cpu".into()));
+    // By the log of any engine, or by SGLang's endpoint.
+    let size = told("cuda_graph_gib").is_some()
+        || (effective.get("cuda_graph_gib"))
+            .and_then(|v| v.parse().ok())
+            .is_some_and(|gib: f64| gib > 0.0);
+    let captured = || {
+        log.steps
+            .iter()
+            .any(|s| s.step == EngineStep::GraphsCaptured)
+    };
+    if size || count.is_some_and(|n| n > 0.0) || !none && captured() {
+        return Some(true);
+    }
+    (none || eager).then_some(false)
 }
 
 /// Requested against effective settings.
@@ -310,7 +335,7 @@ pub(super) fn configuration(
         .iter()
         .filter_map(|(setting, asked)| {
             let got = effective.get(setting)?;
-            (!same(asked, got)).then(|| Difference {
+            (!same::setting(asked, got)).then(|| Difference {
                 setting: setting.clone(),
                 requested: asked.clone(),
                 effective: got.clone(),
@@ -346,41 +371,11 @@ fn another_model(
     ];
     let mut known = known.into_iter().flatten().peekable();
     let first = *known.peek()?;
-    (!known.any(|name| same_model(asked, name))).then(|| Difference {
+    (!known.any(|name| same::maybe_model(asked, name))).then(|| Difference {
         setting: "model".to_owned(),
         requested: asked.to_owned(),
         effective: first.to_owned(),
     })
-}
-
-/// Whether a model's names may be of the same one: an id, its last part, a folder, a place in the
-/// hub's cache (`models--ORG--NAME`), a file of it.
-fn same_model(asked: &str, known: &str) -> bool {
-    let norm = |s: &str| s.trim().trim_end_matches('/').to_ascii_lowercase();
-    let (asked, known) = (norm(asked), norm(known));
-    let last = |s: &str| s.rsplit('/').next().unwrap_or_default().to_owned();
-    let (a, k) = (last(&asked), last(&known));
-    asked == known
-        || known.contains(&format!("models--{}", asked.replace('/', "--")))
-        || (!a.is_empty() && !k.is_empty() && (k.starts_with(&a) || a.starts_with(&k)))
-}
-
-/// Whether two spellings mean the same setting. `auto` asks for nothing in particular.
-fn same(asked: &str, got: &str) -> bool {
-    let norm = |s: &str| s.trim().trim_start_matches("torch.").to_ascii_lowercase();
-    let (a, b) = (norm(asked), norm(got));
-    let alias = |s: &str| match s {
-        "half" => "float16".to_owned(),
-        "float" => "float32".to_owned(),
-        other => other.to_owned(),
-    };
-    a == b
-        || a == "auto"
-        || alias(&a) == alias(&b)
-        || a.parse::<f64>()
-            .ok()
-            .zip(b.parse::<f64>().ok())
-            .is_some_and(|(x, y)| x == y)
 }
 
 fn plain(value: &FactValue) -> String {
@@ -420,35 +415,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_model_is_the_same_by_each_of_its_names() {
-        for (asked, known) in [
-            ("Qwen/Qwen3-8B", "qwen/qwen3-8b"),
-            ("Qwen/Qwen3-8B", "/models/Qwen3-8B/"),
-            ("Qwen3-8B", "Qwen/Qwen3-8B"),
-            (
-                "Qwen/Qwen3-8B",
-                "/hub/models--Qwen--Qwen3-8B/snapshots/0a1b",
-            ),
-            ("org/tiny", "/models/tiny-q4_k_m.gguf"),
-        ] {
-            assert!(same_model(asked, known), "{asked} {known}");
-        }
-        for (asked, known) in [
-            ("Qwen/Qwen3-8B", "toy"),
-            ("foo", "toy"),
-            ("meta-llama/Llama-3.1-8B", "Qwen/Qwen3-8B"),
-        ] {
-            assert!(!same_model(asked, known), "{asked} {known}");
-        }
-    }
-
-    #[test]
-    fn settings_are_the_same_in_other_spellings() {
-        assert!(same("bfloat16", "torch.bfloat16"));
-        assert!(same("auto", "torch.bfloat16"));
-        assert!(same("0.90", "0.9"));
-        assert!(same("half", "torch.float16"));
-        assert!(!same("fp8", "auto"));
-        assert!(!same("4096", "2048"));
+    fn engines_tell_of_their_graphs_in_their_own_words() {
+        let of = |engine: &str, log: &str| {
+            let mut parser = crate::engine::parser_of(crate::engine::by_name(engine).unwrap());
+            log.lines().for_each(|l| parser.line(l.as_bytes(), None));
+            graphs_enabled(&parser.report(), &BTreeMap::new())
+        };
+        let warmed = "Setting max batch total tokens to 50";
+        let tgi = |line: &str| of("tgi", &format!("{line}\n{warmed}"));
+        assert_eq!(tgi("Cuda Graphs are enabled for sizes [2, 1]"), Some(true));
+        let disabled = "Cuda Graphs are disabled (CUDA_GRAPHS=[]).";
+        assert_eq!(tgi(disabled), Some(false), "its capture is over at once");
+        let began = "Cuda Graphs are enabled for sizes [2, 1]\nDecode cuda graph warmup failed";
+        assert_eq!(tgi(began), None);
+        let line = "[2031-01-02 03:04:13 TP0] Capture cuda graph end. Time elapsed: 2.00 s.";
+        assert_eq!(of("sglang", line), Some(true));
+        assert_eq!(of("reference", ""), None);
     }
 }

@@ -542,7 +542,7 @@ fn log(o: &Observation<'_>, findings: &mut Vec<Finding>) {
             "log_truncated",
             Severity::Warning,
             format!(
-                "{} log lines were dropped: the log outgrew its cap",
+                "{} log lines were dropped: the log outgrew its cap, or they came faster than they could be read",
                 l.dropped_lines
             ),
         ));

@@ -366,6 +366,12 @@ fn internal(rest: &str, o: &Observation<'_>, document: &Value) -> String {
         "cuda_graphs_gb" if o.is_host(0) => {
             format!("{}; on CPU there are none", unsaid(o))
         }
+        "cuda_graphs_enabled"
+            if o.log.facts.contains_key("enforce_eager")
+                || o.probes.values.contains_key("enforce_eager") =>
+        {
+            "they are not switched off, and its log does not show that they were captured".into()
+        }
         _ if measured => format!("{}; see memory_breakdown.{elsewhere}", unsaid(o)),
         _ => unsaid(o),
     }

@@ -40,14 +40,17 @@ pub struct Lane<'a> {
 #[derive(Default)]
 struct Hopeless {
     of_need: Vec<(Need, Trouble)>,
-    /// Memory of an engine before was not given back.
+    /// Memory of another group's engine was not given back.
+    before: Option<Trouble>,
+    /// That of its own.
     unsettled: Option<Unsettled>,
 }
 
 impl Hopeless {
     fn of(&self, need: Need) -> Option<&Trouble> {
-        let held = self.unsettled.as_ref().map(|u| &u.trouble);
+        let own = self.unsettled.as_ref().map(|u| &u.trouble);
         let found = self.of_need.iter().find(|(of, _)| *of == need);
+        let held = self.before.as_ref().or(own);
         held.or(found.map(|(_, trouble)| trouble))
     }
 
@@ -60,19 +63,20 @@ impl Hopeless {
 impl Lane<'_> {
     /// Runs every cell that is left. `Err`: the sweep cannot go on.
     /// `hopeless`: what kept an engine from starting for a cell of this group, where that is known.
-    /// `unsettled`: memory on its devices that an engine before has not given back. Gives what is
-    /// not given back at its end.
+    /// `before`: that an engine before has not given back memory on its devices. Gives what its own
+    /// does not give back.
     pub async fn run(
         &self,
         watcher: &dyn LaneWatcher,
         known: &OomMemory,
         hopeless: Vec<(&Cell, Trouble)>,
-        unsettled: Option<Unsettled>,
+        before: Option<Trouble>,
     ) -> (Result<(), Failure>, Option<Unsettled>) {
         let of = |(cell, trouble)| (self.need(cell), trouble);
         let mut hopeless = Hopeless {
             of_need: hopeless.into_iter().map(of).collect(),
-            unsettled,
+            before,
+            unsettled: None,
         };
         let news = told_once(watcher.sink());
         let mut running = None;

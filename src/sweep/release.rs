@@ -8,7 +8,9 @@ use crate::collect;
 use crate::error::{ExitCode, Failure};
 use crate::matrix::{Cause, RowPhase};
 use crate::progress::{Progress, Sink, Stage};
+use std::collections::BTreeSet;
 use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 /// An engine that is asked to stop may finish what it does for so long.
 const STOP_GRACE: Duration = Duration::from_secs(30);
@@ -78,11 +80,86 @@ pub struct Unsettled {
 
 impl Unsettled {
     /// Looks again. `None`: it was given back meanwhile.
-    pub async fn look(mut self, context: &Context<'_>) -> Option<Unsettled> {
-        let waited = self.gate.wait(Duration::ZERO, context.stop.token());
-        match waited.await {
+    async fn look(mut self, cancel: &CancellationToken) -> Option<Unsettled> {
+        match self.gate.wait(Duration::ZERO, cancel).await {
             Ok(()) => None,
             Err(_) => Some(self),
         }
+    }
+}
+
+/// All that engines have not given back, each with the devices and the container that its group had
+/// taken. Another group that takes some of these does not make them its own.
+#[derive(Default)]
+pub struct Debts(Vec<(BTreeSet<String>, Unsettled)>);
+
+impl Debts {
+    /// A group has ended, and given this not back.
+    pub fn add(&mut self, taken: BTreeSet<String>, held: Option<Unsettled>) {
+        // On nothing that a group takes it is in nobody's way.
+        self.0
+            .extend(held.filter(|_| !taken.is_empty()).map(|held| (taken, held)));
+    }
+
+    /// Looks at all of it again, and forgets what was given back meanwhile. Gives what a group on
+    /// these fails by.
+    pub async fn on(
+        &mut self,
+        taken: &BTreeSet<String>,
+        cancel: &CancellationToken,
+    ) -> Option<Trouble> {
+        let mut found = None;
+        for (devices, held) in std::mem::take(&mut self.0) {
+            let Some(held) = held.look(cancel).await else {
+                continue;
+            };
+            if found.is_none() && !devices.is_disjoint(taken) {
+                found = Some(held.trouble.clone());
+            }
+            self.0.push((devices, held));
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clean::memory::tests::Readings;
+
+    const GIB: u64 = 1 << 30;
+
+    /// Held on the first device of two, for as many looks.
+    fn held(message: &str, looks: usize) -> Unsettled {
+        let (free, full) = ([Some(0); 2], [Some(9 * GIB), Some(0)]);
+        let mut readings = vec![free];
+        // One reading shows it, another one says by whom.
+        readings.extend(vec![full; 2 * looks]);
+        readings.push(free);
+        Unsettled {
+            trouble: Trouble {
+                cause: Cause::MemoryHeld,
+                phase: RowPhase::Start,
+                message: message.to_owned(),
+            },
+            gate: Gate::on(Box::new(Readings(readings)), "c"),
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_held_stays_on_its_own_devices_whoever_comes_by() {
+        let cancel = CancellationToken::new();
+        let ids = |ids: &[&str]| ids.iter().map(|i| (*i).to_owned()).collect::<BTreeSet<_>>();
+        let mut debts = Debts::default();
+        debts.add(ids(&["GPU-0"]), Some(held("first", 4)));
+        debts.add(ids(&["GPU-1"]), Some(held("second", 3)));
+        let mut asked = Vec::new();
+        for taken in [&["GPU-0", "GPU-1"][..], &["GPU-0"], &["GPU-1"], &["GPU-1"]] {
+            let trouble = debts.on(&ids(taken), &cancel).await;
+            asked.push(trouble.map(|t| t.message));
+        }
+        let asked: Vec<Option<&str>> = asked.iter().map(Option::as_deref).collect();
+        let expected = [Some("first"), Some("first"), Some("second"), None];
+        assert_eq!(asked, expected, "the second one came back at last");
     }
 }

@@ -1,7 +1,7 @@
 //! From a cell to what a run is asked for.
 
 use crate::capture::{ContainerFacts, Request, RequestedSettings, Workload};
-use crate::engine::{Engine, LoadKind, ServerSettings};
+use crate::engine::{Engine, LoadKind, ServerSettings, same};
 use crate::error::Failure;
 use crate::matrix::{BenchWord, Cell, Server};
 use std::time::Duration;
@@ -111,7 +111,7 @@ fn contradictions(asked: &Server, runs: &ServerSettings, argv: &[String]) -> Vec
     .filter_map(|(key, asked)| {
         let asked = asked?;
         match runs.values.get(key) {
-            Some(has) if same(&asked, has) => None,
+            Some(has) if same::setting(&asked, has) => None,
             Some(has) => Some(format!(
                 "it runs with {key} {has}, and {asked} is asked for"
             )),
@@ -138,7 +138,7 @@ fn contradictions(asked: &Server, runs: &ServerSettings, argv: &[String]) -> Vec
     }
     if let Some(model) = &runs.model {
         let names = [Some(model), runs.served_model_name.as_ref()];
-        let served = |name: &String| last_part(name) == last_part(&asked.model);
+        let served = |name: &String| same::model(&asked.model, name);
         if !names.into_iter().flatten().any(served) {
             found.push(format!(
                 "it serves `{model}`, and `{}` is asked for",
@@ -155,27 +155,6 @@ fn same_flag(word: &str, flag: &str) -> bool {
     let head = word.split_once('=').map_or(word, |(head, _)| head);
     let value = word.split_once('=').map(|(_, value)| value);
     plain(head) == plain(flag) && flag.starts_with('-') || value == Some(flag)
-}
-
-fn last_part(model: &str) -> &str {
-    let model = model.trim_end_matches('/');
-    model.rsplit('/').next().unwrap_or(model)
-}
-
-/// Whether two words of a setting mean the same.
-fn same(a: &str, b: &str) -> bool {
-    let plain = |word: &str| {
-        let word = word.trim().to_ascii_lowercase();
-        match word.as_str() {
-            "half" | "fp16" => "float16".to_owned(),
-            "bf16" => "bfloat16".to_owned(),
-            "float" | "fp32" => "float32".to_owned(),
-            _ => word,
-        }
-    };
-    let (a, b) = (plain(a), plain(b));
-    let numbers = a.parse::<f64>().ok().zip(b.parse::<f64>().ok());
-    a == b || a == "auto" || b == "auto" || numbers.is_some_and(|(a, b)| a == b)
 }
 
 #[cfg(test)]
@@ -239,11 +218,16 @@ mod tests {
         };
         let none: [String; 0] = [];
         let same = [("dtype", "float16"), ("gpu_memory_utilization", "0.90")];
+        let place = "/hub/models--org--model/snapshots/0a1b";
         let argv = |words: &str| words.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let plain = argv("vllm serve");
         let of = |runs: &ServerSettings, argv: &[String]| contradictions(&server(), runs, argv);
         assert_eq!(of(&runs(&same, Some("/models/model/")), &plain), none);
+        assert_eq!(of(&runs(&same, Some(place)), &plain), none);
         assert_eq!(of(&runs(&[], None), &plain).len(), 2, "it says neither");
+        let auto = [("dtype", "auto"), ("gpu_memory_utilization", "0.9")];
+        let found = of(&runs(&auto, None), &plain);
+        assert_eq!(found.len(), 1, "it chooses for itself: {found:?}");
         let other = [("dtype", "bfloat16"), ("gpu_memory_utilization", "0.9")];
         let found = of(&runs(&other, Some("else")), &plain);
         assert_eq!(found.len(), 2, "{found:?}");

@@ -6,7 +6,7 @@ use super::journal::History;
 use super::lane::Lane;
 use super::leftovers;
 use super::oom::{OomFile, machine_bytes};
-use super::release::Unsettled;
+use super::release::Debts;
 use super::schedule::{Claim, Claims, HOST};
 use super::trouble::Trouble;
 use crate::error::Failure;
@@ -138,8 +138,7 @@ async fn side_by_side(
     ledger: &Ledger<'_>,
 ) -> Result<(), Failure> {
     let mut busy: BTreeSet<String> = BTreeSet::new();
-    // Devices and containers with memory that was not given back.
-    let mut unsettled: Vec<(BTreeSet<String>, Unsettled)> = Vec::new();
+    let mut debts = Debts::default();
     let mut running = FuturesUnordered::new();
     let mut ended = Ok(());
     loop {
@@ -154,14 +153,7 @@ async fn side_by_side(
             busy.extend(taken.taken.iter().cloned());
             let preset = with_gpus(group, &taken.chosen);
             let hopeless = work.hopeless(group);
-            let mut held = None;
-            for (devices, before) in std::mem::take(&mut unsettled) {
-                match before.look(context).await {
-                    Some(still) if !devices.is_disjoint(&taken.taken) => held = Some(still),
-                    Some(still) => unsettled.push((devices, still)),
-                    None => {}
-                }
-            }
+            let before = debts.on(&taken.taken, context.stop.token()).await;
             running.push(async move {
                 let lane = Lane {
                     context,
@@ -171,7 +163,7 @@ async fn side_by_side(
                     take: &|cell, row| ledger.take(cell, row),
                 };
                 let watcher = context.watcher.lane(&label(group, &taken.chosen));
-                let (ended, held) = lane.run(&*watcher, met, hopeless, held).await;
+                let (ended, held) = lane.run(&*watcher, met, hopeless, before).await;
                 (taken.taken, ended, held)
             });
         }
@@ -181,7 +173,7 @@ async fn side_by_side(
         busy.retain(|device| !taken.contains(device));
         // What one container holds says nothing of the others on the same host.
         taken.remove(HOST);
-        unsettled.extend(held.map(|held| (taken, held)));
+        debts.add(taken, held);
         ended = ended.and(lane);
     }
     match context.stop.reason() {

@@ -7,7 +7,7 @@ use crate::matrix::{Cause, Row, RowPhase, Status};
 use crate::profile::Profile;
 
 /// What went wrong with a cell or with the start of its engine.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Trouble {
     /// Why.
     pub cause: Cause,

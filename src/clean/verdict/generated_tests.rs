@@ -275,15 +275,13 @@ pub(super) fn survey() -> BoxedStrategy<Survey> {
         ),
         (stray(10), stray(20), stray(30), 0..4usize),
         (device(0), device(1), 0..3usize),
-        prop::bool::weighted(0.05),
     )
         .prop_map(
-            |((a, b, c, d, containers), (e, f, g, strays), (h, i, devices), incomplete)| {
+            |((a, b, c, d, containers), (e, f, g, strays), (h, i, devices))| {
                 let mut survey = Survey {
                     containers: vec![a, b, c, d],
                     strays: vec![e, f, g],
                     devices: vec![h, i],
-                    incomplete,
                     ..Default::default()
                 };
                 survey.containers.truncate(containers);

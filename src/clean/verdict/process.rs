@@ -14,7 +14,7 @@ pub(super) fn judge(look: &ProcessLook, survey: &Survey) -> Option<Verdict> {
     let ruling = match shielded(look) {
         Some(ruling) => ruling,
         None if in_known_container(look, survey) => return None,
-        None => orphan(look, survey.incomplete).unwrap_or_else(|| foreign(look)),
+        None => orphan(look).unwrap_or_else(|| foreign(look)),
     };
     Some(ruling.of(Of::Process(look.pid, look.started), words::named(look)))
 }
@@ -50,7 +50,7 @@ fn in_known_container(look: &ProcessLook, survey: &Survey) -> bool {
 
 /// What there is to say of one that is in a container which plimsoll started; `None` where it is
 /// not, or nobody knows.
-fn orphan(look: &ProcessLook, incomplete: bool) -> Option<Ruling> {
+fn orphan(look: &ProcessLook) -> Option<Ruling> {
     let record = look.record.as_ref()?;
     if look.container.as_deref() != Some(record.container.as_str()) || record.container.is_empty() {
         return None;
@@ -70,9 +70,6 @@ fn orphan(look: &ProcessLook, incomplete: bool) -> Option<Ruling> {
         }
         Owner::Unknown => return told("whether its owner lives is not known"),
         Owner::Dead => {}
-    }
-    if incomplete {
-        return told("Docker did not tell of every container");
     }
     if look.cgroup.is_none() {
         return told("its cgroup could not be read");
