@@ -113,6 +113,9 @@ models:
     assert_eq!(known.ends("oom"), ["skipped known_oom"; 4]);
     assert_eq!((known.begun().len(), known.records("start").len()), (0, 0));
     args.push("--retry-oom");
+    let on = format!("--resume={}", known.folder.display());
+    let went_on = desk.sweep(&[&args[..], &[on.as_str()]].concat(), 4);
+    assert_eq!(went_on.ends("oom"), [&oom[..], &implied].concat());
     let retried = desk.sweep(&args, 4);
     assert_eq!(retried.ends("oom"), [&oom[..], &implied].concat());
     assert_eq!(retried.records("start").len(), 1);

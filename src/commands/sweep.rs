@@ -253,6 +253,7 @@ async fn sweep_through(
         plan: &plan,
         history: &history,
         retry_failed: args.retry_failed,
+        retry_oom: args.retry_oom,
     };
     let page = plan_page::render(&plan, &forecast, console.verbose(), console.text_options());
     page.lines().for_each(|line| console.note(line));
