@@ -361,6 +361,14 @@ fn parts_of_a_sweep_are_the_whole() {
         assert!(swept.cells().all(|c| end(c) == "done"));
         parts.push((swept, cells));
     }
+    // Each part goes on with its own run, whichever is the latest.
+    let first = &parts[0].0.folder;
+    let resumed = desk.sweep(&[&file, "--shard=1/2", "--resume"], 0);
+    assert_eq!(&resumed.folder, first);
+    let on = format!("--resume={}", first.display());
+    let other = Live::start(desk.command(&[&file, "--shard=2/2", &on])).end();
+    assert!(other.error().contains("part 1/2"), "{}", other.stderr);
+    other.expect(2);
     assert_eq!(&parts[0].1 | &parts[1].1, all);
     let merged = desk.dir().join("merged");
     let [one, two] = [0, 1].map(|n: usize| parts[n].0.folder.display().to_string());

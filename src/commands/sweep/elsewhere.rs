@@ -239,7 +239,7 @@ fn place(args: &SweepRunArgs, sweep: &Sweep) -> PathBuf {
     }
     let place = folder::of_name(&args.results_dir, &sweep.name);
     let time = jiff::Zoned::now().strftime("%Y%m%d_%H%M%S").to_string();
-    let latest = || folder::latest(&args.results_dir, &sweep.name);
+    let latest = || folder::latest(&args.results_dir, &sweep.name, folder::begun);
     let resumed = args.resume.is_some() || args.retry_failed;
     resumed
         .then(latest)
