@@ -1,5 +1,6 @@
 //! `plimsoll sweep`: a matrix of models and settings, each cell measured, whatever happens.
 
+mod distant;
 mod elsewhere;
 mod fit;
 mod merge;
@@ -47,7 +48,8 @@ pub fn run(console: &Console, args: SweepArgs) -> anyhow::Result<ExitCode> {
             return elsewhere::submit(console, &args, &sweep, text.as_deref(), &stop).await;
         }
         if let Some(url) = &args.docker_host {
-            return elsewhere::remote(console, url, &args, &sweep, text.as_deref(), &stop).await;
+            return distant::run(console, url, &args, (&sweep, shard), text.as_deref(), &stop)
+                .await;
         }
         if args.dry_run {
             return dry_run(console, &args, &sweep, shard, &options, &stop).await;
@@ -147,6 +149,9 @@ fn folder_of(
 ) -> Result<(Folder, bool), Failure> {
     let now = jiff::Zoned::now();
     match named(args) {
+        Some(path) if goes_on(args) && path.join(folder::REMOTE_FILE).exists() => {
+            Err(elsewhere_begun(path))
+        }
         // A shard that is started again by its scheduler begins or goes on, whichever it is.
         Some(path) if goes_on(args) => match folder::begun(path) {
             true => Ok((Folder::open(path, &now)?, true)),
@@ -175,6 +180,17 @@ fn named(args: &SweepRunArgs) -> Option<&PathBuf> {
 /// Whether an earlier run is to go on.
 fn goes_on(args: &SweepRunArgs) -> bool {
     args.resume.is_some() || args.retry_failed
+}
+
+/// Rows that were added here would be lost with the next that are fetched.
+fn elsewhere_begun(folder: &Path) -> Failure {
+    let shown = folder.display();
+    Failure::usage(format!("the run in `{shown}` was begun on another machine"))
+        .hint("go on with it there: with --docker-host")
+        .hint(format!(
+            "to go on with it here and never again there, remove `{shown}/{}`",
+            folder::REMOTE_FILE
+        ))
 }
 
 fn not_yet(folder: &Path) -> String {
@@ -241,6 +257,8 @@ fn go_on(args: &SweepRunArgs, folder: &Path) -> String {
     // Without these it would be another run.
     words.extend(args.shard.as_ref().map(|part| format!("--shard={part}")));
     words.extend(args.fresh.then(|| "--fresh".into()));
+    let host = args.docker_host.as_ref();
+    words.extend(host.map(|url| format!("--docker-host={url}")));
     words.push(format!("--resume={}", quoted(folder)));
     format!("go on with `plimsoll sweep {}`", words.join(" "))
 }

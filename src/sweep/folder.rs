@@ -24,9 +24,11 @@ pub(super) const OOM_FILE: &str = "oom.jsonl";
 pub(super) const JOURNAL_FILE_HINT: &str = "a run's folder has a file `journal.jsonl`";
 /// Profiles and captures of starts.
 pub(super) const STARTS_FOLDER: &str = "starts";
+/// Where the run lies, when it is another machine that runs it.
+pub const REMOTE_FILE: &str = "remote.json";
 /// What names the folder.
 pub const ID_FILE: &str = "id";
-const LOCK_FILE: &str = "lock";
+pub(super) const LOCK_FILE: &str = "lock";
 /// More is no id, bytes.
 const LONGEST_ID: u64 = 200;
 const REPORT: &str = "batch-bench-report-";
@@ -72,7 +74,7 @@ impl Folder {
         private::create_folders(path).map_err(|e| unwritable(path, e))?;
         let shown = path.display();
         let lock = lock(path)?;
-        if path.join(JOURNAL_FILE).exists() {
+        if is_run(path) {
             return Err(Failure::usage(format!("`{shown}` holds a run already"))
                 .hint(format!("`--resume={shown}` goes on with it"))
                 .hint("or name another folder: a run is never written over"));
@@ -89,7 +91,7 @@ impl Folder {
 
     /// The folder of an earlier run, to go on with it.
     pub fn open(path: &Path, now: &jiff::Zoned) -> Result<Folder, Failure> {
-        if !begun(path) {
+        if !is_run(path) {
             return Err(Failure::usage(format!(
                 "there is no run to go on with in `{}`",
                 path.display()
@@ -98,6 +100,16 @@ impl Folder {
         }
         let stamp = stamp_of(path).unwrap_or_else(|| stamp(now));
         Folder::of(path.to_owned(), stamp, lock(path)?)
+    }
+
+    /// Gives up a run of which nothing came: its folder goes, unless there is more in it than a
+    /// beginning.
+    pub fn discard(self) {
+        let _ = fs::remove_dir(self.path.join(CELLS_FOLDER));
+        for name in [REMOTE_FILE, ID_FILE, LOCK_FILE] {
+            let _ = fs::remove_file(self.path.join(name));
+        }
+        let _ = fs::remove_dir(&self.path);
     }
 
     fn of(path: PathBuf, stamp: String, lock: FileLock) -> Result<Folder, Failure> {
@@ -156,6 +168,11 @@ impl Folder {
     pub fn env(&self) -> PathBuf {
         self.path.join(ENV_FILE)
     }
+}
+
+/// Whether a run was begun in a folder, here or on another machine.
+fn is_run(folder: &Path) -> bool {
+    begun(folder) || folder.join(REMOTE_FILE).is_file()
 }
 
 /// Whether a folder has the journal of a run.
@@ -247,11 +264,11 @@ pub fn latest(results: &Path, name: &str, one_of_these: impl Fn(&Path) -> bool) 
     runs.find(|path| one_of_these(path))
 }
 
-/// Whether a run of this part was begun in a folder. Where its journal does not
+/// Whether a run of this part was begun in a folder, on this machine. Where its journal does not
 /// even tell who began it, there is nothing to lose.
 pub fn begun_here(folder: &Path, part: Option<Shard>) -> bool {
     let of_part = || History::beginning(folder).is_none_or(|session| session.shard == part);
-    begun(folder) && of_part()
+    begun(folder) && !folder.join(REMOTE_FILE).exists() && of_part()
 }
 
 /// `20261121_130152-2` → its moment and its number.
@@ -433,8 +450,11 @@ mod tests {
         let [first, second] = [part(1), part(2)].map(begin);
         let latest = |part| latest(dir.path(), "s", |run| begun_here(run, part));
         assert_eq!(latest(part(1)), Some(first));
-        assert_eq!(latest(part(2)), Some(second));
+        assert_eq!(latest(part(2)), Some(second.clone()));
         assert_eq!(latest(None), None);
+        // What another machine runs does not go on here.
+        fs::write(second.join(REMOTE_FILE), "{}").unwrap();
+        assert_eq!(latest(part(2)), None);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A sweep beyond this machine: as an array job of a scheduler, or on another machine over ssh.
+//! A sweep beyond this machine, as an array job of a scheduler.
 
 use super::merge::joined;
 use super::watch::BoardWatcher;
@@ -7,12 +7,10 @@ use crate::collect::Stop;
 use crate::console::Console;
 use crate::error::{ExitCode, Failure};
 use crate::matrix::{Cell, CellId, OomMemory, Sweep};
-use crate::sweep::remote::Remote;
 use crate::sweep::slurm::{ShardEnd, Slurm, SlurmJob, Submitted, Waited, script};
 use crate::sweep::{History, Watcher, folder};
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use tokio_util::sync::CancellationToken;
 
 /// Submits the sweep to Slurm, waits for its shards and joins them.
 pub async fn submit(
@@ -148,87 +146,6 @@ fn over(
         (0, _) => ExitCode::RunFailed,
         _ => ExitCode::Partial,
     })
-}
-
-/// Runs the sweep on another machine and fetches its results.
-pub async fn remote(
-    console: &Console,
-    url: &str,
-    args: &SweepRunArgs,
-    sweep: &Sweep,
-    text: Option<&str>,
-    stop: &Stop,
-) -> anyhow::Result<ExitCode> {
-    let remote = Remote::parse(url)?;
-    remote.check().await?;
-    let here = place(args, sweep);
-    let stamp = here.file_name().map(|n| n.to_string_lossy().into_owned());
-    let there = format!(
-        "plimsoll-results/{}/{}",
-        crate::store::file_word(&sweep.name),
-        stamp.unwrap_or_default()
-    );
-    let mut words = vec!["sweep".to_owned()];
-    if text.is_some() {
-        words.push("-".to_owned());
-    }
-    words.extend(args.words());
-    if args.name.is_none() {
-        words.push(format!("--name={}", sweep.name));
-    }
-    words.push(format!("--resume={there}"));
-    if args.dry_run {
-        words.push("--dry-run".to_owned());
-    }
-    if args.json {
-        words.push("--json".to_owned());
-    }
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let mut data = |bytes: &[u8]| console.data(bytes);
-    let mut talk = |line: &str| console.said(line);
-    let ended = remote
-        .run(
-            &words,
-            text.map(str::as_bytes),
-            (&mut data, &mut talk),
-            stop.token(),
-        )
-        .await;
-    if args.dry_run {
-        return Ok(exit_code(ended?));
-    }
-    crate::store::private::create_folders(&here).map_err(|e| {
-        Failure::environment(format!("cannot write results to `{}`", here.display())).caused_by(e)
-    })?;
-    // Also after an interrupt: what was measured is worth having.
-    let fetched = remote.fetch(&there, &here, &CancellationToken::new()).await;
-    let code = ended?;
-    let fetched = fetched?;
-    for path in &fetched.left_out {
-        console.warning(&format!("`{path}` was not fetched"));
-    }
-    if fetched.more_left_out > 0 {
-        console.warning(&format!(
-            "and {} more were not fetched",
-            fetched.more_left_out
-        ));
-    }
-    console.note(&format!("results: {}", here.display()));
-    Ok(exit_code(code))
-}
-
-fn exit_code(code: u8) -> ExitCode {
-    [
-        ExitCode::Done,
-        ExitCode::Usage,
-        ExitCode::Environment,
-        ExitCode::RunFailed,
-        ExitCode::Partial,
-        ExitCode::Interrupted,
-    ]
-    .into_iter()
-    .find(|known| *known as u8 == code)
-    .unwrap_or(ExitCode::Internal)
 }
 
 /// The folder of this run: the one that was named, the latest where it is resumed, or a new name.
