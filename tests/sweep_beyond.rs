@@ -1,10 +1,12 @@
-//! `plimsoll sweep` beyond this machine, from end to end, with a stand-in for ssh: what is asked for
-//! over there, and what becomes of the runs here.
+//! `plimsoll sweep` beyond this machine, from end to end, with stand-ins for ssh and for Slurm's
+//! commands: what is asked for over there, and what becomes of the runs here.
 
 #[macro_use]
 mod common;
 
 use common::e2e::{Ended, Live, plimsoll};
+use plimsoll::matrix::{Cell, Figures, OomMemory, Plan, PlanOptions, Row, Shard, Status, Sweep};
+use plimsoll::sweep::{Cells, Journal, Session};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -36,6 +38,10 @@ echo row >>"$run/journal.jsonl"
 if [ -e ~/lose ]; then mv ~/lose ~/cut; exit 255; fi
 "#;
 
+/// Takes a job, and has forgotten it at the first look.
+const SBATCH: &str = "#!/bin/sh\necho 7\n";
+const SQUEUE: &str = "#!/bin/sh\necho 'Invalid job id specified' >&2\nexit 1\n";
+
 /// This machine, with a folder to work in, and the other.
 struct Machines(tempfile::TempDir);
 
@@ -56,6 +62,8 @@ impl Machines {
         let there = machines.there().display().to_string();
         let at = |name: &str| machines.0.path().join("bin").join(name);
         program(&at("ssh"), &SSH.replace("THERE", &there));
+        program(&at("sbatch"), SBATCH);
+        program(&at("squeue"), SQUEUE);
         let stand_in = STAND_IN.replace("VERSION", env!("CARGO_PKG_VERSION"));
         program(&machines.there().join("bin/plimsoll"), &stand_in);
         std::fs::create_dir(machines.here()).unwrap();
@@ -208,4 +216,67 @@ fn what_is_refused_over_there_leaves_no_run_here() {
     let refused = machines.far(&[], 2);
     assert!(!refused.stderr.contains("fetched"), "{}", refused.stderr);
     assert_eq!(machines.results(), Vec::<PathBuf>::new());
+}
+
+fn matrix() -> Sweep {
+    let no_preset = |_: &str| panic!("there is none");
+    plimsoll::matrix::read("sweep.yaml", MATRIX, &|_| None, &no_preset).unwrap()
+}
+
+fn done(cell: &Cell) -> Row {
+    Row {
+        cell: cell.id.clone(),
+        group: cell.group.clone(),
+        status: Status::Done,
+        cause: None,
+        phase: None,
+        message: None,
+        attempt: 1,
+        ended: "2026-11-20T10:03:00Z".into(),
+        took_s: 12.5,
+        profile: None,
+        figures: Figures::default(),
+    }
+}
+
+/// A shard of a run in which this cell alone was asked for, and measured.
+fn shard(folder: &Path, cell: &Cell) {
+    std::fs::create_dir_all(folder).unwrap();
+    let sweep = matrix();
+    let options = PlanOptions {
+        fresh: false,
+        shard: Some(Shard { index: 1, of: 1 }),
+        only: &[cell.id.to_string()],
+        known_oom: &OomMemory::default(),
+        retry_oom: false,
+    };
+    let plan = Plan::of(&sweep, &options).unwrap();
+    Cells::of(&plan).write(folder).unwrap();
+    let (mut journal, _) = Journal::open(folder).unwrap();
+    let session = Session::new("far", "2026-11-20T10:00:00Z".into(), false, plan.shard);
+    journal.session(&session).unwrap();
+    journal.end(&done(cell)).unwrap();
+}
+
+#[test]
+fn a_job_has_done_all_when_the_cells_that_were_asked_for_are_done() {
+    let machines = Machines::new();
+    let cell = &matrix().cells[0];
+    shard(&machines.here().join("run/shard-1"), cell);
+    let only = format!("--only={}", cell.id);
+    let slurm = ["--submit=slurm", "--output-dir=run"];
+    let ended = machines.sweep(&[&slurm[..], &[only.as_str()]].concat(), 0);
+    assert!(
+        ended.stderr.contains("1 shards of 1 cells"),
+        "{}",
+        ended.stderr
+    );
+    assert!(!ended.stderr.contains("not run"), "{}", ended.stderr);
+
+    let ended = machines.sweep(&slurm, 5);
+    assert!(
+        ended.stderr.contains("3 cells were not run"),
+        "{}",
+        ended.stderr
+    );
 }

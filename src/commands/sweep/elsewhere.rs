@@ -6,7 +6,8 @@ use crate::cli::SweepRunArgs;
 use crate::collect::Stop;
 use crate::console::Console;
 use crate::error::{ExitCode, Failure};
-use crate::matrix::{Cell, CellId, OomMemory, Sweep};
+use crate::matrix::{Cell, CellId, OomMemory, Status, Sweep};
+use crate::report::sweep::Counts;
 use crate::sweep::slurm::{ShardEnd, Slurm, SlurmJob, Submitted, Waited, script};
 use crate::sweep::{History, Watcher, folder};
 use std::collections::{HashMap, HashSet};
@@ -21,6 +22,7 @@ pub async fn submit(
     stop: &Stop,
 ) -> anyhow::Result<ExitCode> {
     let plan = super::planned(args, sweep, None, &OomMemory::default())?;
+    let cells: Vec<&Cell> = plan.cells().collect();
     let groups = u32::try_from(plan.groups.len()).unwrap_or(u32::MAX);
     let dir = absolute(&place(args, sweep))?;
     let results = absolute(&args.results_dir)?;
@@ -58,18 +60,17 @@ pub async fn submit(
         "job {}: {} shards of {} cells, in {}",
         submitted.id,
         submitted.shards,
-        sweep.cells.len(),
+        cells.len(),
         dir.display()
     ));
     if args.no_wait {
         console.note(&submitted.farewell());
         return Ok(ExitCode::Done);
     }
-    let of = sweep.cells.len() as u64;
-    let board = console.overall(of, 0);
+    let board = console.overall(cells.len() as u64, 0);
     let watcher = BoardWatcher::new(console.clone(), board.clone());
     let mut seen = HashSet::new();
-    let mut look = || tell_rows(&submitted, sweep, &watcher, &mut seen);
+    let mut look = || tell_rows(&submitted, &cells, &watcher, &mut seen);
     let waited = slurm
         .wait(&submitted, &mut look, &news, stop.token())
         .await?;
@@ -80,22 +81,22 @@ pub async fn submit(
             console.note(&submitted.farewell());
             Ok(ExitCode::Interrupted)
         }
-        Waited::Over(ends) => over(console, &submitted, sweep, &ends),
+        Waited::Over(ends) => over(console, &submitted, &cells, &ends),
     }
 }
 
 /// Tells the rows that have come into the shards' journals.
-fn tell_rows(job: &Submitted, sweep: &Sweep, watcher: &BoardWatcher, seen: &mut HashSet<CellId>) {
-    let cells: HashMap<&CellId, &Cell> = sweep.cells.iter().map(|c| (&c.id, c)).collect();
+fn tell_rows(job: &Submitted, cells: &[&Cell], watcher: &BoardWatcher, seen: &mut HashSet<CellId>) {
+    let known: HashMap<&CellId, &Cell> = cells.iter().map(|c| (&c.id, *c)).collect();
     for shard in 1..=job.shards {
         // A journal that is being written to may be torn at its end; the next look has it whole.
         let Ok(history) = History::read(&job.shard_dir(shard)) else {
             continue;
         };
         for row in history.rows_in_order() {
-            let cell = cells.get(&row.cell);
+            let cell = known.get(&row.cell);
             if let (Some(cell), true) = (cell, seen.insert(row.cell.clone())) {
-                watcher.row(cell, row, seen.len() as u64, sweep.cells.len() as u64);
+                watcher.row(cell, row, seen.len() as u64, cells.len() as u64);
             }
         }
     }
@@ -105,7 +106,7 @@ fn tell_rows(job: &Submitted, sweep: &Sweep, watcher: &BoardWatcher, seen: &mut 
 fn over(
     console: &Console,
     job: &Submitted,
-    sweep: &Sweep,
+    cells: &[&Cell],
     ends: &[ShardEnd],
 ) -> anyhow::Result<ExitCode> {
     for end in ends
@@ -122,19 +123,23 @@ fn over(
             job.shard_log(end.shard).display()
         ));
     }
-    let begun = |dir: &PathBuf| dir.join(crate::sweep::journal::JOURNAL_FILE).is_file();
     let dirs: Vec<PathBuf> = (1..=job.shards)
         .map(|n| job.shard_dir(n))
-        .filter(begun)
+        .filter(|dir| folder::begun(dir))
         .collect();
     if dirs.is_empty() {
         return Err(Failure::run("no shard has begun its part")
             .hint(format!("what they printed is in {}", job.dir.display()))
             .into());
     }
-    let counts = joined(console, &dirs, None)?;
-    let rows = counts.done + counts.failed + counts.skipped;
-    let missing = sweep.cells.len().saturating_sub(rows);
+    let joined = joined(console, &dirs, None)?;
+    // The shards may hold other cells, of a job before this one.
+    let status: HashMap<&CellId, Option<Status>> = (joined.cells.iter())
+        .map(|o| (&o.cell.id, o.row.as_ref().map(|row| row.status)))
+        .collect();
+    let asked = cells.iter().map(|c| status.get(&c.id).copied().flatten());
+    let counts = Counts::of(asked);
+    let missing = counts.not_run;
     if missing > 0 {
         console.warning(&format!(
             "{missing} cells were not run: submit again with --output-dir={} and only they are",
