@@ -280,3 +280,28 @@ fn a_job_has_done_all_when_the_cells_that_were_asked_for_are_done() {
         ended.stderr
     );
 }
+
+#[test]
+fn a_job_goes_on_where_the_one_before_it_ended() {
+    let machines = Machines::new();
+    let slurm = ["--submit=slurm", "--resume", "--print"];
+    let none = machines.sweep(&slurm, 2);
+    assert!(none.error().contains("no earlier run"), "{}", none.stderr);
+
+    let results = machines.here().join("results/far");
+    shard(&results.join("20260101_000000/shard-1"), &matrix().cells[0]);
+    // A run without shards is no job's.
+    shard(&results.join("20260102_000000"), &matrix().cells[0]);
+    let script = machines.sweep(&slurm, 0).stdout;
+    let folder = results.join("20260101_000000").display().to_string();
+    assert!(
+        script.contains(&format!("--resume={folder}/shard-")),
+        "{script}"
+    );
+    // A part has the groups that it had.
+    assert!(script.contains("--array=1-1\n"), "{script}");
+    let other = machines.sweep(&[&slurm[..], &["--nodes=2"]].concat(), 2);
+    assert!(other.error().contains("in 1 parts"), "{}", other.stderr);
+    let new = machines.sweep(&["--submit=slurm", "--print"], 0).stdout;
+    assert!(new.contains("--array=1-2\n"), "{new}");
+}

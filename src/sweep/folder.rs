@@ -271,6 +271,17 @@ pub fn begun_here(folder: &Path, part: Option<Shard>) -> bool {
     begun(folder) && !folder.join(REMOTE_FILE).exists() && of_part()
 }
 
+/// The parts of a run that its scheduler has begun, each with a journal of its own.
+pub fn shards(run: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(run).into_iter().flatten();
+    let shard = |entry: fs::DirEntry| {
+        let name = entry.file_name().into_string().ok()?;
+        name.strip_prefix("shard-")?.parse::<u32>().ok()?;
+        Some(entry.path()).filter(|path| begun(path))
+    };
+    entries.filter_map(|e| shard(e.ok()?)).collect()
+}
+
 /// `20261121_130152-2` → its moment and its number.
 fn run_key(name: &str) -> Option<(String, u32)> {
     let (stamp, number) = match name.split_once('-') {

@@ -24,7 +24,7 @@ pub async fn submit(
     let plan = super::planned(args, sweep, None, &OomMemory::default())?;
     let cells: Vec<&Cell> = plan.cells().collect();
     let groups = u32::try_from(plan.groups.len()).unwrap_or(u32::MAX);
-    let dir = absolute(&place(args, sweep))?;
+    let dir = absolute(&place(args, sweep)?)?;
     let results = absolute(&args.results_dir)?;
     let mut words = args.words();
     words.push(format!("--results-dir={}", results.display()));
@@ -37,8 +37,7 @@ pub async fn submit(
     let job = SlurmJob {
         program,
         name: sweep.name.clone(),
-        // A shard without a group would have nothing to do.
-        shards: args.nodes.unwrap_or(groups).min(groups).max(1),
+        shards: parts(&dir, args.nodes, groups)?,
         dir: dir.clone(),
         has_file: text.is_some(),
         words,
@@ -154,19 +153,37 @@ fn over(
 }
 
 /// The folder of this run: the one that was named, the latest where it is resumed, or a new name.
-fn place(args: &SweepRunArgs, sweep: &Sweep) -> PathBuf {
-    let named = args.resume.as_ref().filter(|p| !p.as_os_str().is_empty());
-    if let Some(path) = named.or(args.output_dir.as_ref()) {
-        return path.clone();
+fn place(args: &SweepRunArgs, sweep: &Sweep) -> Result<PathBuf, Failure> {
+    if let Some(path) = super::named(args) {
+        return Ok(path.clone());
+    }
+    if super::goes_on(args) {
+        let in_shards = |path: &Path| !folder::shards(path).is_empty();
+        let latest = folder::latest(&args.results_dir, &sweep.name, in_shards);
+        return latest.ok_or_else(|| super::no_earlier_run(args, sweep, None));
     }
     let place = folder::of_name(&args.results_dir, &sweep.name);
     let time = jiff::Zoned::now().strftime("%Y%m%d_%H%M%S").to_string();
-    let latest = || folder::latest(&args.results_dir, &sweep.name, folder::begun);
-    let resumed = args.resume.is_some() || args.retry_failed;
-    resumed
-        .then(latest)
-        .flatten()
-        .unwrap_or_else(|| place.join(time))
+    Ok(place.join(time))
+}
+
+/// Into how many parts the sweep is divided: a run that goes on keeps to those that it was begun in.
+fn parts(dir: &Path, nodes: Option<u32>, groups: u32) -> Result<u32, Failure> {
+    // A shard without a group would have nothing to do.
+    let wanted = nodes.unwrap_or(groups).min(groups).max(1);
+    let shards = folder::shards(dir);
+    let mut begun = shards.iter().filter_map(|dir| History::beginning(dir));
+    let Some(of) = begun.find_map(|session| Some(session.shard?.of)) else {
+        return Ok(wanted);
+    };
+    match nodes {
+        Some(nodes) if nodes != of && wanted != of => Err(Failure::usage(format!(
+            "the run in `{}` was begun in {of} parts, and --nodes asks for {nodes}",
+            dir.display()
+        ))
+        .hint("leave out --nodes, or begin a new run")),
+        _ => Ok(of),
+    }
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, Failure> {
