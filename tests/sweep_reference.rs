@@ -113,6 +113,9 @@ models:
     assert_eq!(known.ends("oom"), ["skipped known_oom"; 4]);
     assert_eq!((known.begun().len(), known.records("start").len()), (0, 0));
     args.push("--retry-oom");
+    let on = format!("--resume={}", known.folder.display());
+    let went_on = desk.sweep(&[&args[..], &[on.as_str()]].concat(), 4);
+    assert_eq!(went_on.ends("oom"), [&oom[..], &implied].concat());
     let retried = desk.sweep(&args, 4);
     assert_eq!(retried.ends("oom"), [&oom[..], &implied].concat());
     assert_eq!(retried.records("start").len(), 1);
@@ -358,6 +361,14 @@ fn parts_of_a_sweep_are_the_whole() {
         assert!(swept.cells().all(|c| end(c) == "done"));
         parts.push((swept, cells));
     }
+    // Each part goes on with its own run, whichever is the latest.
+    let first = &parts[0].0.folder;
+    let resumed = desk.sweep(&[&file, "--shard=1/2", "--resume"], 0);
+    assert_eq!(&resumed.folder, first);
+    let on = format!("--resume={}", first.display());
+    let other = Live::start(desk.command(&[&file, "--shard=2/2", &on])).end();
+    assert!(other.error().contains("part 1/2"), "{}", other.stderr);
+    other.expect(2);
     assert_eq!(&parts[0].1 | &parts[1].1, all);
     let merged = desk.dir().join("merged");
     let [one, two] = [0, 1].map(|n: usize| parts[n].0.folder.display().to_string());

@@ -78,6 +78,7 @@ async fn experiment(
         plan: &plan,
         history: &history,
         retry_failed: false,
+        retry_oom: false,
     };
     let ooms = OomFile::within(folder.path())?;
     let board = console.overall_of(BoardWords::EXPERIMENT, cells.len() as u64, 0);

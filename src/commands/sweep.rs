@@ -1,5 +1,6 @@
 //! `plimsoll sweep`: a matrix of models and settings, each cell measured, whatever happens.
 
+mod distant;
 mod elsewhere;
 mod fit;
 mod merge;
@@ -47,7 +48,8 @@ pub fn run(console: &Console, args: SweepArgs) -> anyhow::Result<ExitCode> {
             return elsewhere::submit(console, &args, &sweep, text.as_deref(), &stop).await;
         }
         if let Some(url) = &args.docker_host {
-            return elsewhere::remote(console, url, &args, &sweep, text.as_deref(), &stop).await;
+            return distant::run(console, url, &args, (&sweep, shard), text.as_deref(), &stop)
+                .await;
         }
         if args.dry_run {
             return dry_run(console, &args, &sweep, shard, &options, &stop).await;
@@ -143,44 +145,77 @@ fn folder_of(
     console: &Console,
     args: &SweepRunArgs,
     sweep: &Sweep,
+    shard: Option<Shard>,
 ) -> Result<(Folder, bool), Failure> {
     let now = jiff::Zoned::now();
-    let begun = |path: &Path| path.join(crate::sweep::journal::JOURNAL_FILE).is_file();
-    let named: Option<PathBuf> = match (&args.resume, &args.output_dir) {
-        (Some(path), _) if !path.as_os_str().is_empty() => Some(path.clone()),
-        (_, Some(path)) => Some(path.clone()),
-        _ => None,
-    };
-    match named {
+    match named(args) {
+        Some(path) if goes_on(args) && path.join(folder::REMOTE_FILE).exists() => {
+            Err(elsewhere_begun(path))
+        }
         // A shard that is started again by its scheduler begins or goes on, whichever it is.
-        Some(path) if args.resume.is_some() || args.retry_failed => match begun(&path) {
-            true => Ok((Folder::open(&path, &now)?, true)),
+        Some(path) if goes_on(args) => match folder::begun(path) {
+            true => Ok((Folder::open(path, &now)?, true)),
             false => {
-                console.note(&format!(
-                    "there is no run in {} yet: it begins",
-                    path.display()
-                ));
-                Ok((Folder::create_at(&path, &now)?, false))
+                console.note(&not_yet(path));
+                Ok((Folder::create_at(path, &now)?, false))
             }
         },
-        Some(path) => Ok((Folder::create_at(&path, &now)?, false)),
-        None if args.resume.is_some() || args.retry_failed => {
-            let latest = folder::latest(&args.results_dir, &sweep.name).ok_or_else(|| {
-                Failure::usage(format!(
-                    "there is no earlier run of sweep `{}` in `{}`",
-                    sweep.name,
-                    args.results_dir.display()
-                ))
-                .hint("leave out --resume, or name its folder: --resume=DIR")
-            })?;
+        Some(path) => Ok((Folder::create_at(path, &now)?, false)),
+        None if goes_on(args) => {
+            let mine = |path: &Path| folder::begun_here(path, shard);
+            let latest = folder::latest(&args.results_dir, &sweep.name, mine);
+            let latest = latest.ok_or_else(|| no_earlier_run(args, sweep, shard))?;
             Ok((Folder::open(&latest, &now)?, true))
         }
         None => Ok((Folder::create(&args.results_dir, &sweep.name, &now)?, false)),
     }
 }
 
-/// Refuses to mix what cannot stand in one table: another sweep, or another way of measuring.
-fn same_run(history: &History, sweep: &Sweep, fresh: bool, folder: &Path) -> Result<(), Failure> {
+/// The folder that the user names for the run.
+fn named(args: &SweepRunArgs) -> Option<&PathBuf> {
+    let resumed = args.resume.as_ref().filter(|p| !p.as_os_str().is_empty());
+    resumed.or(args.output_dir.as_ref())
+}
+
+/// Whether an earlier run is to go on.
+fn goes_on(args: &SweepRunArgs) -> bool {
+    args.resume.is_some() || args.retry_failed
+}
+
+/// Rows that were added here would be lost with the next that are fetched.
+fn elsewhere_begun(folder: &Path) -> Failure {
+    let shown = folder.display();
+    Failure::usage(format!("the run in `{shown}` was begun on another machine"))
+        .hint("go on with it there: with --docker-host")
+        .hint(format!(
+            "to go on with it here and never again there, remove `{shown}/{}`",
+            folder::REMOTE_FILE
+        ))
+}
+
+fn not_yet(folder: &Path) -> String {
+    format!("there is no run in {} yet: it begins", folder.display())
+}
+
+fn no_earlier_run(args: &SweepRunArgs, sweep: &Sweep, shard: Option<Shard>) -> Failure {
+    let part = shard.map_or(String::new(), |shard| format!("part {shard} of "));
+    Failure::usage(format!(
+        "there is no earlier run of {part}sweep `{}` in `{}`",
+        sweep.name,
+        args.results_dir.display()
+    ))
+    .hint("leave out --resume, or name its folder: --resume=DIR")
+}
+
+/// Refuses to mix what cannot stand in one table: another sweep, another part of it, or another way
+/// of measuring.
+fn same_run(
+    history: &History,
+    sweep: &Sweep,
+    fresh: bool,
+    shard: Option<Shard>,
+    folder: &Path,
+) -> Result<(), Failure> {
     let Some(first) = history.sessions.first() else {
         return Ok(());
     };
@@ -191,6 +226,15 @@ fn same_run(history: &History, sweep: &Sweep, fresh: bool, folder: &Path) -> Res
             first.name, sweep.name
         ))
         .hint("name the folder of this one, or leave out --resume"));
+    }
+    if first.shard != shard {
+        let words = |part: Option<Shard>| part.map_or("the whole".into(), |s| format!("part {s}"));
+        return Err(Failure::usage(format!(
+            "the run in `{shown}` was begun as {} of the sweep, and this is {}",
+            words(first.shard),
+            words(shard)
+        ))
+        .hint("go on as it was begun, or begin a new run"));
     }
     if first.fresh != fresh {
         return Err(Failure::usage(match first.fresh {
@@ -209,11 +253,14 @@ fn go_on(args: &SweepRunArgs, folder: &Path) -> String {
         shlex::try_quote(&text).map_or_else(|_| text.clone(), |q| q.into_owned())
     };
     let file = args.file.as_deref().or(args.config.as_deref()).map(quoted);
-    format!(
-        "go on with `plimsoll sweep {} --resume={}`",
-        file.as_deref().unwrap_or("…"),
-        quoted(folder)
-    )
+    let mut words = vec![file.unwrap_or_else(|| "…".into())];
+    // Without these it would be another run.
+    words.extend(args.shard.as_ref().map(|part| format!("--shard={part}")));
+    words.extend(args.fresh.then(|| "--fresh".into()));
+    let host = args.docker_host.as_ref();
+    words.extend(host.map(|url| format!("--docker-host={url}")));
+    words.push(format!("--resume={}", quoted(folder)));
+    format!("go on with `plimsoll sweep {}`", words.join(" "))
 }
 
 async fn sweep_through(
@@ -227,10 +274,10 @@ async fn sweep_through(
     // A mistyped id must leave no folder behind that would be the latest run.
     planned(args, sweep, shard, &OomMemory::default())?;
     let runtime = unless_stopped(stop, Runtime::connect()).await?;
-    let (folder, resumed) = folder_of(console, args, sweep)?;
+    let (folder, resumed) = folder_of(console, args, sweep, shard)?;
     let (mut journal, history) = Journal::open(folder.path())?;
     let ooms = OomFile::open(&args.results_dir, &sweep.name)?;
-    same_run(&history, sweep, args.fresh, folder.path())?;
+    same_run(&history, sweep, args.fresh, shard, folder.path())?;
     let warnings = history.warnings.iter().chain(ooms.warnings());
     warnings.for_each(|w| console.warning(w));
     // What this run itself has met makes other cells of it implied, not known.
@@ -253,6 +300,7 @@ async fn sweep_through(
         plan: &plan,
         history: &history,
         retry_failed: args.retry_failed,
+        retry_oom: args.retry_oom,
     };
     let page = plan_page::render(&plan, &forecast, console.verbose(), console.text_options());
     page.lines().for_each(|line| console.note(line));

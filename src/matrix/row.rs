@@ -128,6 +128,11 @@ impl Cause {
         )
     }
 
+    /// Whether memory ran out: in this cell, or in one that needs no more.
+    pub fn of_memory(self) -> bool {
+        matches!(self, Cause::Oom | Cause::ImpliedOom | Cause::KnownOom)
+    }
+
     /// Whether the same cell may fare better at once: not the cell's fault, nor the engine's.
     pub fn passes(self) -> bool {
         matches!(self, Cause::Docker)

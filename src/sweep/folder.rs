@@ -1,8 +1,8 @@
 //! The folder of a sweep: where everything lies in it, and who may work on it.
 
-use super::journal::JOURNAL_FILE;
+use super::journal::{History, JOURNAL_FILE};
 use crate::error::Failure;
-use crate::matrix::{Cell, GroupId};
+use crate::matrix::{Cell, GroupId, Shard};
 use crate::store::{
     FileLock, LockRefusal, RunPaths, bounded, claim_numbered, file_word, private, write_atomically,
 };
@@ -24,9 +24,11 @@ pub(super) const OOM_FILE: &str = "oom.jsonl";
 pub(super) const JOURNAL_FILE_HINT: &str = "a run's folder has a file `journal.jsonl`";
 /// Profiles and captures of starts.
 pub(super) const STARTS_FOLDER: &str = "starts";
+/// Where the run lies, when it is another machine that runs it.
+pub const REMOTE_FILE: &str = "remote.json";
 /// What names the folder.
 pub const ID_FILE: &str = "id";
-const LOCK_FILE: &str = "lock";
+pub(super) const LOCK_FILE: &str = "lock";
 /// More is no id, bytes.
 const LONGEST_ID: u64 = 200;
 const REPORT: &str = "batch-bench-report-";
@@ -72,7 +74,7 @@ impl Folder {
         private::create_folders(path).map_err(|e| unwritable(path, e))?;
         let shown = path.display();
         let lock = lock(path)?;
-        if path.join(JOURNAL_FILE).exists() {
+        if is_run(path) {
             return Err(Failure::usage(format!("`{shown}` holds a run already"))
                 .hint(format!("`--resume={shown}` goes on with it"))
                 .hint("or name another folder: a run is never written over"));
@@ -89,7 +91,7 @@ impl Folder {
 
     /// The folder of an earlier run, to go on with it.
     pub fn open(path: &Path, now: &jiff::Zoned) -> Result<Folder, Failure> {
-        if !path.join(JOURNAL_FILE).is_file() {
+        if !is_run(path) {
             return Err(Failure::usage(format!(
                 "there is no run to go on with in `{}`",
                 path.display()
@@ -98,6 +100,16 @@ impl Folder {
         }
         let stamp = stamp_of(path).unwrap_or_else(|| stamp(now));
         Folder::of(path.to_owned(), stamp, lock(path)?)
+    }
+
+    /// Gives up a run of which nothing came: its folder goes, unless there is more in it than a
+    /// beginning.
+    pub fn discard(self) {
+        let _ = fs::remove_dir(self.path.join(CELLS_FOLDER));
+        for name in [REMOTE_FILE, ID_FILE, LOCK_FILE] {
+            let _ = fs::remove_file(self.path.join(name));
+        }
+        let _ = fs::remove_dir(&self.path);
     }
 
     fn of(path: PathBuf, stamp: String, lock: FileLock) -> Result<Folder, Failure> {
@@ -158,6 +170,16 @@ impl Folder {
     }
 }
 
+/// Whether a run was begun in a folder, here or on another machine.
+fn is_run(folder: &Path) -> bool {
+    begun(folder) || folder.join(REMOTE_FILE).is_file()
+}
+
+/// Whether a folder has the journal of a run.
+pub fn begun(folder: &Path) -> bool {
+    folder.join(JOURNAL_FILE).is_file()
+}
+
 /// Whether a run that was killed before its first line has left this: its lock, and its folder for
 /// cells with nothing in it.
 fn is_of_a_beginning(entry: &fs::DirEntry) -> bool {
@@ -215,6 +237,13 @@ pub fn of_name(results: &Path, name: &str) -> PathBuf {
 
 /// The runs of a sweep that have a journal, the newest first.
 pub fn runs(results: &Path, name: &str) -> Vec<PathBuf> {
+    let mut runs = folders(results, name);
+    runs.retain(|path| begun(path));
+    runs
+}
+
+/// The folders that bear the name of a run of a sweep, the newest first.
+fn folders(results: &Path, name: &str) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(of_name(results, name)) else {
         return Vec::new();
     };
@@ -222,16 +251,35 @@ pub fn runs(results: &Path, name: &str) -> Vec<PathBuf> {
         .filter_map(|entry| {
             let path = entry.ok()?.path();
             let key = run_key(path.file_name()?.to_str()?)?;
-            path.join(JOURNAL_FILE).is_file().then_some((key, path))
+            Some((key, path))
         })
         .collect();
     runs.sort();
     runs.into_iter().rev().map(|(_, path)| path).collect()
 }
 
-/// The newest run of a sweep.
-pub fn latest(results: &Path, name: &str) -> Option<PathBuf> {
-    runs(results, name).into_iter().next()
+/// The newest folder of a sweep's runs that is one of these.
+pub fn latest(results: &Path, name: &str, one_of_these: impl Fn(&Path) -> bool) -> Option<PathBuf> {
+    let mut runs = folders(results, name).into_iter();
+    runs.find(|path| one_of_these(path))
+}
+
+/// Whether a run of this part was begun in a folder, on this machine. Where its journal does not
+/// even tell who began it, there is nothing to lose.
+pub fn begun_here(folder: &Path, part: Option<Shard>) -> bool {
+    let of_part = || History::beginning(folder).is_none_or(|session| session.shard == part);
+    begun(folder) && !folder.join(REMOTE_FILE).exists() && of_part()
+}
+
+/// The parts of a run that its scheduler has begun, each with a journal of its own.
+pub fn shards(run: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(run).into_iter().flatten();
+    let shard = |entry: fs::DirEntry| {
+        let name = entry.file_name().into_string().ok()?;
+        name.strip_prefix("shard-")?.parse::<u32>().ok()?;
+        Some(entry.path()).filter(|path| begun(path))
+    };
+    entries.filter_map(|e| shard(e.ok()?)).collect()
 }
 
 /// `20261121_130152-2` → its moment and its number.
@@ -372,25 +420,26 @@ mod tests {
         "2026-01-02T03:04:05[UTC]".parse().unwrap()
     }
 
-    fn begun(folder: &Folder) {
+    fn begin(folder: &Folder) {
         fs::write(folder.path().join(JOURNAL_FILE), "").unwrap();
     }
 
     #[test]
     fn the_latest_run_is_the_newest_with_a_journal() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(latest(dir.path(), "a"), None);
+        assert_eq!(latest(dir.path(), "a", |_| true), None);
         for n in 1..=10 {
             let folder = Folder::create(dir.path(), "../my sweep", &now()).unwrap();
             if n < 10 {
-                begun(&folder);
+                begin(&folder);
             }
         }
         let place = of_name(dir.path(), "../my sweep");
         assert_eq!(place, dir.path().join("my-sweep"));
         fs::create_dir(place.join("merged-20270101_000000")).unwrap();
         fs::write(place.join("merged-20270101_000000").join(JOURNAL_FILE), "").unwrap();
-        let newest = latest(dir.path(), "../my sweep").unwrap();
+        let newest = latest(dir.path(), "../my sweep", |run| begun_here(run, None)).unwrap();
+        assert_eq!(runs(dir.path(), "../my sweep").first(), Some(&newest));
         assert_eq!(newest, place.join("20260102_030405-9"));
         let folder = Folder::open(&newest, &jiff::Zoned::now()).unwrap();
         let report = newest.join("batch-bench-report-20260102_030405.txt");
@@ -398,10 +447,32 @@ mod tests {
     }
 
     #[test]
+    fn the_latest_run_of_a_part_is_one_of_that_part() {
+        use crate::sweep::{Journal, Session};
+        let dir = tempfile::tempdir().unwrap();
+        let part = |index| Some(Shard { index, of: 2 });
+        let begin = |shard| {
+            let folder = Folder::create(dir.path(), "s", &now()).unwrap();
+            let (mut journal, _) = Journal::open(folder.path()).unwrap();
+            let session = Session::new("s", "now".into(), false, shard);
+            journal.session(&session).unwrap();
+            folder.path().to_owned()
+        };
+        let [first, second] = [part(1), part(2)].map(begin);
+        let latest = |part| latest(dir.path(), "s", |run| begun_here(run, part));
+        assert_eq!(latest(part(1)), Some(first));
+        assert_eq!(latest(part(2)), Some(second.clone()));
+        assert_eq!(latest(None), None);
+        // What another machine runs does not go on here.
+        fs::write(second.join(REMOTE_FILE), "{}").unwrap();
+        assert_eq!(latest(part(2)), None);
+    }
+
+    #[test]
     fn a_second_sweep_in_the_same_folder_is_told_who_holds_it() {
         let dir = tempfile::tempdir().unwrap();
         let first = Folder::create(dir.path(), "s", &now()).unwrap();
-        begun(&first);
+        begin(&first);
         let path = first.path().to_owned();
         let e = Folder::open(&path, &now()).unwrap_err();
         let pid = format!("held by pid {}", std::process::id());
@@ -422,7 +493,7 @@ mod tests {
         // One that was killed before its first line had nothing to lose.
         drop(Folder::create_at(&path, &now()).unwrap());
         let folder = Folder::create_at(&path, &now()).unwrap();
-        begun(&folder);
+        begin(&folder);
         drop(folder);
         let e = Folder::create_at(&path, &now()).unwrap_err();
         assert!(e.hints[0].contains("--resume="), "{e:?}");

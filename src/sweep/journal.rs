@@ -3,7 +3,7 @@
 
 use crate::error::Failure;
 use crate::matrix::{CellId, GroupId, Row, Shard};
-use crate::store::{FoundLines, JsonLines, json_line, read_lines};
+use crate::store::{FoundLines, JsonLines, bounded, json_line, read_lines};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::path::Path;
@@ -13,6 +13,9 @@ pub const JOURNAL_VERSION: u32 = 1;
 
 /// The file in a sweep's folder.
 pub const JOURNAL_FILE: &str = "journal.jsonl";
+
+/// A longer line tells of no process, bytes.
+const LONGEST_SESSION: u64 = 64 << 10;
 
 /// One line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -122,6 +125,16 @@ impl History {
     /// Reads a folder's journal without touching it. A folder without one has no history.
     pub fn read(folder: &Path) -> Result<History, Failure> {
         History::of(read_lines(&folder.join(JOURNAL_FILE))?, folder)
+    }
+
+    /// The process that began a folder's run. However long its journal is, no more of it is read.
+    pub fn beginning(folder: &Path) -> Option<Session> {
+        let begin = bounded::beginning(&folder.join(JOURNAL_FILE), LONGEST_SESSION).ok()?;
+        let line = begin.split(|byte| *byte == b'\n').next()?;
+        match serde_json::from_slice(line).ok()? {
+            Record::Sweep(session) => Some(session),
+            _ => None,
+        }
     }
 
     /// The latest rows, in the order in which their cells first ended.

@@ -188,7 +188,8 @@ fn notes_on(sources: &[Source]) -> Vec<String> {
                 "`{shown}` has {n} rows of cells that it does not describe: they are in the journal and in no table"
             )),
         }
-        if let Some(shard) = source.history.sessions.last().and_then(|s| s.shard) {
+        // Any of its processes may have worked on another part.
+        for shard in source.history.sessions.iter().filter_map(|s| s.shard) {
             parts.entry(shard.of).or_default().insert(shard.index);
         }
     }

@@ -4,9 +4,11 @@
 //! where the containers are.
 
 mod host;
+mod place;
 mod run;
 mod said;
 mod unpack;
 
 pub use host::Remote;
+pub use place::RemotePlace;
 pub use unpack::Unpacked;

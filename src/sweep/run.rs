@@ -28,6 +28,8 @@ pub struct Work<'a> {
     pub history: &'a History,
     /// Whether cells that failed before are tried again.
     pub retry_failed: bool,
+    /// Whether what ran out of memory before is tried again, and what was skipped for it.
+    pub retry_oom: bool,
 }
 
 impl Work<'_> {
@@ -38,8 +40,13 @@ impl Work<'_> {
             .get(&cell.id)
             .is_some_and(|row| match row.cause {
                 None => true,
-                Some(cause) => !self.retry_failed && !cause.of_surroundings(),
+                Some(cause) => !self.asked_again(cause) && !cause.of_surroundings(),
             })
+    }
+
+    /// Whether cells that have no figures for this reason are to be tried again.
+    fn asked_again(&self, cause: Cause) -> bool {
+        self.retry_failed || self.retry_oom && cause.of_memory()
     }
 
     /// The groups with the cells that are left.
@@ -69,7 +76,8 @@ impl Work<'_> {
     /// it is to be tried again.
     fn has_met(&self, record: &OomRecord) -> bool {
         let row = self.history.rows.get(&record.cell);
-        !self.retry_failed && row.is_some_and(|row| row.cause == Some(Cause::Oom))
+        let oom = row.is_some_and(|row| row.cause == Some(Cause::Oom));
+        oom && !self.asked_again(Cause::Oom)
     }
 
     /// What kept a group's engine from starting in an earlier process, for which cells: others fail
@@ -77,9 +85,10 @@ impl Work<'_> {
     fn hopeless(&self, group: &Group) -> Vec<(&Cell, Trouble)> {
         let all = self.plan.groups.iter().filter(|g| g.id == group.id);
         let cells = all.flat_map(|g| &g.cells);
+        let row = |c: &Cell| self.history.rows.get(&c.id);
         cells
-            .filter(|_| !self.retry_failed)
-            .filter_map(|c| Some((c, Trouble::of_start(self.history.rows.get(&c.id)?)?)))
+            .filter_map(|c| Some((c, Trouble::of_start(row(c)?)?)))
+            .filter(|(_, trouble)| !self.asked_again(trouble.cause))
             .collect()
     }
 }
@@ -316,5 +325,67 @@ impl<'a> Ledger<'a> {
         self.context.watcher.left((left > 0.0).then_some(left));
         self.context.watcher.row(cell, &row, state.done, self.of);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::matrix::samples::{cell, row, sweep};
+    use crate::matrix::{PlanOptions, RowPhase};
+
+    #[test]
+    fn what_lacked_memory_is_left_only_when_it_is_asked_for_again() {
+        let causes = [
+            (None, false),
+            (Some(Cause::Oom), true),
+            (Some(Cause::ImpliedOom), true),
+            (Some(Cause::KnownOom), true),
+            (Some(Cause::Timeout), false),
+        ];
+        let cells: Vec<Cell> = (1..=5).map(|n| cell("m", 128, 64, n)).collect();
+        let plan = Plan::of(
+            &sweep(cells.clone()),
+            &PlanOptions {
+                fresh: false,
+                shard: None,
+                only: &[],
+                known_oom: &OomMemory::default(),
+                retry_oom: true,
+            },
+        )
+        .unwrap();
+        let mut history = History::default();
+        for (cell, (cause, _)) in cells.iter().zip(causes) {
+            let status = cause.map_or(Status::Done, |_| Status::Failed);
+            let phase = cause.map(|_| RowPhase::Start);
+            let row = Row {
+                cause,
+                phase,
+                ..row(cell, status)
+            };
+            history.rows.insert(cell.id.clone(), row);
+        }
+        let left = |retry_oom| {
+            let work = Work {
+                plan: &plan,
+                history: &history,
+                retry_failed: false,
+                retry_oom,
+            };
+            let left = work.left();
+            let cells = left.iter().flat_map(|g| &g.cells);
+            let hopeless = work.hopeless(&plan.groups[0]).into_iter();
+            (
+                cells.map(|c| c.id.clone()).collect::<Vec<_>>(),
+                hopeless.map(|(_, t)| t.cause).collect::<Vec<_>>(),
+                work.ooms().len(),
+            )
+        };
+        let again = cells.iter().zip(causes).filter(|(_, (_, again))| *again);
+        let again: Vec<CellId> = again.map(|(cell, _)| cell.id.clone()).collect();
+        assert_eq!(left(true), (again, vec![Cause::Timeout], 0));
+        let (none, hopeless, ooms) = left(false);
+        assert_eq!((none.len(), hopeless.len(), ooms), (0, 4, 1));
     }
 }

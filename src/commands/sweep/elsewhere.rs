@@ -1,4 +1,4 @@
-//! A sweep beyond this machine: as an array job of a scheduler, or on another machine over ssh.
+//! A sweep beyond this machine, as an array job of a scheduler.
 
 use super::merge::joined;
 use super::watch::BoardWatcher;
@@ -6,13 +6,12 @@ use crate::cli::SweepRunArgs;
 use crate::collect::Stop;
 use crate::console::Console;
 use crate::error::{ExitCode, Failure};
-use crate::matrix::{Cell, CellId, OomMemory, Sweep};
-use crate::sweep::remote::Remote;
+use crate::matrix::{Cell, CellId, OomMemory, Status, Sweep};
+use crate::report::sweep::Counts;
 use crate::sweep::slurm::{ShardEnd, Slurm, SlurmJob, Submitted, Waited, script};
 use crate::sweep::{History, Watcher, folder};
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use tokio_util::sync::CancellationToken;
 
 /// Submits the sweep to Slurm, waits for its shards and joins them.
 pub async fn submit(
@@ -23,8 +22,9 @@ pub async fn submit(
     stop: &Stop,
 ) -> anyhow::Result<ExitCode> {
     let plan = super::planned(args, sweep, None, &OomMemory::default())?;
+    let cells: Vec<&Cell> = plan.cells().collect();
     let groups = u32::try_from(plan.groups.len()).unwrap_or(u32::MAX);
-    let dir = absolute(&place(args, sweep))?;
+    let dir = absolute(&place(args, sweep)?)?;
     let results = absolute(&args.results_dir)?;
     let mut words = args.words();
     words.push(format!("--results-dir={}", results.display()));
@@ -37,8 +37,7 @@ pub async fn submit(
     let job = SlurmJob {
         program,
         name: sweep.name.clone(),
-        // A shard without a group would have nothing to do.
-        shards: args.nodes.unwrap_or(groups).min(groups).max(1),
+        shards: parts(&dir, args.nodes, groups)?,
         dir: dir.clone(),
         has_file: text.is_some(),
         words,
@@ -60,18 +59,17 @@ pub async fn submit(
         "job {}: {} shards of {} cells, in {}",
         submitted.id,
         submitted.shards,
-        sweep.cells.len(),
+        cells.len(),
         dir.display()
     ));
     if args.no_wait {
         console.note(&submitted.farewell());
         return Ok(ExitCode::Done);
     }
-    let of = sweep.cells.len() as u64;
-    let board = console.overall(of, 0);
+    let board = console.overall(cells.len() as u64, 0);
     let watcher = BoardWatcher::new(console.clone(), board.clone());
     let mut seen = HashSet::new();
-    let mut look = || tell_rows(&submitted, sweep, &watcher, &mut seen);
+    let mut look = || tell_rows(&submitted, &cells, &watcher, &mut seen);
     let waited = slurm
         .wait(&submitted, &mut look, &news, stop.token())
         .await?;
@@ -82,22 +80,22 @@ pub async fn submit(
             console.note(&submitted.farewell());
             Ok(ExitCode::Interrupted)
         }
-        Waited::Over(ends) => over(console, &submitted, sweep, &ends),
+        Waited::Over(ends) => over(console, &submitted, &cells, &ends),
     }
 }
 
 /// Tells the rows that have come into the shards' journals.
-fn tell_rows(job: &Submitted, sweep: &Sweep, watcher: &BoardWatcher, seen: &mut HashSet<CellId>) {
-    let cells: HashMap<&CellId, &Cell> = sweep.cells.iter().map(|c| (&c.id, c)).collect();
+fn tell_rows(job: &Submitted, cells: &[&Cell], watcher: &BoardWatcher, seen: &mut HashSet<CellId>) {
+    let known: HashMap<&CellId, &Cell> = cells.iter().map(|c| (&c.id, *c)).collect();
     for shard in 1..=job.shards {
         // A journal that is being written to may be torn at its end; the next look has it whole.
         let Ok(history) = History::read(&job.shard_dir(shard)) else {
             continue;
         };
         for row in history.rows_in_order() {
-            let cell = cells.get(&row.cell);
+            let cell = known.get(&row.cell);
             if let (Some(cell), true) = (cell, seen.insert(row.cell.clone())) {
-                watcher.row(cell, row, seen.len() as u64, sweep.cells.len() as u64);
+                watcher.row(cell, row, seen.len() as u64, cells.len() as u64);
             }
         }
     }
@@ -107,7 +105,7 @@ fn tell_rows(job: &Submitted, sweep: &Sweep, watcher: &BoardWatcher, seen: &mut 
 fn over(
     console: &Console,
     job: &Submitted,
-    sweep: &Sweep,
+    cells: &[&Cell],
     ends: &[ShardEnd],
 ) -> anyhow::Result<ExitCode> {
     for end in ends
@@ -124,19 +122,23 @@ fn over(
             job.shard_log(end.shard).display()
         ));
     }
-    let begun = |dir: &PathBuf| dir.join(crate::sweep::journal::JOURNAL_FILE).is_file();
     let dirs: Vec<PathBuf> = (1..=job.shards)
         .map(|n| job.shard_dir(n))
-        .filter(begun)
+        .filter(|dir| folder::begun(dir))
         .collect();
     if dirs.is_empty() {
         return Err(Failure::run("no shard has begun its part")
             .hint(format!("what they printed is in {}", job.dir.display()))
             .into());
     }
-    let counts = joined(console, &dirs, None)?;
-    let rows = counts.done + counts.failed + counts.skipped;
-    let missing = sweep.cells.len().saturating_sub(rows);
+    let joined = joined(console, &dirs, None)?;
+    // The shards may hold other cells, of a job before this one.
+    let status: HashMap<&CellId, Option<Status>> = (joined.cells.iter())
+        .map(|o| (&o.cell.id, o.row.as_ref().map(|row| row.status)))
+        .collect();
+    let asked = cells.iter().map(|c| status.get(&c.id).copied().flatten());
+    let counts = Counts::of(asked);
+    let missing = counts.not_run;
     if missing > 0 {
         console.warning(&format!(
             "{missing} cells were not run: submit again with --output-dir={} and only they are",
@@ -150,101 +152,38 @@ fn over(
     })
 }
 
-/// Runs the sweep on another machine and fetches its results.
-pub async fn remote(
-    console: &Console,
-    url: &str,
-    args: &SweepRunArgs,
-    sweep: &Sweep,
-    text: Option<&str>,
-    stop: &Stop,
-) -> anyhow::Result<ExitCode> {
-    let remote = Remote::parse(url)?;
-    remote.check().await?;
-    let here = place(args, sweep);
-    let stamp = here.file_name().map(|n| n.to_string_lossy().into_owned());
-    let there = format!(
-        "plimsoll-results/{}/{}",
-        crate::store::file_word(&sweep.name),
-        stamp.unwrap_or_default()
-    );
-    let mut words = vec!["sweep".to_owned()];
-    if text.is_some() {
-        words.push("-".to_owned());
-    }
-    words.extend(args.words());
-    if args.name.is_none() {
-        words.push(format!("--name={}", sweep.name));
-    }
-    words.push(format!("--resume={there}"));
-    if args.dry_run {
-        words.push("--dry-run".to_owned());
-    }
-    if args.json {
-        words.push("--json".to_owned());
-    }
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let mut data = |bytes: &[u8]| console.data(bytes);
-    let mut talk = |line: &str| console.said(line);
-    let ended = remote
-        .run(
-            &words,
-            text.map(str::as_bytes),
-            (&mut data, &mut talk),
-            stop.token(),
-        )
-        .await;
-    if args.dry_run {
-        return Ok(exit_code(ended?));
-    }
-    crate::store::private::create_folders(&here).map_err(|e| {
-        Failure::environment(format!("cannot write results to `{}`", here.display())).caused_by(e)
-    })?;
-    // Also after an interrupt: what was measured is worth having.
-    let fetched = remote.fetch(&there, &here, &CancellationToken::new()).await;
-    let code = ended?;
-    let fetched = fetched?;
-    for path in &fetched.left_out {
-        console.warning(&format!("`{path}` was not fetched"));
-    }
-    if fetched.more_left_out > 0 {
-        console.warning(&format!(
-            "and {} more were not fetched",
-            fetched.more_left_out
-        ));
-    }
-    console.note(&format!("results: {}", here.display()));
-    Ok(exit_code(code))
-}
-
-fn exit_code(code: u8) -> ExitCode {
-    [
-        ExitCode::Done,
-        ExitCode::Usage,
-        ExitCode::Environment,
-        ExitCode::RunFailed,
-        ExitCode::Partial,
-        ExitCode::Interrupted,
-    ]
-    .into_iter()
-    .find(|known| *known as u8 == code)
-    .unwrap_or(ExitCode::Internal)
-}
-
 /// The folder of this run: the one that was named, the latest where it is resumed, or a new name.
-fn place(args: &SweepRunArgs, sweep: &Sweep) -> PathBuf {
-    let named = args.resume.as_ref().filter(|p| !p.as_os_str().is_empty());
-    if let Some(path) = named.or(args.output_dir.as_ref()) {
-        return path.clone();
+fn place(args: &SweepRunArgs, sweep: &Sweep) -> Result<PathBuf, Failure> {
+    if let Some(path) = super::named(args) {
+        return Ok(path.clone());
+    }
+    if super::goes_on(args) {
+        let in_shards = |path: &Path| !folder::shards(path).is_empty();
+        let latest = folder::latest(&args.results_dir, &sweep.name, in_shards);
+        return latest.ok_or_else(|| super::no_earlier_run(args, sweep, None));
     }
     let place = folder::of_name(&args.results_dir, &sweep.name);
     let time = jiff::Zoned::now().strftime("%Y%m%d_%H%M%S").to_string();
-    let latest = || folder::latest(&args.results_dir, &sweep.name);
-    let resumed = args.resume.is_some() || args.retry_failed;
-    resumed
-        .then(latest)
-        .flatten()
-        .unwrap_or_else(|| place.join(time))
+    Ok(place.join(time))
+}
+
+/// Into how many parts the sweep is divided: a run that goes on keeps to those that it was begun in.
+fn parts(dir: &Path, nodes: Option<u32>, groups: u32) -> Result<u32, Failure> {
+    // A shard without a group would have nothing to do.
+    let wanted = nodes.unwrap_or(groups).min(groups).max(1);
+    let shards = folder::shards(dir);
+    let mut begun = shards.iter().filter_map(|dir| History::beginning(dir));
+    let Some(of) = begun.find_map(|session| Some(session.shard?.of)) else {
+        return Ok(wanted);
+    };
+    match nodes {
+        Some(nodes) if nodes != of && wanted != of => Err(Failure::usage(format!(
+            "the run in `{}` was begun in {of} parts, and --nodes asks for {nodes}",
+            dir.display()
+        ))
+        .hint("leave out --nodes, or begin a new run")),
+        _ => Ok(of),
+    }
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, Failure> {

@@ -3,7 +3,7 @@
 use crate::cli::MergeArgs;
 use crate::console::Console;
 use crate::error::ExitCode;
-use crate::report::sweep::{Counts, text};
+use crate::report::sweep::{Results, text};
 use crate::sweep::merge::{default_output, merge};
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ pub fn joined(
     console: &Console,
     dirs: &[PathBuf],
     output: Option<&Path>,
-) -> anyhow::Result<Counts> {
+) -> anyhow::Result<Results> {
     let now = jiff::Zoned::now();
     let output = match output {
         Some(output) => output.to_owned(),
@@ -27,5 +27,5 @@ pub fn joined(
     console.data(text::render(&merged.results, console.text_options()).as_bytes())?;
     merged.results.notes.iter().for_each(|n| console.note(n));
     console.note(&format!("results: {}", merged.folder.display()));
-    Ok(merged.results.counts())
+    Ok(merged.results)
 }

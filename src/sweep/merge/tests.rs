@@ -185,6 +185,28 @@ fn the_row_that_says_most_is_kept() {
 }
 
 #[test]
+fn a_run_that_went_on_with_another_part_has_both() {
+    let dir = tempfile::tempdir().unwrap();
+    let all = sweep(cells(&["a", "b"]));
+    let [first, second] = [1, 2].map(|index| plan(&all, Some(Shard { index, of: 2 })));
+    let folder = run(dir.path(), &second, done);
+    let (mut journal, _) = Journal::open(&folder).unwrap();
+    journal
+        .session(&Session::new("small", "now".into(), false, first.shard))
+        .unwrap();
+    for cell in first.cells() {
+        journal.end(&row(cell, Status::Done)).unwrap();
+    }
+    drop(journal);
+    let mut described = Cells::read(&folder).unwrap().unwrap();
+    described.add(all.cells.iter());
+    described.write(&folder).unwrap();
+    let merged = merge(&[folder], &dir.path().join("out"), &now()).unwrap();
+    let notes = merged.results.notes.join("\n");
+    assert!(!notes.contains("missing"), "{notes}");
+}
+
+#[test]
 fn a_missing_part_and_a_torn_line_are_told() {
     let dir = tempfile::tempdir().unwrap();
     let all = sweep(cells(&["a", "b", "c"]));

@@ -4,6 +4,7 @@ use super::host::Remote;
 use super::said::{Lines, beginning};
 use super::unpack::{Unpacked, unpack};
 use crate::error::{ExitCode, Failure};
+use crate::sweep::folder::LOCK_FILE;
 use std::fs::File;
 use std::io;
 use std::path::Path;
@@ -100,9 +101,17 @@ impl Remote {
             Some(255) | None => Err(Failure::environment(format!(
                 "the connection to `{self}` broke off, and the sweep may still run there"
             ))
-            .hint("what it has measured is kept there: begin again with --resume, and it goes on from there")),
+            .hint("what it has measured is kept there, and --resume goes on from there")),
             Some(code) => Ok(code),
         }
+    }
+
+    /// Whether it is sure that there is no such folder there.
+    pub async fn lacks(&self, dir: &str) -> bool {
+        let Ok(command) = self.shell("test -d \"$1\"", &[dir]) else {
+            return false;
+        };
+        matches!(self.ask_by(command).await, Ok(Err((1, _))))
     }
 
     /// Fetches all that lies in a folder there into a folder here.
@@ -112,7 +121,9 @@ impl Remote {
         into: &Path,
         stop: &CancellationToken,
     ) -> Result<Unpacked, Failure> {
-        let mut command = self.command(&["tar", "-C", dir, "-cf", "-", "."])?;
+        // Who works on the folder there is not who works on the one here.
+        let lock = format!("--exclude=./{LOCK_FILE}");
+        let mut command = self.command(&["tar", "-C", dir, "-cf", "-", &lock, "."])?;
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|e| self.no_ssh(e))?;
         let broken = |e| Failure::environment(format!("cannot read from `{self}`")).caused_by(e);

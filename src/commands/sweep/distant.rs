@@ -1,0 +1,179 @@
+//! A sweep on another machine over ssh: plimsoll runs there, and its results come here.
+
+use super::{go_on, goes_on, named, no_earlier_run, not_yet};
+use crate::cli::SweepRunArgs;
+use crate::collect::Stop;
+use crate::console::Console;
+use crate::error::{ExitCode, Failure};
+use crate::matrix::{Shard, Sweep};
+use crate::store::file_word;
+use crate::sweep::folder::{self, REMOTE_FILE};
+use crate::sweep::remote::{Remote, RemotePlace};
+use crate::sweep::{Folder, remote::Unpacked};
+use std::path::Path;
+use tokio_util::sync::CancellationToken;
+
+/// Runs the sweep on another machine and fetches its results.
+pub async fn run(
+    console: &Console,
+    url: &str,
+    args: &SweepRunArgs,
+    (sweep, shard): (&Sweep, Option<Shard>),
+    text: Option<&str>,
+    stop: &Stop,
+) -> anyhow::Result<ExitCode> {
+    let remote = Remote::parse(url)?;
+    remote.check().await?;
+    let ask = async |there: Option<&str>| {
+        let words = words(args, sweep, text.is_some(), there);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let mut data = |bytes: &[u8]| console.data(bytes);
+        let mut talk = |line: &str| console.said(line);
+        let input = text.map(str::as_bytes);
+        let ended = remote.run(&words, input, (&mut data, &mut talk), stop.token());
+        ended.await.map(exit_code)
+    };
+    if args.dry_run {
+        return Ok(ask(None).await?);
+    }
+    let (folder, place, is_new) = folder_of(console, args, sweep, shard, &remote)?;
+    let here = folder.path().to_owned();
+    let ended = ask(Some(&place.folder)).await;
+    // Also after an interrupt: what was measured is worth having.
+    let token = CancellationToken::new();
+    let fetched = remote.fetch(&place.folder, &here, &token).await;
+    let go_on = go_on(args, &here);
+    let code = ended.map_err(|failure| failure.hint(go_on.clone()))?;
+    let fetched = match fetched {
+        Ok(fetched) => fetched,
+        // It was refused there, and has said why.
+        Err(_) if code != ExitCode::Done && remote.lacks(&place.folder).await => {
+            if is_new {
+                folder.discard();
+            }
+            return Ok(code);
+        }
+        Err(failure) => return Err(failure.hint(go_on).into()),
+    };
+    tell(console, &fetched);
+    console.note(&format!("results: {}", here.display()));
+    if matches!(code, ExitCode::Interrupted | ExitCode::Environment) {
+        console.note(&go_on);
+    }
+    Ok(code)
+}
+
+/// The folder of this run here and its place there, and whether it begins.
+fn folder_of(
+    console: &Console,
+    args: &SweepRunArgs,
+    sweep: &Sweep,
+    shard: Option<Shard>,
+    remote: &Remote,
+) -> Result<(Folder, RemotePlace, bool), Failure> {
+    let now = jiff::Zoned::now();
+    let host = format!("ssh://{remote}");
+    let earlier = match named(args) {
+        _ if !goes_on(args) => None,
+        Some(path) => Some(path.clone()),
+        None => {
+            let mine = |path: &Path| {
+                let place = RemotePlace::read(path).ok().flatten();
+                place.is_some_and(|place| place.host == host && place.shard == shard)
+            };
+            let latest = folder::latest(&args.results_dir, &sweep.name, mine);
+            Some(latest.ok_or_else(|| no_earlier_run(args, sweep, shard))?)
+        }
+    };
+    if let Some(path) = earlier {
+        let shown = path.display();
+        match RemotePlace::read(&path)? {
+            Some(place) if place.host == host => {
+                return Ok((Folder::open(&path, &now)?, place, false));
+            }
+            Some(place) => {
+                return Err(Failure::usage(format!(
+                    "the run in `{shown}` is on {}, and this is {host}",
+                    place.host
+                ))
+                .hint(format!("--docker-host {} goes on with it", place.host))
+                .hint(format!(
+                    "if that is the same machine by another name: change it in `{shown}/{REMOTE_FILE}`"
+                )));
+            }
+            None if folder::begun(&path) => {
+                return Err(Failure::usage(format!(
+                    "the run in `{shown}` was begun on this machine"
+                ))
+                .hint("go on with it without --docker-host, or begin a new run"));
+            }
+            None => console.note(&not_yet(&path)),
+        }
+    }
+    let folder = match named(args) {
+        Some(path) => Folder::create_at(path, &now)?,
+        None => Folder::create(&args.results_dir, &sweep.name, &now)?,
+    };
+    // Another run may have a folder of the same name, and must not be gone on with.
+    let name = folder.path().file_name().unwrap_or("run".as_ref());
+    let place = RemotePlace {
+        host,
+        folder: format!(
+            "plimsoll-results/{}/{}-{}",
+            file_word(&sweep.name),
+            file_word(&name.to_string_lossy()),
+            folder.id()
+        ),
+        shard,
+    };
+    place.write(folder.path())?;
+    Ok((folder, place, true))
+}
+
+/// What plimsoll is asked for over there.
+fn words(args: &SweepRunArgs, sweep: &Sweep, has_file: bool, there: Option<&str>) -> Vec<String> {
+    let mut words = vec!["sweep".to_owned()];
+    if has_file {
+        words.push("-".to_owned());
+    }
+    words.extend(args.words());
+    if args.name.is_none() {
+        words.push(format!("--name={}", sweep.name));
+    }
+    words.extend(args.shard.as_ref().map(|part| format!("--shard={part}")));
+    words.extend(there.map(|there| format!("--resume={there}")));
+    if args.dry_run {
+        words.push("--dry-run".to_owned());
+    }
+    if args.json {
+        words.push("--json".to_owned());
+    }
+    words
+}
+
+/// Tells what came and was not taken.
+fn tell(console: &Console, fetched: &Unpacked) {
+    for path in &fetched.left_out {
+        console.warning(&format!("`{path}` was not fetched"));
+    }
+    if fetched.more_left_out > 0 {
+        console.warning(&format!(
+            "and {} more were not fetched",
+            fetched.more_left_out
+        ));
+    }
+}
+
+fn exit_code(code: u8) -> ExitCode {
+    [
+        ExitCode::Done,
+        ExitCode::Usage,
+        ExitCode::Environment,
+        ExitCode::RunFailed,
+        ExitCode::Partial,
+        ExitCode::Interrupted,
+    ]
+    .into_iter()
+    .find(|known| *known as u8 == code)
+    .unwrap_or(ExitCode::Internal)
+}
