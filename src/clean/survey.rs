@@ -235,7 +235,7 @@ impl Surveyor {
                 match self.runtime.inspect(&look.id).await {
                     Ok(None) => continue,
                     Ok(Some(now)) if now.facts.state.pid != met.facts.state.pid => {
-                        met = met.as_of_now(now);
+                        met = met.inspected_again(now);
                         let again = || self.container(&met, now_ns, &[], eyes);
                         look = tokio::task::block_in_place(again);
                     }

@@ -92,7 +92,7 @@ impl Met {
     }
 
     /// The same container, inspected again. Whose it is does not change.
-    pub fn as_of_now(self, now: Found) -> Met {
+    pub fn inspected_again(self, now: Found) -> Met {
         Met {
             ours: self.ours,
             untold: self.untold,
