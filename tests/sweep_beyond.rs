@@ -188,7 +188,7 @@ fn after_a_connection_broke_off_the_run_is_found_again() {
     let hints = broken.hints().join("\n");
     let named = format!(
         "--resume=results/far/{}",
-        run.file_name().unwrap().display()
+        run.file_name().unwrap().to_string_lossy()
     );
     for word in [&named, "--shard=1/2", "--docker-host=ssh://node"] {
         assert!(hints.contains(word), "{word}: {hints}");

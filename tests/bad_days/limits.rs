@@ -303,7 +303,10 @@ fn a_disk_of_any_size_under_a_sweep() {
         assert_eq!(sweep.left(), Vec::<String>::new(), "{what}");
         theirs.is_clean(&what);
         let begun = sweep.folder().join("journal.jsonl").exists();
-        let before = begun.then(|| sweep.history().rows).unwrap_or_default();
+        let before = match begun {
+            true => sweep.history().rows,
+            false => Default::default(),
+        };
         tiny.remount("size=64m");
         to_its_end(sweep.command(&QUICK)).expect(0);
         let history = sweep.history();
