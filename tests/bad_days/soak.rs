@@ -194,12 +194,17 @@ impl Watched {
     /// Fails where it grew: by more than noise, and from the second quarter to the last.
     #[track_caller]
     fn is_flat(&self, what: &str) {
-        let quarter = |of: &[f64], n: usize| {
-            let long = of.len() / 4;
-            median(&of[n * long..(n + 1) * long])
+        let long = self.rss.len() / 4;
+        let quarter = |n: usize| n * long..(n + 1) * long;
+        let (early, late) = (median(&self.rss[quarter(1)]), median(&self.rss[quarter(3)]));
+        // What is open for a moment is no leak: that would raise the fewest, too.
+        let fewest = |n: usize| {
+            self.files[quarter(n)]
+                .iter()
+                .copied()
+                .fold(f64::MAX, f64::min)
         };
-        let (early, late) = (quarter(&self.rss, 1), quarter(&self.rss, 3));
-        let files = (quarter(&self.files, 1), quarter(&self.files, 3));
+        let files = (fewest(1), fewest(3));
         let grows = slope(&self.rss[self.rss.len() / 4..]) * 1024.0;
         say(&format!(
             "{what}: {} looks, {early:.0} KiB then {late:.0} KiB, {grows:.0} bytes a look; files {files:?}",
