@@ -217,7 +217,7 @@ impl Surveyor {
     }
 
     /// Who ended since he was met is looked at as what he is by now: there may be no next look. Who is
-    /// gone is left out. Whose processes are not visible from here though he runs is told.
+    /// gone, or goes just now, is left out. Whose processes are not visible from here though he runs is told.
     async fn once_more(
         &self,
         looked: impl Iterator<Item = (Met, ContainerLook)>,
@@ -234,6 +234,7 @@ impl Surveyor {
             if hidden(&met, &look) {
                 match self.runtime.inspect(&look.id).await {
                     Ok(None) => continue,
+                    Ok(Some(now)) if now.facts.state.status == "removing" => continue,
                     Ok(Some(now)) if now.facts.state.pid != met.facts.state.pid => {
                         met = met.inspected_again(now);
                         let again = || self.container(&met, now_ns, &[], eyes);
