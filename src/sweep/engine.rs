@@ -408,19 +408,6 @@ async fn launched(
     }
 }
 
-/// What failed before the engine's start could be seen.
-fn starting(failure: Failure) -> Trouble {
-    Trouble {
-        phase: RowPhase::Start,
-        ..Trouble::preparing(&failure)
-    }
-}
-
-/// A start that could not be written down.
-fn storing(failure: Failure) -> Trouble {
-    Trouble::new(Cause::Storage, RowPhase::Store, &failure)
-}
-
 /// A start to be observed.
 struct StartJob<'a> {
     run_id: &'a str,
@@ -449,14 +436,14 @@ async fn observed(
         let request = serving(&group.server, options.sample_interval, timeout);
         let plan = plan(running, job.run_id, request, Some(job.health), context);
         let target = Target::of(&running.found.facts);
-        let memory = telemetry::open(options.memory, &target).map_err(starting)?;
+        let memory = telemetry::open(options.memory, &target).map_err(Trouble::starting)?;
         let opened = context.folder.start_paths(&group.id).and_then(|paths| {
             let writer = CaptureWriter::create(&paths.capture, options.max_log)?;
             Ok((paths, writer))
         });
-        let (paths, writer) = opened.map_err(storing)?;
+        let (paths, writer) = opened.map_err(Trouble::storing)?;
         let tools = Instruments::start(&clock, memory, &plan, writer, &stop, news.clone())
-            .map_err(starting)?;
+            .map_err(Trouble::starting)?;
         task = job.begin.map(|begin| begin());
         let collected = collect::collect(context.runtime, &plan, None, tools).await;
         let started = collected
@@ -470,9 +457,12 @@ async fn observed(
         let concluded = blocking(move || collect::derive_and_store(&news, &paths, collected))
             .await
             .and_then(|concluded| concluded)
-            .map_err(starting)?;
+            .map_err(Trouble::starting)?;
         // A start that is not kept whole says nothing of the engine, and is no part of its cells' profiles.
-        concluded.captured.and(concluded.stored).map_err(storing)?;
+        concluded
+            .captured
+            .and(concluded.stored)
+            .map_err(Trouble::storing)?;
         match concluded.failure {
             None => Ok((capture_path, began_ns)),
             Some(f) => Err(Trouble::of_run(&concluded.profile, &f, RowPhase::Start)),

@@ -55,8 +55,8 @@ impl Attempt<'_> {
     }
 
     /// The row of a try whose results could not be kept.
-    fn unstored(&self, failure: &Failure) -> Row {
-        self.failed(&Trouble::new(Cause::Storage, RowPhase::Store, failure))
+    fn unstored(&self, failure: Failure) -> Row {
+        self.failed(&Trouble::storing(failure))
     }
 
     fn row(&self) -> Row {
@@ -116,7 +116,7 @@ impl Unwritten {
         let news = news.clone();
         let ended = blocking(move || collect::derive_and_store(&news, &paths, collected)).await??;
         if let Err(failure) = ended.captured.and(ended.stored) {
-            return Ok(attempt.unstored(&failure));
+            return Ok(attempt.unstored(failure));
         }
         let row = match &ended.failure {
             None => attempt.row(),
@@ -193,7 +193,7 @@ pub async fn measure(
     });
     let (paths, writer) = match opened {
         Ok(opened) => opened,
-        Err(failure) => return Ok(Measured::row(attempt.unstored(&failure))),
+        Err(failure) => return Ok(Measured::row(attempt.unstored(failure))),
     };
     let tools = Instruments::start(&clock, memory, &plan, writer, &stop, news.clone())?;
     let loaded = collect::load(context.runtime, &plan, Some(setup), tools).await;

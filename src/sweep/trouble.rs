@@ -44,6 +44,19 @@ impl Trouble {
         Trouble::new(cause, RowPhase::Prepare, failure)
     }
 
+    /// What failed before an engine's start could be seen.
+    pub fn starting(failure: Failure) -> Trouble {
+        Trouble {
+            phase: RowPhase::Start,
+            ..Trouble::preparing(&failure)
+        }
+    }
+
+    /// What could not be written down.
+    pub fn storing(failure: Failure) -> Trouble {
+        Trouble::new(Cause::Storage, RowPhase::Store, &failure)
+    }
+
     /// What kept an engine from starting, as an earlier row tells.
     pub fn of_start(row: &Row) -> Option<Trouble> {
         let cause = row.cause.filter(|cause| !cause.of_surroundings())?;
