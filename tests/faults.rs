@@ -371,7 +371,7 @@ fn whatever_the_daemon_does_a_try_ends_well() {
         table.bad().join("\n\n")
     );
     assert!(
-        table.met() * 2 >= jobs.len(),
+        table.met() * 10 >= jobs.len() * 7,
         "most faults are met: {} of {}",
         table.met(),
         jobs.len()

@@ -1,10 +1,10 @@
 //! `plimsoll sweep`: a matrix of models and settings, each cell measured, whatever happens.
 
-mod distant;
-mod elsewhere;
 mod fit;
 mod merge;
+mod remote;
 pub(super) mod results;
+mod slurm;
 pub(super) mod source;
 pub(super) mod watch;
 
@@ -45,11 +45,10 @@ pub fn run(console: &Console, args: SweepArgs) -> anyhow::Result<ExitCode> {
     tokio()?.block_on(async {
         obey_signals(&stop, console)?;
         if args.submit.is_some() {
-            return elsewhere::submit(console, &args, &sweep, text.as_deref(), &stop).await;
+            return slurm::submit(console, &args, &sweep, text.as_deref(), &stop).await;
         }
         if let Some(url) = &args.docker_host {
-            return distant::run(console, url, &args, (&sweep, shard), text.as_deref(), &stop)
-                .await;
+            return remote::run(console, url, &args, (&sweep, shard), text.as_deref(), &stop).await;
         }
         if args.dry_run {
             return dry_run(console, &args, &sweep, shard, &options, &stop).await;

@@ -1,4 +1,4 @@
-//! A sweep beyond this machine, as an array job of a scheduler.
+//! A sweep as an array job of Slurm: submitted, waited for, and its shards joined.
 
 use super::merge::joined;
 use super::watch::BoardWatcher;
