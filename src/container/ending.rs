@@ -1,7 +1,7 @@
 //! The end of an exec's processes: asked first, killed then, counted always.
 
-use super::exec::Code;
 use super::processes::{ProcessId, Tracker};
+use super::told::Code;
 use super::{EXEC_VARIABLE, Runtime};
 use bollard::exec::{CreateExecOptions, StartExecResults};
 use futures::StreamExt;

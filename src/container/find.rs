@@ -1,6 +1,7 @@
 //! Which container the user means: never another one than named.
 
-use super::{RUN_LABEL, Runtime, checked_name, failed, inspect::Found};
+use super::inspect::{Found, status_word};
+use super::{RUN_LABEL, Runtime, checked_name, failed};
 use crate::capture::{ContainerFacts, ContainerState};
 use crate::error::Failure;
 use bollard::models::ContainerSummary;
@@ -112,7 +113,7 @@ fn summary(c: ContainerSummary) -> ContainerFacts {
             })
             .collect(),
         state: ContainerState {
-            status: c.state.map(|s| s.to_string()).unwrap_or_default(),
+            status: status_word(c.state),
             ..Default::default()
         },
         created_ns: c.created.and_then(|s| s.checked_mul(1_000_000_000)),

@@ -143,6 +143,7 @@ pub(super) fn understand(c: ContainerInspectResponse) -> Found {
 
     let mut state = c.state.unwrap_or_default();
     let check = state.health.take().and_then(check);
+    let status = status_word(state.status);
     let cgroup_parent = host.cgroup_parent.clone().filter(|p| !p.is_empty());
     let lives_in = (host.pid_mode.as_deref())
         .and_then(|mode| mode.strip_prefix("container:"))
@@ -176,15 +177,15 @@ pub(super) fn understand(c: ContainerInspectResponse) -> Found {
             })
             .collect(),
         state: ContainerState {
-            status: state.status.map(|s| s.to_string()).unwrap_or_default(),
+            exit_code: match state.running.unwrap_or_default() || status == "running" {
+                true => None,
+                false => state.exit_code,
+            },
+            status,
             pid: state
                 .pid
                 .and_then(|p| u32::try_from(p).ok())
                 .filter(|p| *p > 0),
-            exit_code: match state.running.unwrap_or_default() {
-                true => None,
-                false => state.exit_code,
-            },
             oom_killed: state.oom_killed.unwrap_or_default(),
             started_ns: stamp(state.started_at),
             finished_ns: stamp(state.finished_at),
@@ -213,6 +214,16 @@ pub(super) fn understand(c: ContainerInspectResponse) -> Found {
         check,
         cgroup_parent,
         lives_in,
+    }
+}
+
+/// Docker's word for how a container is; empty where it was not told. Podman calls one `stopping` whose processes have been
+/// told to end: Docker's word is `running` until they have.
+pub(super) fn status_word(told: Option<impl ToString>) -> String {
+    let word = told.map(|word| word.to_string()).unwrap_or_default();
+    match word == "stopping" {
+        true => "running".into(),
+        false => word,
     }
 }
 
@@ -315,6 +326,29 @@ mod tests {
 
     fn read(json: serde_json::Value) -> Found {
         understand(serde_json::from_value(json).expect("inspect response"))
+    }
+
+    #[test]
+    fn a_container_that_podman_is_stopping_runs_until_it_has_ended() {
+        let state = |json: serde_json::Value| {
+            read(serde_json::json!({"Id": "1", "Name": "/a", "State": json}))
+                .facts
+                .state
+        };
+        let stopping = state(
+            serde_json::json!({"Status": "stopping", "Running": false, "Pid": 42, "ExitCode": 0}),
+        );
+        assert_eq!(
+            (stopping.status.as_str(), stopping.exit_code, stopping.pid),
+            ("running", None, Some(42))
+        );
+        let ended = state(
+            serde_json::json!({"Status": "exited", "Running": false, "Pid": 0, "ExitCode": 137}),
+        );
+        assert_eq!(
+            (ended.status.as_str(), ended.exit_code, ended.pid),
+            ("exited", Some(137), None)
+        );
     }
 
     #[test]

@@ -27,11 +27,13 @@ pub mod ours;
 pub mod process;
 pub mod processes;
 mod request;
+mod running;
 mod seen;
 pub mod sockets;
 mod starting;
 pub mod stray;
 pub mod teardown;
+mod told;
 mod top;
 
 use crate::error::Failure;

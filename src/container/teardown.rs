@@ -161,10 +161,9 @@ pub fn is_ours(facts: &ContainerFacts) -> bool {
 
 /// Whether something runs in it, frozen or not.
 pub fn runs(facts: &ContainerFacts) -> bool {
-    // podman says `stopping` where Docker says `running`.
     matches!(
         facts.state.status.as_str(),
-        "running" | "paused" | "restarting" | "stopping"
+        "running" | "paused" | "restarting"
     )
 }
 

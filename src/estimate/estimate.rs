@@ -6,7 +6,7 @@ use super::{
     engines::{self, Settings, vllm},
     graphs, kv, non_torch,
     pool::{self, Layout, Pool},
-    weights,
+    warnings, weights,
 };
 use super::{
     explain::{cache_formula, cache_inputs, graph_term, inputs},
@@ -177,10 +177,6 @@ pub fn with_weights(
     if let Err(wrong) = check(model, deployment) {
         return impossible(settings, wrong);
     }
-    let mut warnings = Vec::new();
-    if let Ok(loaded) = &loaded {
-        warnings.extend(loaded.warnings.iter().cloned());
-    }
     let weights = loaded.as_ref().map(|w| w.bytes).map_err(Clone::clone);
     let activation = activation::of(model, deployment, &settings);
     let peak = match (activation.encoder, model.vocab) {
@@ -198,52 +194,6 @@ pub fn with_weights(
         Ok((cache, layout)) => (Some(cache), Ok(layout)),
         Err(why) => (kv::of(model, deployment).ok(), Err(why)),
     };
-    match activation.encoder {
-        // The weights say what of it is not counted.
-        Encoder::None | Encoder::Undescribed => {}
-        Encoder::Counted => warnings.push(
-            "the model reads images: its encoder is counted for the largest that its family's processor lets through"
-                .into(),
-        ),
-        Encoder::Unknown => warnings.push(
-            "the model reads images or sound: the peak of its encoder depends on the processor's limits and is not in it"
-                .into(),
-        ),
-    }
-    let captures = matches!(
-        deployment.engine,
-        EngineKind::Sglang | EngineKind::Tgi | EngineKind::TensorRtLlm
-    );
-    let lacks = match activation.encoder {
-        Encoder::Unknown | Encoder::Undescribed => Some(Lack::Encoder),
-        _ if captures && !settings.eager && deployment.own.cuda_graphs.is_none() => {
-            Some(Lack::Graphs)
-        }
-        _ => None,
-    };
-    let read = (super::Version::new(0, 3, 0), super::Version::new(0, 34, 0));
-    if deployment.engine == EngineKind::Vllm {
-        if let Some(v) = deployment.version {
-            if !(read.0..read.1).contains(&v) {
-                warnings.push(format!(
-            "vLLM's rules were read for the versions from 0.3 to 0.33: those of {}.{}.{} may differ",
-            v.major, v.minor, v.patch
-        ));
-            }
-        }
-    }
-    let v1 = deployment.engine == EngineKind::Vllm && !vllm::is_v0(deployment);
-    if v1
-        && deployment.flashinfer_sampler.is_none()
-        && activation.kind == activation::Sampler::Sort
-        && vllm::version(deployment) < super::Version::new(0, 11, 1)
-    {
-        warnings.push(
-            "where FlashInfer is installed, vLLM up to 0.11.0 samples with it and the peak of the sampler is 14/38 of this"
-                .into(),
-        );
-    }
-
     let budget = budget(deployment, &settings);
     let asked = asked(deployment, &settings, cache.as_ref());
     let for_cache: Result<i128, Unknown> = weights.as_ref().map_err(Clone::clone).and_then(|w| {
@@ -292,26 +242,7 @@ pub fn with_weights(
             ),
             band: None,
         },
-        Term {
-            component: Component::Activation,
-            bytes: peak,
-            formula: if activation.encoding > 0 {
-                "max(max(forward, sampler) + kept, encoding)".into()
-            } else {
-                "max(forward, sampler) + kept".into()
-            },
-            inputs: inputs([
-                ("forward", json!(activation.forward)),
-                ("sampler", json!(activation.sampler)),
-                ("kept", json!(activation.kept)),
-                ("encoding", json!(activation.encoding)),
-                ("sampler_kind", json!(activation.kind)),
-                ("max_num_batched_tokens", json!(settings.batched_tokens)),
-                ("max_num_seqs", json!(settings.sequences)),
-                ("vocab", json!(model.vocab)),
-            ]),
-            band: None,
-        },
+        activation_term(model, &settings, &activation, peak),
         graph_term(graphs.as_ref(), deployment),
         Term {
             component: Component::NonTorch,
@@ -354,6 +285,7 @@ pub fn with_weights(
         max_concurrency: &max_concurrency,
         total: &total,
     });
+    let lacks = lack(deployment, &settings, activation.encoder);
     Estimate {
         kv_bytes_per_token: cache
             .as_ref()
@@ -373,7 +305,50 @@ pub fn with_weights(
         fits,
         reason,
         lacks,
-        warnings,
+        warnings: warnings::of(deployment, loaded.as_ref().ok(), &activation),
+    }
+}
+
+/// What is taken and is in none of the terms.
+fn lack(deployment: &Deployment, settings: &Settings, encoder: Encoder) -> Option<Lack> {
+    let captures = matches!(
+        deployment.engine,
+        EngineKind::Sglang | EngineKind::Tgi | EngineKind::TensorRtLlm
+    );
+    match encoder {
+        Encoder::Unknown | Encoder::Undescribed => Some(Lack::Encoder),
+        _ if captures && !settings.eager && deployment.own.cuda_graphs.is_none() => {
+            Some(Lack::Graphs)
+        }
+        _ => None,
+    }
+}
+
+fn activation_term(
+    model: &Model,
+    settings: &Settings,
+    activation: &activation::Activation,
+    peak: Result<u64, Unknown>,
+) -> Term {
+    Term {
+        component: Component::Activation,
+        bytes: peak,
+        formula: if activation.encoding > 0 {
+            "max(max(forward, sampler) + kept, encoding)".into()
+        } else {
+            "max(forward, sampler) + kept".into()
+        },
+        inputs: inputs([
+            ("forward", json!(activation.forward)),
+            ("sampler", json!(activation.sampler)),
+            ("kept", json!(activation.kept)),
+            ("encoding", json!(activation.encoding)),
+            ("sampler_kind", json!(activation.kind)),
+            ("max_num_batched_tokens", json!(settings.batched_tokens)),
+            ("max_num_seqs", json!(settings.sequences)),
+            ("vocab", json!(model.vocab)),
+        ]),
+        band: None,
     }
 }
 

@@ -32,6 +32,7 @@ pub mod settings;
 pub mod term;
 #[cfg(test)]
 mod tests;
+mod warnings;
 pub mod weights;
 
 pub use deployment::{Deployment, EngineKind, Gpu, Lora, Version};

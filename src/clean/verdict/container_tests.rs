@@ -118,7 +118,7 @@ fn a_container_whose_owner_ended_goes() {
     }
     container(
         "a word of tomorrow",
-        as_it_is("stopping"),
+        as_it_is("hibernating"),
         nothing,
         Keep,
         NothingWrong,

@@ -138,7 +138,7 @@ pub(super) fn container(number: usize) -> BoxedStrategy<ContainerLook> {
         .prop_map(|(a, b, c)| [a, b, c].into_iter().flatten().collect::<BTreeMap<_, _>>());
     let status = prop_oneof![
         10 => Just("running"),
-        4 => select(vec!["paused", "restarting", "created", "exited", "removing", "dead", "stopping"]),
+        4 => select(vec!["paused", "restarting", "created", "exited", "removing", "dead", "hibernating"]),
     ];
     let health = prop_oneof![
         3 => select(vec![Health::Well, Health::Starting, Health::Unknown]),
