@@ -282,6 +282,9 @@ pub struct LogFacts {
     pub reconnects: u32,
     /// Why the log could not be read, when it could not.
     pub error: Option<String>,
+    /// Whether the runtime tells in whole seconds when a line was written.
+    #[serde(default)]
+    pub whole_seconds: bool,
 }
 
 /// What kind of memory a device holds.

@@ -8,7 +8,7 @@ mod stage;
 
 use common::e2e::{Engine, wait_for};
 use common::skip;
-use common::{TestContainer, docker, image};
+use common::{TestContainer, docker, image, podman};
 use plimsoll::clean::facts::{ContainerLook, Health, ProcessLook};
 use plimsoll::clean::survey::{Look, SurveyOptions, Surveyor};
 use plimsoll::collect;
@@ -358,9 +358,11 @@ fn how_an_engine_is_and_what_it_does_is_asked_from_outside() {
         ];
         let failing = TestContainer::run("failing", &check, "exec sleep 300");
         let other = TestContainer::run("no-engine", &[], "echo hello; exec sleep 300");
+        // Podman's checks are timers of systemd, which may not be there.
+        let checks = !podman();
         wait_for("Docker's own check", || {
             let health = docker(&["inspect", "-f", "{{.State.Health.Status}}", &failing.id]);
-            (health.as_deref() == Ok("unhealthy")).then_some(())
+            (!checks || health.as_deref() == Ok("unhealthy")).then_some(())
         });
         let options = SurveyOptions {
             activity: true,
@@ -371,7 +373,7 @@ fn how_an_engine_is_and_what_it_does_is_asked_from_outside() {
         assert_eq!(health(&well.id), Health::Well);
         let first = Health::Ill { for_s: 0 };
         assert_eq!(health(&hung.id), first, "one look says nothing of before");
-        assert!(matches!(health(&failing.id), Health::Ill { .. }));
+        assert!(!checks || matches!(health(&failing.id), Health::Ill { .. }));
         assert_eq!(health(&other.id), Health::Unknown);
         let did = |id: &str| {
             seen.observations
@@ -397,6 +399,9 @@ fn how_an_engine_is_and_what_it_does_is_asked_from_outside() {
         assert_eq!(container(&seen, &hung.id).health, Health::Starting);
     });
 }
+
+/// What was started is written down with the daemon's id.
+const NO_ID: &str = "Podman makes up another id for every answer";
 
 /// A folder in the cgroup file system that is named as a container's; removed when dropped.
 struct Cgroup(PathBuf);
@@ -435,6 +440,9 @@ impl Drop for Cgroup {
 #[test]
 fn a_process_that_outlived_its_recorded_container_is_a_stray() {
     needs!(Docker, Root);
+    if podman() {
+        return skip::skip(test_name!(), NO_ID);
+    }
     staged(test_name!(), GPUS, |_| {
         let (gone, strange) = ("c0ffee00".repeat(8), "decafbad".repeat(8));
         let (Some(group), Some(other)) = (Cgroup::of(&gone), Cgroup::of(&strange)) else {
@@ -501,6 +509,9 @@ fn a_process_that_outlived_its_recorded_container_is_a_stray() {
 #[test]
 fn what_plimsoll_starts_is_written_down_until_it_is_removed() {
     needs!(Docker);
+    if podman() {
+        return skip::skip(test_name!(), NO_ID);
+    }
     staged(test_name!(), GPUS, |_| {
         block_on(async {
             let runtime = Runtime::connect().await.unwrap();

@@ -194,6 +194,27 @@ fn an_idle_run_is_taken_apart_as_it_was_put_together() {
     assert_eq!(latency.tokens_per_second, Some(8.0 * 128.0 / 0.2));
 }
 
+/// As Podman's API before 5.8 tells them.
+#[test]
+fn a_log_whose_times_are_coarse_is_told_where_a_start_is_measured_by_it() {
+    let mut built = idle_reference();
+    built.capture.log.whole_seconds = true;
+    let told = |built: &Built| {
+        let profile = built.derive();
+        let doubted = serde_json::to_string(&profile.memory_breakdown).expect("JSON");
+        (
+            codes(&profile).contains(&"log_times_coarse"),
+            doubted.contains("low_measured_delta"),
+        )
+    };
+    // An idle container's engine is a bench, whose lines come by another way.
+    assert_eq!(told(&built), (false, false));
+    built.capture.mode = Mode::Started;
+    assert_eq!(told(&built), (true, true));
+    built.capture.log.whole_seconds = false;
+    assert_eq!(told(&built), (false, false));
+}
+
 #[test]
 fn a_host_that_everybody_waits_for_is_told() {
     let mut built = idle_reference();

@@ -4,9 +4,9 @@
 #[macro_use]
 mod common;
 
-use common::docker;
 use common::e2e::{Engine, Live, Results, codes, parts_sum_to_the_peak, plimsoll, run};
 use common::jq::Desk;
+use common::{docker, whole_seconds};
 use serde_json::Value;
 
 const MIB: f64 = 1024.0 * 1024.0;
@@ -60,7 +60,7 @@ impl Truth {
             * 1024.0;
         // The engine's own memory, its page tables and what its file takes of the page cache.
         assert!(
-            overhead.abs() < 12.0,
+            overhead.abs() < 12.0 || is_coarse(document),
             "{overhead} MiB of overhead: {:#}",
             document["memory_breakdown"]
         );
@@ -88,6 +88,9 @@ fn within(document: &Value, component: &str, truth: u32) {
         .iter()
         .find(|p| p["component"] == component)
         .and_then(|p| p["bytes"].as_f64());
+    if component != "activations" && is_coarse(document) {
+        return;
+    }
     let Some(measured) = measured.map(|b| b / MIB) else {
         panic!("no {component}: {:#}", document["memory_breakdown"]);
     };
@@ -99,6 +102,14 @@ fn within(document: &Value, component: &str, truth: u32) {
         document["evidence"],
         document["memory_measurements"]["peak"]
     );
+}
+
+/// Whether the parts of the engine's start are doubted in so many words, because the runtime tells the
+/// times of a log in whole seconds.
+fn is_coarse(document: &Value) -> bool {
+    let told = codes(document).contains(&"log_times_coarse");
+    assert!(!told || whole_seconds(), "{:#}", document["findings"]);
+    told
 }
 
 /// Profiles with these flags and gives the document.
@@ -278,7 +289,8 @@ fn a_container_that_plimsoll_starts_three_times() {
             .as_str()
             .expect("id");
         assert!(docker(&["inspect", id]).is_err(), "it is removed");
-        assert!(!ended.stderr.contains("warning"), "{}", ended.stderr);
+        let warned = ended.stderr.contains("warning");
+        assert!(!warned || is_coarse(&document), "{}", ended.stderr);
     }
 }
 

@@ -243,6 +243,7 @@ fn followed_and_kept(followed: LogFacts, kept: LogFacts) -> LogFacts {
         dropped_lines: kept.dropped_lines.saturating_add(followed.dropped_lines),
         reconnects: followed.reconnects,
         error: followed.error,
+        whole_seconds: followed.whole_seconds,
         ..kept
     }
 }
@@ -256,6 +257,7 @@ mod tests {
         let followed = LogFacts {
             dropped_lines: 7,
             reconnects: 1,
+            whole_seconds: true,
             ..LogFacts::default()
         };
         let kept = LogFacts {
@@ -266,5 +268,6 @@ mod tests {
         };
         let log = followed_and_kept(followed, kept);
         assert_eq!((log.lines, log.dropped_lines, log.reconnects), (90, 10, 1));
+        assert!(log.whole_seconds);
     }
 }

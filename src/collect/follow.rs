@@ -46,6 +46,7 @@ pub async fn log(
         Some(_) => Mode::Serving,
         None => plan.mode,
     };
+    let mut whole_seconds = false;
     let from = match mode {
         // From its first line on: the start-up is part of the capture.
         Mode::Started if facts.state.started_ns.is_some() => life_began(facts),
@@ -75,11 +76,14 @@ pub async fn log(
             if history.complete {
                 return (runtime.log_follow_after(facts, history, &cancel, take)).await;
             }
+            whole_seconds = history.facts.whole_seconds;
             // What lies between is the log of past requests.
             clock.wall_start_ns
         }
     };
-    runtime.log_follow(facts, from, &cancel, take).await
+    let mut followed = runtime.log_follow(facts, from, &cancel, take).await;
+    followed.whole_seconds |= whole_seconds;
+    followed
 }
 
 /// Notes the container's events until cancelled; one that ends the container ends the run.

@@ -72,6 +72,7 @@ impl Runtime {
             }
             history.last_ns = Some(entry.wall_ns);
             history.seen.is_new(&entry, &mut Replay::default());
+            history.facts.whole_seconds = history.seen.whole_seconds;
             entry.lines(|line| {
                 if !stopped {
                     history.facts.lines += 1;
@@ -179,12 +180,8 @@ impl Runtime {
             let mut replay = seen.replay();
             let mut take = |entry: LogEntry, seen: &mut Seen, log: &mut LogFacts| {
                 if seen.is_new(&entry, &mut replay) {
-                    let written_ns = written(entry.wall_ns, now_ns());
-                    entry.lines(|line| {
-                        log.lines += 1;
-                        log.bytes += line.len() as u64 + 1;
-                        sink(written_ns, entry.stream, line);
-                    });
+                    log.whole_seconds = seen.whole_seconds;
+                    give(written(entry.wall_ns, now_ns()), entry, log, &mut sink);
                 }
             };
             let lines_before = log.lines;
@@ -242,6 +239,15 @@ impl Runtime {
             let mut open = None;
             std::mem::replace(&mut assembler, self.assembler(facts))
                 .finish(|entry| open = Some(entry));
+            // Podman tells of a last line without a newline so; what its stamp says is too coarse to
+            // know whether there is more.
+            if open.is_some() && matches!(self.state(id).await, Ok(Some(s)) if s.status == "exited")
+            {
+                match self.rest(facts, &mut seen, &mut log, &mut sink).await {
+                    None => open = None,
+                    Some(why) => log::debug!("the end of the log: {why}"),
+                }
+            }
             pause = if log.lines > lines_before {
                 PAUSE.0
             } else {
@@ -249,8 +255,8 @@ impl Runtime {
             };
             // A follow of a container that has ended returns at once, so wait for its next life.
             if !self.wait_for_life(id, cancel, pause, &seen).await {
-                if let Some(entry) = open {
-                    take(entry, &mut seen, &mut log);
+                if let Some(entry) = open.filter(|entry| seen.is_new(entry, &mut replay)) {
+                    give(entry.wall_ns, entry, &mut log, &mut sink);
                 }
                 return log;
             }
@@ -344,11 +350,8 @@ impl Runtime {
         let read = timeout(LAST_READ, read).await;
         for entry in missed {
             if seen.is_new(&entry, &mut replay) {
-                entry.lines(|line| {
-                    log.lines += 1;
-                    log.bytes += line.len() as u64 + 1;
-                    sink(entry.wall_ns, entry.stream, line);
-                });
+                log.whole_seconds = seen.whole_seconds;
+                give(entry.wall_ns, entry, log, sink);
             }
         }
         match read {
@@ -385,6 +388,21 @@ impl Runtime {
         };
         timeout(LAST_READ, read).await.unwrap_or(false)
     }
+}
+
+/// Hands on what was read, as written at a moment.
+fn give(
+    written_ns: i64,
+    entry: LogEntry,
+    log: &mut LogFacts,
+    sink: &mut impl FnMut(i64, Stream, String),
+) {
+    let stream = entry.stream;
+    entry.lines(|line| {
+        log.lines += 1;
+        log.bytes += line.len() as u64 + 1;
+        sink(written_ns, stream, line);
+    });
 }
 
 /// A line that comes later than this after its second was on its way for who knows how long.

@@ -25,6 +25,8 @@ pub(super) struct Seen {
     pub from_ns: i64,
     /// Stamp of the latest line.
     pub newest_ns: i64,
+    /// Whether a line had a stamp of a whole second, which of nanoseconds none in a thousand million has.
+    pub whole_seconds: bool,
     by_second: BTreeMap<i64, Counts>,
 }
 
@@ -54,6 +56,7 @@ impl Seen {
         Seen {
             from_ns,
             newest_ns: i64::MIN,
+            whole_seconds: false,
             by_second: BTreeMap::new(),
         }
     }
@@ -87,6 +90,7 @@ impl Seen {
         // it is rotated under its hands.
         let before = replay.latest_ns[entry.stream as usize].replace(entry.wall_ns);
         let fine = entry.wall_ns % SECOND_NS != 0;
+        self.whole_seconds |= !fine;
         let again = |before| entry.wall_ns < before || (fine && entry.wall_ns == before);
         if before.is_some_and(again) {
             *replay = self.replay();

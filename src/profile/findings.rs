@@ -521,6 +521,14 @@ fn begins_late(o: &Observation<'_>) -> Option<f64> {
 
 fn log(o: &Observation<'_>, findings: &mut Vec<Finding>) {
     let l = &o.capture.log;
+    if o.coarsely_timed() {
+        findings.push(Finding::new(
+            "log_times_coarse",
+            Severity::Warning,
+            "the container runtime tells in whole seconds when the engine printed a line, and hands it over some time later: what the engine took shortly before one may be put to the step after it, and no part that is a difference of readings is surer than low (Docker and Podman from 5.8 on tell nanoseconds)"
+                .to_owned(),
+        ));
+    }
     if let Some(error) = &l.error {
         findings.push(Finding::new(
             "log_unreadable",

@@ -190,6 +190,11 @@ impl<'a> Observation<'a> {
         self.capture.host_load.filter(|load| *load > bearable)
     }
 
+    /// Whether the steps of the engine's start are timed by a log whose times are coarse.
+    pub fn coarsely_timed(&self) -> bool {
+        self.capture.log.whole_seconds && self.capture.mode == Mode::Started
+    }
+
     /// How many ranks the engine runs on.
     pub fn ranks(&self) -> Ranks {
         Ranks::of(&self.log, &self.settings)

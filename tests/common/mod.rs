@@ -53,6 +53,17 @@ pub fn podman() -> bool {
     })
 }
 
+/// Whether the daemon tells in whole seconds when a line of a log was written: then steps of a start
+/// are timed coarsely, and its parts are of low confidence or unknown.
+pub fn whole_seconds() -> bool {
+    static ANSWER: OnceLock<bool> = OnceLock::new();
+    *ANSWER.get_or_init(|| {
+        let format = "{{.Server.APIVersion}}";
+        // Podman speaks more than this where it tells nanoseconds.
+        podman() && docker(&["version", "--format", format]).is_ok_and(|v| v == "1.41")
+    })
+}
+
 /// Host pid and command line of each process in a container; empty where there is none.
 pub fn top(container: &str) -> Vec<(u32, String)> {
     // Podman runs the image's own `ps`, unless it is told columns by its own names.
