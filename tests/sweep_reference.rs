@@ -46,6 +46,10 @@ fn started_before_its_capture(swept: &Swept, start: &Value, cell: &Value) {
         "{:?}",
         codes(&profile)
     );
+    assert_eq!(
+        codes(&profile).contains(&"log_times_coarse"),
+        whole_seconds()
+    );
     let parts = profile["memory_breakdown"]["components"]
         .as_array()
         .unwrap();

@@ -72,7 +72,7 @@ impl Runtime {
             }
             history.last_ns = Some(entry.wall_ns);
             history.seen.is_new(&entry, &mut Replay::default());
-            history.facts.whole_seconds = history.seen.whole_seconds;
+            history.facts.whole_seconds = history.seen.whole_seconds();
             entry.lines(|line| {
                 if !stopped {
                     history.facts.lines += 1;
@@ -164,7 +164,10 @@ impl Runtime {
         cancel: &CancellationToken,
         mut sink: impl FnMut(i64, Stream, String) + Send,
     ) -> LogFacts {
-        let mut log = LogFacts::default();
+        let mut log = LogFacts {
+            whole_seconds: seen.whole_seconds(),
+            ..LogFacts::default()
+        };
         let Ok(id) = checked_name(&facts.id) else {
             return log;
         };
@@ -180,8 +183,7 @@ impl Runtime {
             let mut replay = seen.replay();
             let mut take = |entry: LogEntry, seen: &mut Seen, log: &mut LogFacts| {
                 if seen.is_new(&entry, &mut replay) {
-                    log.whole_seconds = seen.whole_seconds;
-                    give(written(entry.wall_ns, now_ns()), entry, log, &mut sink);
+                    give(&entry, seen, log, &mut sink);
                 }
             };
             let lines_before = log.lines;
@@ -210,7 +212,8 @@ impl Runtime {
             if matches!(ended, Ended::Cancelled) || stopping.is_some() {
                 // A follow may have fallen silent, and a broken one leaves the beginning of a line.
                 if self.has_unseen(id, &seen).await != Some(false) {
-                    log.error = self.rest(facts, &mut seen, &mut log, &mut sink).await;
+                    let rest = self.rest(facts, &mut seen, &mut log, &mut sink).await;
+                    log.error = rest.err();
                 } else {
                     assembler.finish(|entry| take(entry, &mut seen, &mut log));
                 }
@@ -236,29 +239,34 @@ impl Runtime {
             }
             refusals += u32::from(refused);
             // A line that the end of the stream cut is replayed whole by the next follow.
-            let mut open = None;
+            let mut open = Vec::new();
             std::mem::replace(&mut assembler, self.assembler(facts))
-                .finish(|entry| open = Some(entry));
-            // Podman tells of a last line without a newline so; what its stamp says is too coarse to
-            // know whether there is more.
-            if open.is_some() && matches!(self.state(id).await, Ok(Some(s)) if s.status == "exited")
-            {
-                match self.rest(facts, &mut seen, &mut log, &mut sink).await {
-                    None => open = None,
-                    Some(why) => log::debug!("the end of the log: {why}"),
-                }
-            }
+                .finish(|entry| open.push(entry));
             pause = if log.lines > lines_before {
                 PAUSE.0
             } else {
                 (pause * 2).min(PAUSE.1)
             };
             // A follow of a container that has ended returns at once, so wait for its next life.
-            if !self.wait_for_life(id, cancel, pause, &seen).await {
-                if let Some(entry) = open.filter(|entry| seen.is_new(entry, &mut replay)) {
-                    give(entry.wall_ns, entry, &mut log, &mut sink);
+            loop {
+                match self.wait_for_life(id, cancel, pause, &seen, &open).await {
+                    Next::Follow => break,
+                    // What is still open now has no newline, as Podman tells it, and its stamp may be
+                    // too coarse to know whether there is more.
+                    Next::Close => match self.rest(facts, &mut seen, &mut log, &mut sink).await {
+                        Ok(true) => open.clear(),
+                        Ok(false) => {}
+                        Err(why) => log::debug!("the end of the log: {why}"),
+                    },
+                    Next::Over => {
+                        let mut replay = seen.replay();
+                        open.retain(|entry| seen.is_new(entry, &mut replay));
+                        for entry in &open {
+                            give(entry, &seen, &mut log, &mut sink);
+                        }
+                        return log;
+                    }
                 }
-                return log;
             }
         }
     }
@@ -279,25 +287,34 @@ impl Runtime {
         LogAssembler::new(facts.tty, self.version().podman)
     }
 
-    /// Waits until the log may have something new. `false`: cancelled, or the container is gone.
+    /// Waits until the log may have something new. `open`: lines of it that have not ended.
     async fn wait_for_life(
         &self,
         id: &str,
         cancel: &CancellationToken,
         mut pause: Duration,
         seen: &Seen,
-    ) -> bool {
+        open: &[LogEntry],
+    ) -> Next {
         loop {
             tokio::select! {
                 () = sleep(pause) => {}
-                () = cancel.cancelled() => return self.has_unseen(id, seen).await != Some(false),
+                () = cancel.cancelled() => {
+                    return match self.has_unseen(id, seen).await {
+                        Some(false) => Next::Over,
+                        _ => Next::Follow,
+                    };
+                }
             }
             match self.state(id).await {
-                Ok(Some(state)) if state.status == "running" => return true,
+                Ok(Some(state)) if state.status == "running" => return Next::Follow,
                 // What it said last may have come after the follow ended.
-                Ok(Some(_)) if self.has_unseen(id, seen).await == Some(true) => return true,
+                Ok(Some(_)) if self.has_unseen(id, seen).await == Some(true) => {
+                    return Next::Follow;
+                }
+                Ok(Some(_)) if !open.is_empty() => return Next::Close,
                 Ok(Some(_)) => {}
-                Ok(None) => return false,
+                Ok(None) => return Next::Over,
                 // The daemon is away (restarted?): so is its log.
                 Err(_) => {}
             }
@@ -324,14 +341,15 @@ impl Runtime {
         read.await.then_some(unseen)
     }
 
-    /// Takes what a follow has missed. Returns why that could not be had, when it was so.
+    /// Takes what a follow has missed. Returns whether that was read to its end, and not the container
+    /// gone, or why it could not be had.
     async fn rest(
         &self,
         facts: &ContainerFacts,
         seen: &mut Seen,
         log: &mut LogFacts,
         sink: &mut (impl FnMut(i64, Stream, String) + Send),
-    ) -> Option<String> {
+    ) -> Result<bool, String> {
         let mut missed = Vec::new();
         let mut replay = seen.replay();
         let mut assembler = self.assembler(facts);
@@ -350,14 +368,14 @@ impl Runtime {
         let read = timeout(LAST_READ, read).await;
         for entry in missed {
             if seen.is_new(&entry, &mut replay) {
-                log.whole_seconds = seen.whole_seconds;
-                give(entry.wall_ns, entry, log, sink);
+                give(&entry, seen, log, sink);
             }
         }
         match read {
-            Ok(Ok(())) | Ok(Err((true, _))) => None,
-            Ok(Err((false, why))) => Some(why),
-            Err(_) => Some("the log could not be read to its end".into()),
+            Ok(Ok(())) => Ok(true),
+            Ok(Err((true, _))) => Ok(false),
+            Ok(Err((false, why))) => Err(why),
+            Err(_) => Err("the log could not be read to its end".into()),
         }
     }
 
@@ -390,18 +408,29 @@ impl Runtime {
     }
 }
 
-/// Hands on what was read, as written at a moment.
+/// What comes after the end of a follow.
+enum Next {
+    /// There may be more.
+    Follow,
+    /// The container has ended, and lines are open that nothing will end.
+    Close,
+    /// Nothing any more: cancelled, or the container is gone.
+    Over,
+}
+
+/// Hands on a line that was read now.
 fn give(
-    written_ns: i64,
-    entry: LogEntry,
+    entry: &LogEntry,
+    seen: &Seen,
     log: &mut LogFacts,
     sink: &mut impl FnMut(i64, Stream, String),
 ) {
-    let stream = entry.stream;
+    log.whole_seconds = seen.whole_seconds();
+    let written_ns = written(entry.wall_ns, now_ns());
     entry.lines(|line| {
         log.lines += 1;
         log.bytes += line.len() as u64 + 1;
-        sink(written_ns, stream, line);
+        sink(written_ns, entry.stream, line);
     });
 }
 

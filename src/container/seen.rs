@@ -25,8 +25,9 @@ pub(super) struct Seen {
     pub from_ns: i64,
     /// Stamp of the latest line.
     pub newest_ns: i64,
-    /// Whether a line had a stamp of a whole second, which of nanoseconds none in a thousand million has.
-    pub whole_seconds: bool,
+    /// Whether a line had a stamp of a whole second, and whether one had another.
+    whole: bool,
+    fine: bool,
     by_second: BTreeMap<i64, Counts>,
 }
 
@@ -56,9 +57,15 @@ impl Seen {
         Seen {
             from_ns,
             newest_ns: i64::MIN,
-            whole_seconds: false,
+            whole: false,
+            fine: false,
             by_second: BTreeMap::new(),
         }
+    }
+
+    /// Whether the runtime tells whole seconds only.
+    pub fn whole_seconds(&self) -> bool {
+        self.whole && !self.fine
     }
 
     /// From when the log is to be read again.
@@ -90,7 +97,8 @@ impl Seen {
         // it is rotated under its hands.
         let before = replay.latest_ns[entry.stream as usize].replace(entry.wall_ns);
         let fine = entry.wall_ns % SECOND_NS != 0;
-        self.whole_seconds |= !fine;
+        self.fine |= fine;
+        self.whole |= !fine;
         let again = |before| entry.wall_ns < before || (fine && entry.wall_ns == before);
         if before.is_some_and(again) {
             *replay = self.replay();
