@@ -148,6 +148,8 @@ impl Stage {
             .env("PATH", std::env::join_paths(folders).expect("PATH"))
             .env("HOME", self.path())
             .env("HF_TOKEN", "none")
+            // The pages show what a terminal that knows UTF-8 shows.
+            .env("LC_ALL", "C.UTF-8")
             .stdin(Stdio::null())
             .output()
             .expect("sh");
