@@ -3,9 +3,6 @@
 
 use std::path::{Path, PathBuf};
 
-/// Longest source file, lines. Longer is two nouns.
-const MAX_LINES: usize = 600;
-
 struct Source {
     /// Path below `src`, with slashes.
     path: String,
@@ -273,18 +270,6 @@ fn every_file_says_what_it_is() {
         assert!(
             source.text.starts_with("//! "),
             "src/{} must begin with one `//!` sentence that says what it is",
-            source.path
-        );
-    }
-}
-
-#[test]
-fn no_file_is_two_nouns() {
-    for source in sources() {
-        let lines = source.text.lines().count();
-        assert!(
-            lines <= MAX_LINES,
-            "src/{} has {lines} lines, more than {MAX_LINES}: it holds two nouns, give each its file",
             source.path
         );
     }
