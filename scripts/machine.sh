@@ -1,5 +1,5 @@
-# What quickstart, test, bench and .ci/run have in common: what this machine has, and getting what it lacks.
-# Sourced, not run. `me` names the script that speaks.
+# What quickstart, test, bench and .ci/run have in common: what this machine has, and installing what it lacks.
+# Sourced, not run. `me` is the name of the script in messages.
 # shellcheck shell=bash
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -34,6 +34,59 @@ apt_install() { # PACKAGE...
   fi
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" </dev/null >/dev/null \
     || die "apt-get could not install: $*"
+}
+
+# The one list of Debian packages: groups that need it | programs that show it is there | packages | what for | services of theirs.
+# A program with a slash is another place for the one before it. The services are not for this machine: they are switched off after
+# the installation.
+needed_packages='
+build test ci | cc                       | gcc libc6-dev       | a linker for Rust
+build test ci | jq                       | jq                  | to read profiles
+test ci       | busybox                  | busybox-static      | the image of the container tests
+test ci       | debootstrap              | debootstrap         | base images without a registry
+test ci       | curl                     | curl                | to ask servers
+test ci       | sshd,ssh,ssh-keygen      | openssh-server openssh-client | sweeps over ssh | ssh.service ssh.socket
+test ci       | slurmctld,slurmd,munged  | slurm-wlm munge     | sweeps on Slurm | slurmctld slurmd munge
+test ci       | ip                       | iproute2            | networks of Docker daemons that tests start
+test ci       | podman                   | podman netavark     | containers of Podman
+test ci       | catatonit,/usr/libexec/podman/catatonit | catatonit | the init process of such a container
+test ci       | chromium                 | chromium            | to look at reports
+test ci       | faketime                 | faketime            | clocks that jump
+test ci       | man,nroff                | man-db              | to render manual pages
+test ci       | script                   | bsdutils            | a terminal for tests
+test ci       | python3                  | python3-minimal     | the probes that run inside containers
+test ci       | dpkg-shlibdeps           | dpkg-dev            | to build Debian packages
+ci            | shellcheck               | shellcheck          | to check the scripts
+'
+
+# Lines `PACKAGES|WHAT FOR|SERVICES` of what a group needs and this machine lacks.
+missing_packages() { # GROUP
+  local groups programs packages purpose services program present
+  while IFS='|' read -r groups programs packages purpose services; do
+    [[ " $groups " == *" $1 "* ]] || continue
+    present=1
+    for program in ${programs//,/ }; do
+      if [[ $program == /* ]]; then
+        ! has "$program" || present=1
+      elif ! PATH=$PATH:/usr/sbin:/sbin has "$program"; then
+        present=
+      fi
+    done
+    [[ -n $present ]] || echo "$(xargs <<<"$packages")|$(xargs <<<"$purpose")|$(xargs <<<"$services")"
+  done <<<"$needed_packages"
+}
+
+# Installs what a group lacks.
+install_packages() { # GROUP
+  local missing packages services
+  missing=$(missing_packages "$1")
+  [[ -n $missing ]] || return 0
+  mapfile -t packages < <(cut -d'|' -f1 <<<"$missing" | tr ' ' '\n')
+  mapfile -t services < <(cut -d'|' -f3 <<<"$missing" | tr ' ' '\n' | grep .)
+  apt_install "${packages[@]}"
+  if [[ -d /run/systemd/system ]] && ((${#services[@]})); then
+    as_root systemctl disable --now --quiet "${services[@]}" 2>/dev/null || true
+  fi
 }
 
 # rustup puts cargo where a non-login shell does not look.

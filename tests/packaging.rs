@@ -58,6 +58,54 @@ fn lacks_dpkg(test: &str) -> bool {
     absent.is_some()
 }
 
+/// Every file of Rust below tests/.
+fn test_sources(folder: &Path) -> String {
+    let entries = std::fs::read_dir(folder).expect("tests").flatten();
+    let texts = entries.map(|entry| match entry.path() {
+        folder if folder.is_dir() => test_sources(&folder),
+        file if file.extension().is_some_and(|e| e == "rs") => {
+            std::fs::read_to_string(file).expect("source")
+        }
+        _ => String::new(),
+    });
+    texts.collect()
+}
+
+/// A fresh machine skips no test for want of a package: whatever a test's reason names, `scripts/test` installs.
+#[test]
+fn scripts_test_installs_every_package_that_a_test_asks_for() {
+    let missing = "source scripts/machine.sh; has() { return 1; }; missing_packages test";
+    let output = Command::new("bash")
+        .args(["-c", missing])
+        .current_dir(root())
+        .output();
+    let listed = well(&output.expect("bash"));
+    let installed: Vec<&str> = (listed.lines())
+        .filter_map(|line| line.split('|').next())
+        .flat_map(str::split_whitespace)
+        .collect();
+    let reason = regex::Regex::new(
+        r#"\(Debian: ([a-z][^){]*)\)|lacking\(&[^"]*(?:"[^"]*",? ?)*[^"]*, "([a-z][^"]*)"\)"#,
+    );
+    let mut asked = 0;
+    for found in reason
+        .expect("regex")
+        .captures_iter(&test_sources(&root().join("tests")))
+    {
+        let packages = found.get(1).or(found.get(2)).map_or("", |m| m.as_str());
+        for package in packages.split_whitespace().filter(|word| *word != "and") {
+            asked += 1;
+            // The daemon has a function of its own, need_docker.
+            let known = package == "docker.io" || installed.contains(&package);
+            assert!(
+                known,
+                "scripts/machine.sh does not install {package}: {installed:?}"
+            );
+        }
+    }
+    assert!(asked >= 10, "only {asked} packages were found in the tests");
+}
+
 #[test]
 fn the_debian_package_holds_all_and_says_what_it_needs() {
     if lacks_dpkg(test_name!()) {
