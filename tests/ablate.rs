@@ -1,9 +1,7 @@
 //! `ablate` and `cuda-graphs` by the real binary: on the reference engine against a truth, and on
 //! a stand-in for TensorRT-LLM in a container.
 
-#[macro_use]
-mod common;
-
+use crate::common;
 use common::e2e::{Engine, Live, Results, VLLM_IMAGE, codes, plimsoll, read, run, skip};
 use common::{docker, has_image};
 use rustix::process::Signal;

@@ -2,9 +2,7 @@
 //! that, and nothing else of the engine's own figures moves. Slow: minutes. (Both sizes have two
 //! decimals in GiB, which is what the engine prints.)
 
-#[macro_use]
-mod common;
-
+use crate::common;
 use common::e2e::{Engine, Results, VLLM_IMAGE, models, read, run};
 
 #[test]

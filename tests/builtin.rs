@@ -1,8 +1,6 @@
 //! `--bench builtin` on a container that serves: the profile, its capture, and what is refused.
 
-#[macro_use]
-mod common;
-
+use crate::common;
 use common::docker;
 use common::e2e::{
     Engine, Live, Results, codes, everything_in, parts_sum_to_the_peak, plimsoll, run, shell_image,

@@ -2,11 +2,8 @@
 //! when the daemon fails in the middle. Skipped, and said so, where no daemon answers.
 #![allow(missing_docs, clippy::print_stdout)]
 
-#[macro_use]
-mod common;
-#[path = "common/faults.rs"]
-mod faults;
-
+use crate::common;
+use crate::common::faults;
 use common::{TestContainer, docker, e2e, runtime};
 use faults::{Fault, FaultySocket, Rule as Wrong};
 use plimsoll::clean::apply::{ApplyOptions, Done, Outcome, apply};

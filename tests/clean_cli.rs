@@ -3,9 +3,7 @@
 //! Other tests share the daemon: what is applied here is always named or chosen by a label of the
 //! test's own.
 
-#[macro_use]
-mod common;
-
+use crate::common;
 use common::e2e::{Ended, Live, plimsoll, run};
 use common::{TestContainer, docker, unique};
 use plimsoll::container::leftovers::boot_id;

@@ -5,15 +5,8 @@
 //! sees there.
 #![allow(missing_docs, clippy::print_stdout)]
 
-#[macro_use]
-mod common;
-#[path = "common/cleaning.rs"]
-mod cleaning;
-#[path = "common/faults.rs"]
-mod faults;
-#[path = "common/stage.rs"]
-mod stage;
-
+use crate::common;
+use crate::common::cleaning;
 use cleaning::{
     Escaped, GPU, MIB, OBEYS, Own, World, document, entry, is_gone, lives, outcome, pid_of, state,
     text, verdict,

@@ -1,10 +1,8 @@
 //! Memory after an act, on real containers and a stand-in driver that lists their real processes.
 #![allow(missing_docs)]
 
-mod common;
-#[path = "common/stage.rs"]
-mod stage;
-
+use crate::common;
+use crate::common::stage;
 use common::{TestContainer, docker, e2e, image, skip};
 use plimsoll::capture::MemorySample;
 use plimsoll::clean::apply::{ApplyOptions, Done, Outcome, apply};
@@ -163,91 +161,79 @@ fn on_stage(test: &str, body: impl FnOnce(&Stage)) {
 
 #[test]
 fn memory_that_came_back_is_counted_whatever_others_take_meanwhile() {
-    on_stage(
-        "memory_that_came_back_is_counted_whatever_others_take_meanwhile",
-        |stage| {
-            let cast = Cast::new();
-            // The other container takes 4000 MiB more: that is its own business.
-            let after = scenario(7_000, &[(cast.theirs_pid, 6000)]);
-            let outcome = cast.act(stage, None, &after);
-            assert_eq!(outcome.done, Done::Cleaned, "{outcome:?}");
-            assert_eq!(outcome.freed_bytes, Some(7000 * MIB));
-            assert!(outcome.holders.is_empty() && outcome.problem.is_none());
-        },
-    );
+    on_stage(test_name!(), |stage| {
+        let cast = Cast::new();
+        // The other container takes 4000 MiB more: that is its own business.
+        let after = scenario(7_000, &[(cast.theirs_pid, 6000)]);
+        let outcome = cast.act(stage, None, &after);
+        assert_eq!(outcome.done, Done::Cleaned, "{outcome:?}");
+        assert_eq!(outcome.freed_bytes, Some(7000 * MIB));
+        assert!(outcome.holders.is_empty() && outcome.problem.is_none());
+    });
 }
 
 #[test]
 fn memory_that_no_process_is_listed_with_is_not_given_back() {
-    on_stage(
-        "memory_that_no_process_is_listed_with_is_not_given_back",
-        |stage| {
-            let cast = Cast::new();
-            let after = scenario(8_000, &[(cast.theirs_pid, 2000)]);
-            let outcome = cast.act(stage, None, &after);
-            assert_eq!(outcome.done, Done::NotDone, "{outcome:?}");
-            assert_eq!(outcome.freed_bytes, None);
-            let problem = outcome.problem.expect("problem");
-            assert!(
-                problem.contains("4.88 GiB more than expected") && problem.contains(GPU),
-                "{problem}"
-            );
-            assert!(outcome.steps.contains(&"removed".to_owned()));
-        },
-    );
+    on_stage(test_name!(), |stage| {
+        let cast = Cast::new();
+        let after = scenario(8_000, &[(cast.theirs_pid, 2000)]);
+        let outcome = cast.act(stage, None, &after);
+        assert_eq!(outcome.done, Done::NotDone, "{outcome:?}");
+        assert_eq!(outcome.freed_bytes, None);
+        let problem = outcome.problem.expect("problem");
+        assert!(
+            problem.contains("4.88 GiB more than expected") && problem.contains(GPU),
+            "{problem}"
+        );
+        assert!(outcome.steps.contains(&"removed".to_owned()));
+    });
 }
 
 #[test]
 fn a_worker_that_escaped_is_named_with_what_it_holds() {
-    on_stage(
-        "a_worker_that_escaped_is_named_with_what_it_holds",
-        |stage| {
-            let cast = Cast::new();
-            // It was the container's when that was looked at, and is in no cgroup of it any more.
-            let mut worker = std::process::Command::new("sleep")
-                .arg("7100")
-                .spawn()
-                .expect("worker");
-            let look = ProcessLook {
-                pid: worker.id(),
-                started: start_of(worker.id()),
-                command: "python3 -m worker".into(),
-                gpu_bytes: BTreeMap::from([(GPU.to_owned(), 5000 * MIB)]),
-                ..ProcessLook::default()
-            };
-            let after = scenario(8_000, &[(cast.theirs_pid, 2000), (worker.id(), 5000)]);
-            let outcome = cast.act(stage, Some(look), &after);
-            worker.kill().expect("kill");
-            worker.wait().expect("wait");
-            assert_eq!(outcome.done, Done::NotDone, "{outcome:?}");
-            let holder = outcome.holders.join("\n");
-            for part in [
-                &format!("pid {}", worker.id()),
-                "user ",
-                "4.88 GiB",
-                "python3 -m worker",
-                &cast.doomed.name,
-            ] {
-                assert!(holder.contains(part), "`{part}` is not in {holder}");
-            }
-            assert!(!holder.contains(&cast.theirs.name), "{holder}");
-        },
-    );
+    on_stage(test_name!(), |stage| {
+        let cast = Cast::new();
+        // It was the container's when that was looked at, and is in no cgroup of it any more.
+        let mut worker = std::process::Command::new("sleep")
+            .arg("7100")
+            .spawn()
+            .expect("worker");
+        let look = ProcessLook {
+            pid: worker.id(),
+            started: start_of(worker.id()),
+            command: "python3 -m worker".into(),
+            gpu_bytes: BTreeMap::from([(GPU.to_owned(), 5000 * MIB)]),
+            ..ProcessLook::default()
+        };
+        let after = scenario(8_000, &[(cast.theirs_pid, 2000), (worker.id(), 5000)]);
+        let outcome = cast.act(stage, Some(look), &after);
+        worker.kill().expect("kill");
+        worker.wait().expect("wait");
+        assert_eq!(outcome.done, Done::NotDone, "{outcome:?}");
+        let holder = outcome.holders.join("\n");
+        for part in [
+            &format!("pid {}", worker.id()),
+            "user ",
+            "4.88 GiB",
+            "python3 -m worker",
+            &cast.doomed.name,
+        ] {
+            assert!(holder.contains(part), "`{part}` is not in {holder}");
+        }
+        assert!(!holder.contains(&cast.theirs.name), "{holder}");
+    });
 }
 
 #[test]
 fn a_device_that_cannot_be_read_again_proves_nothing() {
-    on_stage(
-        "a_device_that_cannot_be_read_again_proves_nothing",
-        |stage| {
-            let cast = Cast::new();
-            let after = format!(
-                "{}at 0 fail nvmlDeviceGetMemoryInfo_v2 15\nat 0 fail nvmlDeviceGetMemoryInfo 15\n",
-                scenario(3_000, &[(cast.theirs_pid, 2000)])
-            );
-            let outcome = cast.act(stage, None, &after);
-            assert_eq!(outcome.done, Done::NotDone, "{outcome:?}");
-            assert!(outcome.problem.expect("problem").contains("cannot be read"));
-        },
-    );
+    on_stage(test_name!(), |stage| {
+        let cast = Cast::new();
+        let after = format!(
+            "{}at 0 fail nvmlDeviceGetMemoryInfo_v2 15\nat 0 fail nvmlDeviceGetMemoryInfo 15\n",
+            scenario(3_000, &[(cast.theirs_pid, 2000)])
+        );
+        let outcome = cast.act(stage, None, &after);
+        assert_eq!(outcome.done, Done::NotDone, "{outcome:?}");
+        assert!(outcome.problem.expect("problem").contains("cannot be read"));
+    });
 }

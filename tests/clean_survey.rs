@@ -1,11 +1,8 @@
 //! What the cleaner sees of real containers: whose they are, who is in them, what they hold on the
 //! stand-in NVML's GPUs.
 
-#[macro_use]
-mod common;
-#[path = "common/stage.rs"]
-mod stage;
-
+use crate::common;
+use crate::common::stage::staged;
 use common::e2e::{Engine, wait_for};
 use common::skip;
 use common::{TestContainer, docker, image, podman};
@@ -48,12 +45,6 @@ impl Drop for Own {
 fn sleeping() -> Own {
     let mut sleep = Command::new("sleep");
     Own(sleep.arg("300").stdin(Stdio::null()).spawn().unwrap())
-}
-
-/// In a process of its own; `test` is the test's path.
-fn staged(test: &str, scenario: &str, body: impl FnOnce(&stage::Stage)) {
-    let name = test.rsplit("::").next().unwrap();
-    stage::staged(name, scenario, body);
 }
 
 fn block_on<T>(work: impl Future<Output = T>) -> T {

@@ -1,8 +1,6 @@
 //! The command line: help, mistakes, and what goes to which stream.
 
-#[macro_use]
-mod common;
-
+use crate::common;
 use common::e2e::{Ended, Engine, Live, Results, plimsoll, run};
 use std::io::{Read, Write};
 use std::process::Stdio;

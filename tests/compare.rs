@@ -1,9 +1,7 @@
 //! Profiles side by side: sums that hold, noise that is called noise, and what stays unknown; the
 //! documents of `ablate` and `cuda-graphs` as people read them.
 
-#[path = "common/captures.rs"]
-mod captures;
-
+use crate::common::captures;
 use captures::*;
 use plimsoll::breakdown::{Component, Part};
 use plimsoll::capture::RunEnd;

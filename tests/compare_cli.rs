@@ -1,8 +1,6 @@
 //! `compare`, `validate` and `calibrate` as people use them: files in, pages, tables and exit codes out.
 
-#[path = "common/captures.rs"]
-mod captures;
-
+use crate::common::captures;
 use assert_cmd::Command;
 use captures::*;
 use plimsoll::breakdown::{Component, Confidence, Evidence, EvidenceSource, Part};

@@ -3,6 +3,7 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+use crate::common::skip;
 use plimsoll::engine::facts::{Fact, FactValue, LogReport};
 use plimsoll::engine::lines::parse_reader;
 use plimsoll::engine::log::auto::AutoParser;
@@ -12,9 +13,6 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-
-#[path = "common/skip.rs"]
-mod skip;
 
 /// Expectations that the log's own text contradicts.
 const DISPUTED: &[(&str, &str, &str)] = &[

@@ -4,11 +4,8 @@
 //! The daemon is the test's own. One try of two rows by default; `PLIMSOLL_FAULT_TRIES` says how
 //! many of all, and `PLIMSOLL_FAULT_TABLE` names a file for what was counted.
 
-#[macro_use]
-mod common;
-#[path = "common/daemon.rs"]
-mod daemon;
-
+use crate::common;
+use crate::common::daemon;
 use common::e2e::{
     Ended, Live, REFERENCE_IMAGE, Results, codes, parts_sum_to_the_peak, read, skip, wait_for,
 };

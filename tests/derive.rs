@@ -1,8 +1,6 @@
 //! From capture to profile: the parts against a known truth, and what every profile must keep.
 
-#[path = "common/captures.rs"]
-mod captures;
-
+use crate::common::captures;
 use captures::*;
 use plimsoll::breakdown::{Component, Evidence, EvidenceSource};
 use plimsoll::capture::*;

@@ -1,9 +1,7 @@
 //! Deriving and rendering survive whatever a capture holds: figures from engines, model files and
 //! drivers are not ours.
 
-#[path = "common/captures.rs"]
-mod captures;
-
+use crate::common::captures;
 use captures::*;
 use plimsoll::capture::*;
 use plimsoll::report::text::{TextOptions, render};

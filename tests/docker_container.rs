@@ -1,8 +1,7 @@
 //! `container` against the real daemon. Skipped, and said so, where none answers.
 #![allow(missing_docs, clippy::print_stdout)]
 
-mod common;
-
+use crate::common;
 use common::skip::skip;
 use common::{TestContainer, docker, podman, runtime, this_test, unique};
 use plimsoll::capture::{ExecEnd, Stream};

@@ -1,14 +1,10 @@
 //! `estimate` as it is used: the real binary, models that ship or lie in files, questions, batches, mistakes.
 
-#[macro_use]
-mod common;
-#[path = "estimate_cli/refusals.rs"]
+use crate::common;
+use crate::common::stage;
 mod refusals;
-#[path = "common/stage.rs"]
-mod stage;
 
 use common::e2e::{Ended, Live, plimsoll};
-use common::skip;
 use serde_json::{Value, json};
 use std::io::Write as _;
 use std::process::{Command, Stdio};

@@ -1,9 +1,7 @@
 //! `plimsoll experiment` on real containers: every kind, levels that fail, Ctrl-C, and what is
 //! refused before anything is made.
 
-#[macro_use]
-mod common;
-
+use crate::common;
 use common::docker;
 use common::e2e::{Ended, Engine, Live, plimsoll, read, run};
 use rustix::process::Signal;

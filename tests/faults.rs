@@ -7,18 +7,12 @@
 //! `PLIMSOLL_FAULT_SEED=N` chooses the same places again.
 #![allow(missing_docs, clippy::print_stdout)]
 
-#[macro_use]
-mod common;
-#[path = "faults/judge.rs"]
+use crate::common;
+use crate::common::wire;
 mod judge;
-#[path = "faults/repairs.rs"]
 mod repairs;
-#[path = "faults/table.rs"]
 mod table;
-#[path = "faults/verbs.rs"]
 mod verbs;
-#[path = "common/wire.rs"]
-mod wire;
 
 use common::docker;
 use common::e2e::{Ended, Engine, Live};

@@ -1,14 +1,10 @@
 //! Whose memory a GPU holds, end to end: containers of the reference engine, a process of the
 //! host, and the stand-in NVML that says where they are.
 
-#[macro_use]
-mod common;
-#[path = "common/stage.rs"]
-mod stage;
-
+use crate::common;
+use crate::common::stage;
 use common::docker;
 use common::e2e::{Engine, Live, plimsoll};
-use common::skip;
 use plimsoll::capture::{DeviceFacts, DeviceKind};
 use serde_json::Value;
 use std::path::{Path, PathBuf};

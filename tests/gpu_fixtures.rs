@@ -4,6 +4,8 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+use crate::common::recordings;
+use crate::common::skip;
 use plimsoll::telemetry::amd::fdinfo::Client;
 use plimsoll::telemetry::amd::hwmon::SensorFiles;
 use plimsoll::telemetry::amd::kfd::{Node, nodes_of};
@@ -12,11 +14,6 @@ use plimsoll::telemetry::amd::smi::shapes::{Bare, bytes};
 use plimsoll::telemetry::amd::smi::{GpuReport, ToolProcess, amd_smi, rocm_smi};
 use plimsoll::telemetry::attribution::containers;
 use recordings::folder;
-
-#[path = "common/recordings.rs"]
-mod recordings;
-#[path = "common/skip.rs"]
-mod skip;
 
 const MIB: u64 = 1 << 20;
 

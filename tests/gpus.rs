@@ -1,11 +1,8 @@
 //! `gpus`, `record` and `top` against the stand-in NVML, without containers, and what was recorded
 //! played back.
 
-#[macro_use]
-mod common;
-#[path = "common/stage.rs"]
-mod stage;
-
+use crate::common;
+use crate::common::stage;
 use common::e2e::{Ended, Live, plimsoll, wait_for};
 use common::skip;
 use plimsoll::capture::MemorySample;

@@ -1,7 +1,6 @@
 //! The pages of help as they are read on a terminal of 80 columns: a change of one is seen in its snapshot.
 
-mod common;
-
+use crate::common;
 use clap::{Command, CommandFactory};
 use common::e2e::{Live, plimsoll};
 use plimsoll::cli::Cli;

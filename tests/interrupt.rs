@@ -1,9 +1,7 @@
 //! Ctrl-C and SIGTERM in every phase: the bench is ended, what was seen is kept, what was started
 //! is removed; asked twice, plimsoll leaves at once.
 
-#[macro_use]
-mod common;
-
+use crate::common;
 use common::e2e::{Engine, Live, Results, codes, command, plimsoll, wait_for};
 use common::{TestContainer, docker, unique};
 use rustix::process::Signal;

@@ -1,9 +1,7 @@
 //! The load client against servers that play a script: good ones of each API, and hostile ones.
 //! Every hostile one costs a row that says what happened, and neither time nor memory.
 
-#[path = "common/scripted.rs"]
-mod scripted;
-
+use crate::common::scripted;
 use plimsoll::capture::{ErrorKind, LengthUnit, RequestRow, TokenSource};
 use plimsoll::engine::Dialect;
 use plimsoll::load::{Arrivals, Lengths, LoadOutcome, LoadPlan, News, Target, run};

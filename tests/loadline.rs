@@ -1,9 +1,7 @@
 //! `plimsoll loadline` on the simulated engine, whose pool is known to the block: the line is found,
 //! what goes wrong is told, and Ctrl-C leaves what was measured.
 
-#[macro_use]
-mod common;
-
+use crate::common;
 use common::e2e::{Engine, Live, REFERENCE_IMAGE, Results, plimsoll, run};
 use rustix::process::Signal;
 use serde_json::Value;

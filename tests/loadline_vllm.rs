@@ -1,9 +1,7 @@
 //! The load line of a real vLLM (on CPU): predicted and measured within 10 % in under 10 rounds,
 //! once where the KV pool is the limit and once where the scheduler is. Slow: minutes.
 
-#[macro_use]
-mod common;
-
+use crate::common;
 use common::e2e::{Engine, Results, VLLM_IMAGE, models, run};
 use serde_json::Value;
 

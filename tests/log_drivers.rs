@@ -2,9 +2,7 @@
 //! doubles, and what a profile says of a log that cannot be read.
 #![allow(missing_docs)]
 
-#[macro_use]
-mod common;
-
+use crate::common;
 use common::e2e::{
     Engine, Live, REFERENCE_IMAGE, Results, codes, everything_in, plimsoll, run, skip, wait_for,
 };

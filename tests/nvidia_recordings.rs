@@ -2,19 +2,15 @@
 //! same. The recordings are other people's and lie outside the project; without them the test
 //! says so and passes.
 
+use crate::common::recordings;
+use crate::common::skip;
+use crate::common::stage;
 use plimsoll::capture::MemorySample;
 use plimsoll::telemetry::MemoryBackend;
 use recordings::{NVIDIA, folder};
 use stage::{Stage, nvml, staged, target};
 use std::collections::BTreeMap;
 use std::process::{Child, Command, Stdio};
-
-#[path = "common/recordings.rs"]
-mod recordings;
-#[path = "common/skip.rs"]
-mod skip;
-#[path = "common/stage.rs"]
-mod stage;
 
 const MIB: u64 = 1 << 20;
 
@@ -318,7 +314,7 @@ fn one(stage: &Stage, backend: &mut dyn MemoryBackend) -> MemorySample {
 
 #[test]
 fn what_nvidia_smi_said_plimsoll_says() {
-    let test = "what_nvidia_smi_said_plimsoll_says";
+    let test = test_name!();
     let Some(folder) = folder() else {
         return skip::skip(test, "no GPU recordings beside the project");
     };

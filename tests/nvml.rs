@@ -2,8 +2,8 @@
 //!
 //! A library stays in a process once it is loaded, and its scenario is named by the environment:
 //! so every test runs its body in a process of its own, which is this binary called again.
-#![expect(clippy::print_stderr, reason = "a skipped test says so")]
 
+use crate::common::stage;
 use plimsoll::capture::{DeviceKind, MemorySample};
 use plimsoll::telemetry::{
     BackendChoice, LIBRARY_VARIABLE, Options, ReadingError, Sampler, Target, open,
@@ -11,11 +11,6 @@ use plimsoll::telemetry::{
 use stage::{nvml, own_id, refused, staged, staged_with, target};
 use std::path::Path;
 use std::time::{Duration, Instant};
-
-#[path = "common/skip.rs"]
-mod skip;
-#[path = "common/stage.rs"]
-mod stage;
 
 const MIB: u64 = 1 << 20;
 const H100: &str = "GPU-00000000-aaaa-0000-0000-000000000000";
@@ -31,96 +26,92 @@ at 0 gpu 1 used=12 power=22000 temp=40 util=0
 #[test]
 fn two_gpus_are_read_whole() {
     let processes = "at 0 proc 0 self 69990 both\nat 0 proc 0 parent na\nat 0 proc 1 parent 12 graphics\nat 0 proc 1 2000000 7\n";
-    staged(
-        "two_gpus_are_read_whole",
-        &format!("{TWO_GPUS}{processes}"),
-        |stage| {
-            let mut backend = nvml(&target(&["all"]));
-            let facts = backend.facts();
-            assert_eq!(
-                (facts.name.as_str(), facts.version.as_deref()),
-                ("nvml", Some("fake-570.133.20"))
-            );
-            assert!(facts.simulated);
-            assert_eq!(
-                facts.reason,
-                "the container has 2 GPUs according to its GPU request"
-            );
-            let devices = backend.devices();
-            assert_eq!(
-                devices
-                    .iter()
-                    .map(|d| (d.index, d.id.as_str()))
-                    .collect::<Vec<_>>(),
-                [(0, H100), (1, RTX)]
-            );
-            assert!(devices.iter().all(|d| d.kind == DeviceKind::Gpu));
-            assert_eq!(
-                (devices[0].name.as_str(), devices[0].total_bytes),
-                ("NVIDIA H100 80GB HBM3", Some(81559 * MIB))
-            );
+    staged(test_name!(), &format!("{TWO_GPUS}{processes}"), |stage| {
+        let mut backend = nvml(&target(&["all"]));
+        let facts = backend.facts();
+        assert_eq!(
+            (facts.name.as_str(), facts.version.as_deref()),
+            ("nvml", Some("fake-570.133.20"))
+        );
+        assert!(facts.simulated);
+        assert_eq!(
+            facts.reason,
+            "the container has 2 GPUs according to its GPU request"
+        );
+        let devices = backend.devices();
+        assert_eq!(
+            devices
+                .iter()
+                .map(|d| (d.index, d.id.as_str()))
+                .collect::<Vec<_>>(),
+            [(0, H100), (1, RTX)]
+        );
+        assert!(devices.iter().all(|d| d.kind == DeviceKind::Gpu));
+        assert_eq!(
+            (devices[0].name.as_str(), devices[0].total_bytes),
+            ("NVIDIA H100 80GB HBM3", Some(81559 * MIB))
+        );
 
-            let (samples, result) = stage.sample(backend.as_mut(), false);
-            assert_eq!(result, Ok(()));
-            let [h100, rtx] = &samples[..] else {
-                panic!("{samples:?}")
-            };
-            assert_eq!(
-                (h100.used_bytes, h100.reserved_bytes),
-                (70000 * MIB, Some(551 * MIB)),
-                "used without reserved"
-            );
-            assert_eq!(
-                (h100.power_mw, h100.temperature_c, h100.utilization_pct),
-                (Some(690_000), Some(66), Some(100))
-            );
-            assert_eq!(
-                (rtx.device, rtx.utilization_pct),
-                (1, Some(0)),
-                "idle is 0 and not unknown"
-            );
-            assert!(h100.host.is_none() && h100.bench_client_bytes.is_none());
+        let (samples, result) = stage.sample(backend.as_mut(), false);
+        assert_eq!(result, Ok(()));
+        let [h100, rtx] = &samples[..] else {
+            panic!("{samples:?}")
+        };
+        assert_eq!(
+            (h100.used_bytes, h100.reserved_bytes),
+            (70000 * MIB, Some(551 * MIB)),
+            "used without reserved"
+        );
+        assert_eq!(
+            (h100.power_mw, h100.temperature_c, h100.utilization_pct),
+            (Some(690_000), Some(66), Some(100))
+        );
+        assert_eq!(
+            (rtx.device, rtx.utilization_pct),
+            (1, Some(0)),
+            "idle is 0 and not unknown"
+        );
+        assert!(h100.host.is_none() && h100.bench_client_bytes.is_none());
 
-            let me = std::process::id();
-            let parent = std::os::unix::process::parent_id();
-            let of = |s: &MemorySample, pid: u32| {
-                s.processes
-                    .as_ref()
-                    .unwrap()
-                    .iter()
-                    .find(|p| p.pid == pid)
-                    .cloned()
-            };
-            let mine = of(h100, me).unwrap();
-            assert_eq!(
-                mine.used_bytes,
-                Some(69990 * MIB),
-                "in both lists, counted once"
-            );
-            assert_eq!(mine.ours, own_id().map(|_| true));
-            assert!(mine.name.is_some());
-            assert_eq!(
-                of(h100, parent).unwrap().used_bytes,
-                None,
-                "what the driver does not tell is unknown"
-            );
-            assert_eq!(of(rtx, parent).unwrap().used_bytes, Some(12 * MIB));
-            assert_eq!(of(rtx, 2_000_000), None, "no such process");
+        let me = std::process::id();
+        let parent = std::os::unix::process::parent_id();
+        let of = |s: &MemorySample, pid: u32| {
+            s.processes
+                .as_ref()
+                .unwrap()
+                .iter()
+                .find(|p| p.pid == pid)
+                .cloned()
+        };
+        let mine = of(h100, me).unwrap();
+        assert_eq!(
+            mine.used_bytes,
+            Some(69990 * MIB),
+            "in both lists, counted once"
+        );
+        assert_eq!(mine.ours, own_id().map(|_| true));
+        assert!(mine.name.is_some());
+        assert_eq!(
+            of(h100, parent).unwrap().used_bytes,
+            None,
+            "what the driver does not tell is unknown"
+        );
+        assert_eq!(of(rtx, parent).unwrap().used_bytes, Some(12 * MIB));
+        assert_eq!(of(rtx, 2_000_000), None, "no such process");
 
-            // Right afterwards the slow-moving and the dear are left out.
-            let (samples, _) = stage.sample(backend.as_mut(), false);
-            assert_eq!(samples[0].used_bytes, 70000 * MIB);
-            assert_eq!((samples[0].power_mw, &samples[0].processes), (None, &None));
-            let mut probed = Vec::new();
-            assert_eq!(backend.probe(&mut probed), Ok(()));
-            assert_eq!(probed, [70000 * MIB, 12 * MIB]);
-        },
-    );
+        // Right afterwards the slow-moving and the dear are left out.
+        let (samples, _) = stage.sample(backend.as_mut(), false);
+        assert_eq!(samples[0].used_bytes, 70000 * MIB);
+        assert_eq!((samples[0].power_mw, &samples[0].processes), (None, &None));
+        let mut probed = Vec::new();
+        assert_eq!(backend.probe(&mut probed), Ok(()));
+        assert_eq!(probed, [70000 * MIB, 12 * MIB]);
+    });
 }
 
 #[test]
 fn only_the_containers_gpus_are_read() {
-    staged("only_the_containers_gpus_are_read", TWO_GPUS, |stage| {
+    staged(test_name!(), TWO_GPUS, |stage| {
         for (request, uuid) in [
             (RTX, RTX),
             ("1", RTX),
@@ -171,36 +162,32 @@ fn an_old_driver_is_read_through_the_old_call() {
     let scenario = format!(
         "{TWO_GPUS}driver 470.256.02\nat 0 fail nvmlDeviceGetMemoryInfo_v2 13\nat 0 fail nvmlDeviceGetComputeRunningProcesses_v3 13\nat 0 proc 0 self 90\n"
     );
-    staged(
-        "an_old_driver_is_read_through_the_old_call",
-        &scenario,
-        |stage| {
-            let mut backend = nvml(&target(&["0"]));
-            let reason = backend.facts().reason;
-            assert!(
-                reason.contains("includes what the driver reserves"),
-                "{reason}"
-            );
-            assert!(!reason.contains("lists no processes"), "{reason}");
-            let (samples, result) = stage.sample(backend.as_mut(), true);
-            assert_eq!(result, Ok(()));
-            assert_eq!(
-                (samples[0].used_bytes, samples[0].reserved_bytes),
-                (70551 * MIB, None)
-            );
-            let processes = samples[0].processes.as_ref().unwrap();
-            assert_eq!(processes[0].used_bytes, Some(90 * MIB), "by the old lists");
+    staged(test_name!(), &scenario, |stage| {
+        let mut backend = nvml(&target(&["0"]));
+        let reason = backend.facts().reason;
+        assert!(
+            reason.contains("includes what the driver reserves"),
+            "{reason}"
+        );
+        assert!(!reason.contains("lists no processes"), "{reason}");
+        let (samples, result) = stage.sample(backend.as_mut(), true);
+        assert_eq!(result, Ok(()));
+        assert_eq!(
+            (samples[0].used_bytes, samples[0].reserved_bytes),
+            (70551 * MIB, None)
+        );
+        let processes = samples[0].processes.as_ref().unwrap();
+        assert_eq!(processes[0].used_bytes, Some(90 * MIB), "by the old lists");
 
-            stage.play(&format!(
-                "{scenario}at 0 fail nvmlDeviceGetComputeRunningProcesses_v2 13\n"
-            ));
-            let mut backend = nvml(&target(&["0"]));
-            let reason = backend.facts().reason;
-            assert!(reason.contains("lists no processes"), "{reason}");
-            let (samples, _) = stage.sample(backend.as_mut(), true);
-            assert_eq!(samples[0].processes, None, "unknown is not none");
-        },
-    );
+        stage.play(&format!(
+            "{scenario}at 0 fail nvmlDeviceGetComputeRunningProcesses_v2 13\n"
+        ));
+        let mut backend = nvml(&target(&["0"]));
+        let reason = backend.facts().reason;
+        assert!(reason.contains("lists no processes"), "{reason}");
+        let (samples, _) = stage.sample(backend.as_mut(), true);
+        assert_eq!(samples[0].processes, None, "unknown is not none");
+    });
 }
 
 #[test]
@@ -208,92 +195,80 @@ fn broken_process_lists_are_never_asked_for() {
     let scenario = format!(
         "{TWO_GPUS}driver 535.54.03\nstride32\nat 0 proc 0 self 100\nat 0 proc 0 parent 200\n"
     );
-    staged(
-        "broken_process_lists_are_never_asked_for",
-        &scenario,
-        |stage| {
-            let mut backend = nvml(&target(&["all"]));
-            assert!(
-                backend
-                    .facts()
-                    .reason
-                    .contains("of this driver version are broken"),
-                "{}",
-                backend.facts().reason
-            );
-            let (samples, result) = stage.sample(backend.as_mut(), true);
-            assert_eq!((samples.len(), result), (2, Ok(())));
-            assert!(samples.iter().all(|s| s.processes.is_none()), "{samples:?}");
-        },
-    );
+    staged(test_name!(), &scenario, |stage| {
+        let mut backend = nvml(&target(&["all"]));
+        assert!(
+            backend
+                .facts()
+                .reason
+                .contains("of this driver version are broken"),
+            "{}",
+            backend.facts().reason
+        );
+        let (samples, result) = stage.sample(backend.as_mut(), true);
+        assert_eq!((samples.len(), result), (2, Ok(())));
+        assert!(samples.iter().all(|s| s.processes.is_none()), "{samples:?}");
+    });
 }
 
 #[test]
 fn nonsense_in_a_process_list_is_noticed() {
     let scenario = format!("{TWO_GPUS}stride32\nat 0 proc 0 self 100\nat 0 proc 0 parent 200\n");
-    staged(
-        "nonsense_in_a_process_list_is_noticed",
-        &scenario,
-        |stage| {
-            let mut backend = nvml(&target(&["0"]));
-            let (samples, result) = stage.sample(backend.as_mut(), true);
-            assert_eq!(
-                (samples[0].used_bytes, &samples[0].processes, result),
-                (70000 * MIB, &None, Ok(()))
-            );
-            assert!(
-                backend.facts().reason.contains("turned out to be nonsense"),
-                "{}",
-                backend.facts().reason
-            );
-        },
-    );
+    staged(test_name!(), &scenario, |stage| {
+        let mut backend = nvml(&target(&["0"]));
+        let (samples, result) = stage.sample(backend.as_mut(), true);
+        assert_eq!(
+            (samples[0].used_bytes, &samples[0].processes, result),
+            (70000 * MIB, &None, Ok(()))
+        );
+        assert!(
+            backend.facts().reason.contains("turned out to be nonsense"),
+            "{}",
+            backend.facts().reason
+        );
+    });
 }
 
 #[test]
 fn a_lost_gpu_is_told_once_and_the_other_goes_on() {
-    staged(
-        "a_lost_gpu_is_told_once_and_the_other_goes_on",
-        TWO_GPUS,
-        |stage| {
-            let mut backend = nvml(&target(&["all"]));
-            stage.play(&format!(
-                "{TWO_GPUS}at 0 fail nvmlDeviceGetMemoryInfo_v2 15 0\n"
-            ));
-            let (samples, result) = stage.sample(backend.as_mut(), false);
-            assert_eq!(samples.iter().map(|s| s.device).collect::<Vec<_>>(), [1]);
-            let Err(ReadingError::Failed(why)) = result else {
-                panic!("{result:?}")
-            };
-            assert!(
-                why.contains("NVIDIA H100") && why.contains("fell off the bus"),
-                "{why}"
-            );
-            // It is not asked again, also when it would answer.
-            stage.play(TWO_GPUS);
-            let (samples, result) = stage.sample(backend.as_mut(), false);
-            assert_eq!((samples.len(), result), (1, Ok(())));
-            let mut probed = Vec::new();
-            assert_eq!(backend.probe(&mut probed), Ok(()));
-            assert_eq!(probed, [0, 12 * MIB]);
+    staged(test_name!(), TWO_GPUS, |stage| {
+        let mut backend = nvml(&target(&["all"]));
+        stage.play(&format!(
+            "{TWO_GPUS}at 0 fail nvmlDeviceGetMemoryInfo_v2 15 0\n"
+        ));
+        let (samples, result) = stage.sample(backend.as_mut(), false);
+        assert_eq!(samples.iter().map(|s| s.device).collect::<Vec<_>>(), [1]);
+        let Err(ReadingError::Failed(why)) = result else {
+            panic!("{result:?}")
+        };
+        assert!(
+            why.contains("NVIDIA H100") && why.contains("fell off the bus"),
+            "{why}"
+        );
+        // It is not asked again, also when it would answer.
+        stage.play(TWO_GPUS);
+        let (samples, result) = stage.sample(backend.as_mut(), false);
+        assert_eq!((samples.len(), result), (1, Ok(())));
+        let mut probed = Vec::new();
+        assert_eq!(backend.probe(&mut probed), Ok(()));
+        assert_eq!(probed, [0, 12 * MIB]);
 
-            stage.play(&format!(
-                "{TWO_GPUS}at 0 fail nvmlDeviceGetMemoryInfo_v2 15\n"
-            ));
-            assert!(
-                matches!(stage.sample(backend.as_mut(), false), (s, Err(ReadingError::Failed(_))) if s.is_empty())
-            );
-            assert!(matches!(
-                stage.sample(backend.as_mut(), false).1,
-                Err(ReadingError::Gone(_))
-            ));
-        },
-    );
+        stage.play(&format!(
+            "{TWO_GPUS}at 0 fail nvmlDeviceGetMemoryInfo_v2 15\n"
+        ));
+        assert!(
+            matches!(stage.sample(backend.as_mut(), false), (s, Err(ReadingError::Failed(_))) if s.is_empty())
+        );
+        assert!(matches!(
+            stage.sample(backend.as_mut(), false).1,
+            Err(ReadingError::Gone(_))
+        ));
+    });
 }
 
 #[test]
 fn a_stumble_of_the_driver_passes() {
-    staged("a_stumble_of_the_driver_passes", TWO_GPUS, |stage| {
+    staged(test_name!(), TWO_GPUS, |stage| {
         let mut backend = nvml(&target(&["0"]));
         stage.play(&format!(
             "{TWO_GPUS}at 0 fail nvmlDeviceGetMemoryInfo_v2 999\n"
@@ -318,36 +293,31 @@ fn a_stumble_of_the_driver_passes() {
 
 #[test]
 fn a_driver_that_is_not_loaded_is_told_in_its_own_words() {
-    staged(
-        "a_driver_that_is_not_loaded_is_told_in_its_own_words",
-        "at 0 fail nvmlInit_v2 9\n",
-        |_| {
-            let failure = refused(BackendChoice::Nvml, &target(&["all"]));
-            assert!(
-                failure.message.contains("NVIDIA driver is not loaded"),
-                "{failure}"
-            );
-            // Left to itself plimsoll measures what it can, and says why.
-            match open(BackendChoice::Auto, &target(&["all"])) {
-                Ok(backend) => {
-                    let facts = backend.facts();
-                    assert_eq!(facts.name, "host");
-                    assert!(
-                        facts.reason.contains("asks for a GPU")
-                            && facts.reason.contains("not loaded"),
-                        "{}",
-                        facts.reason
-                    );
-                }
-                Err(e) => eprintln!("SKIPPED: {e}"),
+    staged(test_name!(), "at 0 fail nvmlInit_v2 9\n", |_| {
+        let failure = refused(BackendChoice::Nvml, &target(&["all"]));
+        assert!(
+            failure.message.contains("NVIDIA driver is not loaded"),
+            "{failure}"
+        );
+        // Left to itself plimsoll measures what it can, and says why.
+        match open(BackendChoice::Auto, &target(&["all"])) {
+            Ok(backend) => {
+                let facts = backend.facts();
+                assert_eq!(facts.name, "host");
+                assert!(
+                    facts.reason.contains("asks for a GPU") && facts.reason.contains("not loaded"),
+                    "{}",
+                    facts.reason
+                );
             }
-        },
-    );
+            Err(e) => eprintln!("SKIPPED: {e}"),
+        }
+    });
 }
 
 #[test]
 fn a_library_that_is_not_there_is_named() {
-    let test = "a_library_that_is_not_there_is_named";
+    let test = test_name!();
     staged_with(test, "", Path::new("/nowhere/libnvidia-ml.so.1"), |_| {
         let failure = refused(BackendChoice::Nvml, &target(&["all"]));
         assert!(
@@ -364,7 +334,7 @@ fn a_library_that_is_not_there_is_named() {
 
 #[test]
 fn hosts_without_a_usable_gpu_are_told_apart() {
-    staged("hosts_without_a_usable_gpu_are_told_apart", "", |stage| {
+    staged(test_name!(), "", |stage| {
         assert!(
             refused(BackendChoice::Nvml, &target(&["all"]))
                 .message
@@ -391,52 +361,45 @@ fn hosts_without_a_usable_gpu_are_told_apart() {
 
 #[test]
 fn a_container_without_a_gpu_is_measured_on_the_host() {
-    staged(
-        "a_container_without_a_gpu_is_measured_on_the_host",
-        TWO_GPUS,
-        |stage| {
-            let failure = refused(BackendChoice::Nvml, &target(&[]));
-            assert!(failure.message.contains("asks for no GPU"), "{failure}");
-            let auto = |target: &Target| {
-                open(BackendChoice::Auto, target).map(|b| (b.facts(), b.devices()))
-            };
-            let Ok((facts, _)) = auto(&target(&[])) else {
-                return eprintln!("SKIPPED: no memory cgroup is visible here");
+    staged(test_name!(), TWO_GPUS, |stage| {
+        let failure = refused(BackendChoice::Nvml, &target(&[]));
+        assert!(failure.message.contains("asks for no GPU"), "{failure}");
+        let auto =
+            |target: &Target| open(BackendChoice::Auto, target).map(|b| (b.facts(), b.devices()));
+        let Ok((facts, _)) = auto(&target(&[])) else {
+            return eprintln!("SKIPPED: no memory cgroup is visible here");
+        };
+        assert_eq!(
+            (facts.name.as_str(), facts.reason.as_str()),
+            ("host", "the container uses no GPU")
+        );
+        if Path::new("/dev/nvidiactl").exists() {
+            eprintln!(
+                "SKIPPED: leftovers of an image cannot be told apart, this machine has a GPU"
+            );
+        } else {
+            let leftover = Target {
+                visible_devices: Some("all".into()),
+                ..target(&[])
             };
             assert_eq!(
-                (facts.name.as_str(), facts.reason.as_str()),
-                ("host", "the container uses no GPU")
+                auto(&leftover).unwrap().0.name,
+                "host",
+                "the image says `all`, but there is no GPU inside"
             );
-            if Path::new("/dev/nvidiactl").exists() {
-                eprintln!(
-                    "SKIPPED: leftovers of an image cannot be told apart, this machine has a GPU"
-                );
-            } else {
-                let leftover = Target {
-                    visible_devices: Some("all".into()),
-                    ..target(&[])
-                };
-                assert_eq!(
-                    auto(&leftover).unwrap().0.name,
-                    "host",
-                    "the image says `all`, but there is no GPU inside"
-                );
-            }
-            // With a process on a GPU it does use one, whatever it asked for.
-            if own_id().is_none() {
-                return eprintln!(
-                    "SKIPPED: this process is in the root cgroup, as everything else"
-                );
-            }
-            stage.play(&format!("{TWO_GPUS}at 0 proc 1 self 10\n"));
-            let (facts, devices) = auto(&target(&[])).unwrap();
-            assert_eq!(
-                (facts.name.as_str(), devices.len(), devices[0].id.as_str()),
-                ("nvml", 1, RTX)
-            );
-            assert_eq!(facts.reason, "a process of the container is on 1 GPU");
-        },
-    );
+        }
+        // With a process on a GPU it does use one, whatever it asked for.
+        if own_id().is_none() {
+            return eprintln!("SKIPPED: this process is in the root cgroup, as everything else");
+        }
+        stage.play(&format!("{TWO_GPUS}at 0 proc 1 self 10\n"));
+        let (facts, devices) = auto(&target(&[])).unwrap();
+        assert_eq!(
+            (facts.name.as_str(), devices.len(), devices[0].id.as_str()),
+            ("nvml", 1, RTX)
+        );
+        assert_eq!(facts.reason, "a process of the container is on 1 GPU");
+    });
 }
 
 #[test]
@@ -444,25 +407,21 @@ fn a_slow_process_list_is_asked_for_less_often() {
     let scenario = format!(
         "{TWO_GPUS}at 0 proc 0 self 10\nat 0 slow nvmlDeviceGetComputeRunningProcesses_v3 30\n"
     );
-    staged(
-        "a_slow_process_list_is_asked_for_less_often",
-        &scenario,
-        |stage| {
-            let mut backend = nvml(&target(&["0"]));
-            let (samples, _) = stage.sample(backend.as_mut(), true);
-            assert!(samples[0].processes.is_some());
-            // Twice 30 ms, so not again within 3 s, while 0.2 s is the rule for a request.
-            std::thread::sleep(Duration::from_millis(300));
-            let (samples, _) = stage.sample(backend.as_mut(), true);
-            assert_eq!(samples[0].processes, None);
-        },
-    );
+    staged(test_name!(), &scenario, |stage| {
+        let mut backend = nvml(&target(&["0"]));
+        let (samples, _) = stage.sample(backend.as_mut(), true);
+        assert!(samples[0].processes.is_some());
+        // Twice 30 ms, so not again within 3 s, while 0.2 s is the rule for a request.
+        std::thread::sleep(Duration::from_millis(300));
+        let (samples, _) = stage.sample(backend.as_mut(), true);
+        assert_eq!(samples[0].processes, None);
+    });
 }
 
 #[test]
 fn the_sampler_follows_a_gpu_over_time() {
     let scenario = format!("{TWO_GPUS}at 200 gpu 0 used=75000\nat 250 gpu 0 used=71000\n");
-    staged("the_sampler_follows_a_gpu_over_time", &scenario, |stage| {
+    staged(test_name!(), &scenario, |stage| {
         let backend = nvml(&target(&["0"]));
         let options = Options {
             interval: Duration::from_millis(40),

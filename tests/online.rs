@@ -1,11 +1,8 @@
 //! `estimate --online` against hubs on this host: what is asked, what is told, who sees the token, and what a hub that
 //! means ill can do.
 
-#[macro_use]
-mod common;
-#[path = "common/hub.rs"]
-mod hub;
-
+use crate::common;
+use crate::common::hub;
 use common::e2e::{Ended, Live, plimsoll};
 use hub::{Asked, Hub, header, part, say};
 use plimsoll::models::hub::{Hub as Client, Keep, Limits};

@@ -1,8 +1,6 @@
 //! What is handed to others: the Debian package, the image, the action and the workflows.
 
-#[macro_use]
-mod common;
-
+use crate::common;
 use common::docker;
 use common::e2e::{Engine, Results, program, run};
 use common::skip::skip;

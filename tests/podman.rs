@@ -1,8 +1,6 @@
 //! Podman behind Docker's API: profile, run and clean, with a service and a store of the test's own.
 
-#[macro_use]
-mod common;
-
+use crate::common;
 use common::e2e::{self, Ended, Live, REFERENCE_IMAGE, Results, parts_sum_to_the_peak, wait_for};
 use common::{docker, said, unique};
 use plimsoll::container::Runtime;

@@ -1,9 +1,7 @@
 //! The probe for TensorRT-LLM's CUDA graphs against a stand-in of its modules, on this machine's
 //! Python: every form in which releases keep their graphs. No real TensorRT-LLM was ever here.
 
-#[path = "common/skip.rs"]
-mod skip;
-
+use crate::common::skip;
 use plimsoll::compare::graph_report::ProbeResult;
 use plimsoll::engine::cuda_graphs::{GraphCounter, GraphLog};
 use std::collections::BTreeMap;

@@ -1,9 +1,7 @@
 //! The measured breakdown against a truth: the reference engine takes exactly the bytes it is told
 //! to, and its log and endpoints name none of them.
 
-#[macro_use]
-mod common;
-
+use crate::common;
 use common::e2e::{Engine, Live, Results, codes, parts_sum_to_the_peak, plimsoll, run};
 use common::jq::Desk;
 use common::{docker, whole_seconds};

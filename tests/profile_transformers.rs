@@ -1,9 +1,7 @@
 //! The transformers probe in a real container with torch and transformers (on CPU): its figures against
 //! the model's own files and shapes. Slow: minutes.
 
-#[macro_use]
-mod common;
-
+use crate::common;
 use common::docker;
 use common::e2e::{Engine, Results, VLLM_IMAGE, codes, models, parts_sum_to_the_peak, read, run};
 use serde_json::Value;

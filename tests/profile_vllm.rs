@@ -1,9 +1,7 @@
 //! A real vLLM (on CPU) by name, both ways, and as `run` starts it: the figures against what the
 //! engine itself says, and the jq lines of the seeds on the result. Slow: minutes.
 
-#[macro_use]
-mod common;
-
+use crate::common;
 use common::docker;
 use common::e2e::{Engine, Results, VLLM_IMAGE, codes, models, parts_sum_to_the_peak, read, run};
 use common::jq::Desk;

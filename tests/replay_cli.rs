@@ -1,8 +1,6 @@
 //! `plimsoll replay` as people use it: what it shows of a run, and what it says of mistakes.
 
-#[path = "common/captures.rs"]
-mod captures;
-
+use crate::common::captures;
 use assert_cmd::Command;
 use captures::*;
 use plimsoll::capture::{DeviceFacts, SamplingFacts};

@@ -1,8 +1,6 @@
 //! What a profile looks like to people and to programs.
 
-#[path = "common/captures.rs"]
-mod captures;
-
+use crate::common::captures;
 use captures::*;
 use plimsoll::capture::{Capture, Phase, RunEnd, SamplingFacts};
 use plimsoll::engine::torch_probe::TorchMemory;

@@ -1,13 +1,9 @@
 //! The page of `plimsoll report --format html` in a browser: quiet, looked into by pointer and
 //! keyboard, and inert whatever it was told. With `PLIMSOLL_TEST_PICTURES=FOLDER` it leaves pictures.
 
-#[macro_use]
-mod common;
-#[path = "common/browser.rs"]
-mod browser;
-#[path = "common/reports.rs"]
-mod reports;
-
+use crate::common;
+use crate::common::browser;
+use crate::common::reports;
 use browser::Browser;
 use common::e2e::{Need, have};
 use plimsoll::report::chart::Lane;

@@ -1,8 +1,6 @@
 //! What the chapters of a report say of runs: every figure once, each with its source or a reason.
 
-#[path = "common/captures.rs"]
-mod captures;
-
+use crate::common::captures;
 use captures::*;
 use plimsoll::breakdown::Component;
 use plimsoll::capture::RunEnd;

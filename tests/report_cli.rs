@@ -1,8 +1,6 @@
 //! `plimsoll report` as people use it: folders and files in, reports out, and what is refused.
 
-#[path = "common/captures.rs"]
-mod captures;
-
+use crate::common::captures;
 use assert_cmd::Command;
 use captures::*;
 use plimsoll::profile::Profile;

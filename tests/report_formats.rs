@@ -1,8 +1,6 @@
 //! The formats of `plimsoll report`: what each writes, and that no text of a report leaves its place.
 
-#[path = "common/reports.rs"]
-mod reports;
-
+use crate::common::reports;
 use html5ever::tendril::StrTendril;
 use html5ever::tokenizer::states::RawKind;
 use html5ever::tokenizer::{

@@ -1,8 +1,6 @@
 //! The published schema: up to date, and true of every document that we ship or derive.
 
-#[path = "common/captures.rs"]
-mod captures;
-
+use crate::common::captures;
 use plimsoll::profile::{SCHEMA_VERSION, schema};
 use plimsoll::report::by_name;
 use serde_json::Value;
@@ -23,7 +21,7 @@ fn the_schema_on_disk_is_the_schema_of_the_types() {
     let stored = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(
         stored == fresh,
-        "{} is not what the types say: run `UPDATE_SCHEMA=1 cargo test --test schema` and look at the diff \
+        "{} is not what the types say: run `UPDATE_SCHEMA=1 cargo test --test offline schema` and look at the diff \
          (fields are added, never renamed or removed)",
         path.display()
     );

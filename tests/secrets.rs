@@ -1,15 +1,11 @@
 //! No verb passes a secret on: neither from documents that somebody planted some in, nor from what
 //! it measures itself.
 
-#[macro_use]
-mod common;
-#[path = "common/secrets.rs"]
-mod secrets;
-#[path = "common/stage.rs"]
-mod stage;
-
+use crate::common;
+use crate::common::secrets;
+use crate::common::stage;
 use common::e2e::{Engine, REFERENCE_IMAGE, everything_in, wait_for};
-use common::{skip, unique};
+use common::unique;
 use secrets::{API_KEY, Home, PASSWORD, open_handed, shapes, tells_nothing};
 use serde_json::Value;
 use std::io::{Read, Write};

@@ -1,11 +1,8 @@
 //! What docs/SECURITY.md promises, from end to end: secrets are in no file and no output, files are
 //! their owner's alone, and hostile names, logs and replies stay words.
 
-#[macro_use]
-mod common;
-#[path = "common/secrets.rs"]
-mod secrets;
-
+use crate::common;
+use crate::common::secrets;
 use common::e2e::{Ended, Engine, Live, Results, everything_in};
 use common::{docker, image};
 use secrets::{API_KEY, Home, IN_LABEL, IN_URL, PASSWORD};

@@ -1,8 +1,7 @@
 //! What shells and `man` get: completions that complete, pages that render.
 #![allow(missing_docs)]
 
-mod common;
-
+use crate::common;
 use common::e2e::{plimsoll, program};
 use common::skip;
 use std::path::Path;

@@ -1,9 +1,7 @@
 //! `plimsoll sweep` beyond this machine, from end to end, with stand-ins for ssh and for Slurm's
 //! commands: what is asked for over there, and what becomes of the runs here.
 
-#[macro_use]
-mod common;
-
+use crate::common;
 use common::e2e::{Ended, Live, plimsoll};
 use plimsoll::matrix::{Cell, Figures, OomMemory, Plan, PlanOptions, Row, Shard, Status, Sweep};
 use plimsoll::sweep::{Cells, Journal, Session};

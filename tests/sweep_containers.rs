@@ -2,16 +2,11 @@
 //! engine was started in them or served already; and those on different GPUs do not wait for each
 //! other.
 
-#[macro_use]
-mod common;
-#[path = "common/stage.rs"]
-mod stage;
-#[path = "common/sweeps.rs"]
-mod sweeps;
-
+use crate::common;
+use crate::common::stage;
+use crate::common::sweeps;
 use common::docker;
 use common::e2e::{Engine, Live};
-use common::skip;
 use std::collections::BTreeSet;
 use sweeps::{Desk, Swept, parts_are};
 

@@ -1,12 +1,8 @@
 //! A sweep asks the estimate what fits before anything is started: the real binary, on GPUs of the stand-in.
 
-#[macro_use]
-mod common;
-#[path = "common/stage.rs"]
-mod stage;
-
+use crate::common;
+use crate::common::stage;
 use common::e2e::{Ended, Live, plimsoll};
-use common::skip;
 use serde_json::Value;
 
 const SWEEP: &str = "\

@@ -1,9 +1,7 @@
 //! A sweep that is killed again and again: what was finished is neither lost nor repeated, and
 //! nothing of it is left behind.
 
-#[macro_use]
-mod common;
-
+use crate::common;
 use common::docker;
 use common::e2e::{Engine, Live, REFERENCE_IMAGE, plimsoll, read, wait_for};
 use common::random::Random;

@@ -1,11 +1,8 @@
 //! `plimsoll sweep` with containers that it starts itself: one engine for a group, a row for every
 //! cell whatever the engine does, and a way on from wherever a run stopped.
 
-#[macro_use]
-mod common;
-#[path = "common/sweeps.rs"]
-mod sweeps;
-
+use crate::common;
+use crate::common::sweeps;
 use common::e2e::{Engine, Live, codes, parts_sum_to_the_peak, read, run, wait_for};
 use common::{docker, unique, whole_seconds};
 use serde_json::Value;

@@ -1,8 +1,6 @@
 //! A sweep on another machine: against a real sshd, with a key of the test's own.
 
-#[macro_use]
-mod common;
-
+use crate::common;
 use common::e2e::{program, wait_for};
 use plimsoll::error::ExitCode;
 use plimsoll::sweep::remote::Remote;

@@ -1,8 +1,6 @@
 //! What came of a sweep, as people and programs read it; its plan before anything runs.
 
-#[path = "common/captures.rs"]
-mod captures;
-
+use crate::common::captures;
 use captures::*;
 use plimsoll::capture::RequestedSettings;
 use plimsoll::matrix::{

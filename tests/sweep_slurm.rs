@@ -1,11 +1,8 @@
 //! A sweep as an array job, on a real Slurm of four nodes: nothing is lost with a node, nothing of
 //! what a user writes is run by a shell, and who leaves is told the way back.
 
-#[macro_use]
-mod common;
-#[path = "common/cluster.rs"]
-mod cluster;
-
+use crate::common;
+use crate::common::cluster;
 use cluster::Cluster;
 use common::docker;
 use common::e2e::{Live, plimsoll, wait_for};

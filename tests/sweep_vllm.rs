@@ -1,11 +1,8 @@
 //! A sweep on a real vLLM (on CPU), whose bench client is kept for the cells of a group; and the
 //! keeping itself, with programs of which it is known what they must say. Slow: minutes.
 
-#[macro_use]
-mod common;
-#[path = "common/sweeps.rs"]
-mod sweeps;
-
+use crate::common;
+use crate::common::sweeps;
 use common::e2e::{Engine, VLLM_IMAGE, models, parts_sum_to_the_peak, read};
 use common::{docker, runtime};
 use plimsoll::capture::{ExecEnd, Stream};

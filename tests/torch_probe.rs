@@ -1,8 +1,6 @@
 //! What a probe in the engine's process saw becomes evidence for the parts of the peak, and a section of the profile.
 
-#[path = "common/captures.rs"]
-mod captures;
-
+use crate::common::captures;
 use captures::*;
 use plimsoll::breakdown::{Component, EvidenceSource};
 use plimsoll::capture::*;

@@ -1,9 +1,7 @@
 //! Trouble on the real daemon: each gives one clear sentence, advice, its exit code, and loses
 //! nothing of what was seen.
 
-#[macro_use]
-mod common;
-
+use crate::common;
 use common::e2e::{
     Ended, Engine, Live, REFERENCE_IMAGE, Results, codes, command, everything_in, plimsoll, read,
     run, skip, wait_for,

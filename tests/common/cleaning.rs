@@ -4,9 +4,9 @@
 #![allow(dead_code, missing_docs)]
 
 use crate::common::e2e::{Ended, Engine, Live, REFERENCE_IMAGE, plimsoll, wait_for};
+use crate::common::faults::FaultySocket;
+use crate::common::stage;
 use crate::common::{TestContainer, docker};
-use crate::faults::FaultySocket;
-use crate::stage;
 use plimsoll::container::leftovers::boot_id;
 use plimsoll::telemetry::{Target, cgroup_directory};
 use rustix::process::Signal;

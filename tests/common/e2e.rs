@@ -160,13 +160,15 @@ pub fn have(test: &str, needs: &[Need]) -> bool {
     true
 }
 
-/// Path of the function that it stands in.
+/// The name of the test that it is in, as the test harness has it: the path without the binary.
 #[allow(unused_macros)] // not by every test binary that has this module
 macro_rules! test_name {
     () => {{
         fn here() {}
-        let name = std::any::type_name_of_val(&here);
-        name.strip_suffix("::here").unwrap_or(name)
+        let path = std::any::type_name_of_val(&here);
+        let test = path.split_once("::").map_or(path, |(_binary, test)| test);
+        test.trim_end_matches("::here")
+            .trim_end_matches("::{{closure}}")
     }};
 }
 

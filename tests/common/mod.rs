@@ -1,12 +1,26 @@
 //! Test containers on the real daemon: a tiny image, unique names, and removal whatever happens.
 #![allow(dead_code, missing_docs, clippy::print_stdout, clippy::print_stderr)]
 
+pub mod browser;
+pub mod captures;
+pub mod cleaning;
+pub mod cluster;
+pub mod daemon;
 #[macro_use]
 pub mod e2e;
+pub mod faults;
+pub mod hub;
 pub mod jq;
 pub mod random;
+pub mod recordings;
+pub mod reports;
+pub mod scripted;
+pub mod secrets;
 pub mod skip;
+pub mod stage;
+pub mod sweeps;
 pub mod tiny;
+pub mod wire;
 
 use plimsoll::container::Runtime;
 use std::path::Path;

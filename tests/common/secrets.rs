@@ -1,7 +1,7 @@
 //! Secrets that no output may hold, and a home whose files everybody could read.
 #![allow(dead_code, missing_docs)]
 
-use super::common::e2e::{Ended, Live, command};
+use crate::common::e2e::{Ended, Live, command};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;

@@ -4,7 +4,7 @@
 //! so every test runs its body in a process of its own, which is this binary called again.
 #![allow(dead_code, missing_docs, clippy::print_stderr)]
 
-use crate::skip;
+use crate::common::skip;
 use plimsoll::capture::MemorySample;
 use plimsoll::clock::Clock;
 use plimsoll::error::{ExitCode, Failure};

@@ -2,7 +2,7 @@
 //! be.
 
 use crate::common::e2e::{Ended, read};
-use crate::verbs::{ACTIVATION, POOL, Verb, WEIGHTS};
+use crate::faults::verbs::{ACTIVATION, POOL, Verb, WEIGHTS};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 

@@ -1,7 +1,7 @@
 //! What is mended when a connection breaks: each repair by itself, on the real daemon.
 
+use crate::common::wire::{Fault, Place, Wire};
 use crate::common::{TestContainer, docker, image, unique};
-use crate::wire::{Fault, Place, Wire};
 use plimsoll::capture::ExecEnd;
 use plimsoll::container::Runtime;
 use plimsoll::container::exec::ExecRequest;

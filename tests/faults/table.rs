@@ -1,8 +1,8 @@
 //! The tries, counted: a row for each fault and command.
 
-use crate::judge::Kind;
-use crate::verbs::Verb;
-use crate::wire::Fault;
+use crate::common::wire::Fault;
+use crate::faults::judge::Kind;
+use crate::faults::verbs::Verb;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;

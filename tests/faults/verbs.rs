@@ -2,7 +2,7 @@
 
 use crate::common::docker;
 use crate::common::e2e::{Engine, command, shell_image, wait_for};
-use crate::wire::Wire;
+use crate::common::wire::Wire;
 use plimsoll::container::leftovers::boot_id;
 use std::fmt::Write as _;
 use std::path::Path;

@@ -1,9 +1,7 @@
 //! The pages of the documentation are true as far as a machine can tell: every command in them is run, or read by what
 //! would run it; links lead somewhere; what transcripts show is printed.
 
-#[macro_use]
-#[path = "../common/mod.rs"]
-mod common;
+use crate::common;
 mod markdown;
 mod shell;
 mod stage;

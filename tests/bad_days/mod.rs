@@ -2,16 +2,8 @@
 //! small by default; `scripts/reliability` runs the whole, and docs/RELIABILITY.md has
 //! its figures.
 
-#[macro_use]
-#[path = "../common/mod.rs"]
-mod common;
-#[path = "../common/cleaning.rs"]
-mod cleaning;
-#[path = "../common/faults.rs"]
-mod faults;
-#[path = "../common/stage.rs"]
-mod stage;
-
+use crate::common;
+use crate::common::cleaning;
 mod clock;
 mod limits;
 mod moments;

@@ -1,0 +1,37 @@
+//! What needs no container: files, logs, pages, stand-ins of libraries.
+#![allow(missing_docs, clippy::print_stdout, clippy::print_stderr)]
+
+#[macro_use]
+mod common;
+
+mod amd;
+mod builtin;
+mod cli;
+mod compare;
+mod compare_cli;
+mod corpus;
+mod derive;
+mod derive_any;
+mod estimate_cli;
+mod example;
+mod gpu_fixtures;
+mod gpus;
+mod help;
+mod load;
+mod msrv;
+mod nvidia_recordings;
+mod nvml;
+mod nvml_depth;
+mod online;
+mod probe_trtllm;
+mod replay_cli;
+mod report;
+mod report_browser;
+mod report_chapters;
+mod report_cli;
+mod report_formats;
+mod schema;
+mod seams;
+mod shell;
+mod torch_probe;
+mod vllm_log;
