@@ -372,10 +372,12 @@ struct Orphan {
     child: Child,
     cgroup: PathBuf,
     container: String,
+    /// The daemon that is said to have started it.
+    daemon: String,
 }
 
 impl Orphan {
-    fn start(script: &str) -> Option<Orphan> {
+    fn start(daemon: &str, script: &str) -> Option<Orphan> {
         let word = || format!("{:016x}", random());
         let container = [word(), word(), word(), word()].concat();
         let cgroup = ["/sys/fs/cgroup/pids", "/sys/fs/cgroup"]
@@ -403,6 +405,7 @@ impl Orphan {
             child,
             cgroup,
             container,
+            daemon: daemon.to_owned(),
         })
     }
 
@@ -414,8 +417,25 @@ impl Orphan {
                 name: "plimsoll-gone".into(),
                 owner: Owner::Dead,
                 started: 1,
+                daemon: self.daemon.clone(),
             }),
             ..process(self.child.id(), "sh")
+        }
+    }
+
+    /// The same of the first process of a pid namespace, which its script made.
+    fn look_inside(&self) -> ProcessLook {
+        let procs = std::fs::read_to_string(self.cgroup.join("cgroup.procs")).expect("procs");
+        let mut pids = procs.lines().filter_map(|l| l.parse().ok());
+        let first = |pid: &u32| {
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+            let numbers = status.lines().find_map(|l| l.strip_prefix("NSpid:"));
+            numbers.is_some_and(|n| n.split_whitespace().skip(1).last() == Some("1"))
+        };
+        ProcessLook {
+            container: Some(self.container.clone()),
+            record: self.look().record,
+            ..process(pids.find(first).expect("its first process"), "sh")
         }
     }
 
@@ -468,10 +488,12 @@ fn of_strays(strays: &[&ProcessLook]) -> Survey {
 async fn a_process_that_outlived_its_container_ends_and_only_it() {
     needs!(Docker, Root);
     let runtime = Runtime::connect().await.expect("daemon");
+    let daemon = runtime.daemon_identity().await.expect("its identity");
     let started = || -> Option<[Orphan; 2]> {
+        let ignores = "trap '' TERM; echo ready; while true; do sleep 0.1; done";
         Some([
-            Orphan::start("echo ready; while true; do sleep 0.1; done")?,
-            Orphan::start("trap '' TERM; echo ready; while true; do sleep 0.1; done")?,
+            Orphan::start(&daemon, "echo ready; while true; do sleep 0.1; done")?,
+            Orphan::start(&daemon, ignores)?,
         ])
     };
     let Some(orphans) = started() else {
@@ -485,7 +507,17 @@ async fn a_process_that_outlived_its_container_ends_and_only_it() {
     let survey = of_strays(&[&looks[0], &looks[1]]);
 
     // Nothing is signalled that differs in anything from what was judged.
-    let differs: [(&str, ProcessLook); 6] = [
+    let of_daemon = |daemon: &str| ProcessLook {
+        record: looks[0].record.clone().map(|record| Record {
+            daemon: daemon.to_owned(),
+            ..record
+        }),
+        ..looks[0].clone()
+    };
+    let only_id = daemon.split(' ').next().expect("an ID");
+    let differs: [(&str, ProcessLook); 8] = [
+        ("another daemon started it", of_daemon("another /d 1:2")),
+        ("an older plimsoll wrote it down", of_daemon(only_id)),
         (
             "its number is used again",
             ProcessLook {
@@ -551,6 +583,86 @@ async fn a_process_that_outlived_its_container_ends_and_only_it() {
     assert_eq!(again[0].done, Done::AlreadyGone, "{again:?}");
 }
 
+/// A process of somebody's in the pid namespace of another process; it ends when dropped.
+struct Sharer(Child);
+
+impl Sharer {
+    fn of(pid: u32) -> Sharer {
+        let mut child = Command::new("nsenter")
+            .args(["--pid", "--target", &pid.to_string()])
+            .args(["/bin/sh", "-c", "echo up; read end"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("nsenter");
+        let mut said = String::new();
+        let out = child.stdout.take().expect("stdout");
+        std::io::BufReader::new(out)
+            .read_line(&mut said)
+            .expect("a word");
+        assert_eq!(said, "up\n");
+        Sharer(child)
+    }
+
+    fn lives(&mut self) -> bool {
+        matches!(self.0.try_wait(), Ok(None))
+    }
+}
+
+impl Drop for Sharer {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_is_kept_while_others_share_its_pid_namespace() {
+    needs!(Docker, Root);
+    let runtime = Runtime::connect().await.expect("daemon");
+    let daemon = runtime.daemon_identity().await.expect("its identity");
+    let script = "exec unshare --pid --fork --kill-child \
+                  /bin/sh -c 'echo ready; while true; do sleep 0.1; done'";
+    let Some(orphan) = Orphan::start(&daemon, script) else {
+        let why = "no cgroup of Docker's can be written to here";
+        return common::skip::skip(&common::this_test(), why);
+    };
+    let look = orphan.look_inside();
+    let survey = of_strays(&[&look]);
+    let mut sharer = Sharer::of(look.pid);
+    let outcome = act_on_one(&runtime, &survey, &end(&look)).await;
+    assert_eq!(outcome.done, Done::Kept, "{outcome:?}");
+    assert!(sharer.lives() && orphan.lives(&look), "{outcome:?}");
+    let why = outcome.problem.expect("why");
+    assert!(why.contains("pid namespace"), "{why}");
+
+    drop(sharer);
+    let outcome = act_on_one(&runtime, &survey, &end(&look)).await;
+    assert_eq!(outcome.done, Done::Cleaned, "{outcome:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_is_kept_while_others_share_its_pid_namespace() {
+    needs!(Docker, Root);
+    let runtime = Runtime::connect().await.expect("daemon");
+    let container = ours("joined", OBEYS);
+    let survey = survey(&[&container], &[]);
+    // Since the look, and of no container: Docker knows nothing of it.
+    let pid = docker(&["inspect", "-f", "{{.State.Pid}}", &container.id]).expect("pid");
+    let mut sharer = Sharer::of(pid.parse().expect("a number"));
+    let outcome = act_on_one(&runtime, &survey, &stop(&container)).await;
+    assert_eq!(outcome.done, Done::Kept, "{outcome:?}");
+    assert!(sharer.lives(), "{outcome:?}");
+    let why = outcome.problem.expect("why");
+    assert!(why.contains("pid namespace"), "{why}");
+
+    // Whoever names it means that too.
+    let named = verdict(&container, Act::Stop, Rule::Named);
+    let outcome = act_on_one(&runtime, &survey, &named).await;
+    assert_eq!(outcome.done, Done::Cleaned, "{outcome:?}");
+    assert!(!sharer.lives());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_in_a_container_that_docker_knows_is_no_orphan() {
     let Some(runtime) = runtime().await else {
@@ -565,6 +677,7 @@ async fn a_process_in_a_container_that_docker_knows_is_no_orphan() {
             name: container.name.clone(),
             owner: Owner::Dead,
             started: 1,
+            daemon: runtime.daemon_identity().await.unwrap_or_default(),
         }),
         ..process(pid, &command)
     };

@@ -97,7 +97,8 @@ fn pid_of(id: &str) -> u32 {
 fn whose_a_container_is_follows_from_its_own_labels() {
     needs!(Docker);
     staged(test_name!(), GPUS, |_| {
-        let dead = labelled("dead", &dead(), &["--label", "plimsoll.deadline=100"]);
+        let lost = dead();
+        let dead = labelled("dead", &lost, &["--label", "plimsoll.deadline=100"]);
         let live = labelled("live", &owner(), &[]);
         let kept = labelled("kept", &owner(), &["--label", "plimsoll.keep=true"]);
         let foreign = TestContainer::run("foreign", &[], "exec sleep 300");
@@ -105,10 +106,23 @@ fn whose_a_container_is_follows_from_its_own_labels() {
         let copy = format!("{}:dev", common::unique("copy"));
         docker(&["commit", &dead.id, &copy]).unwrap();
         let copied = TestContainer::of(&copy, "run", "copied", &[], "exec sleep 300");
+        // Who makes a container anew from an inspected one copies its labels as well.
+        let created = ["--label", "plimsoll.created=2026-01-01T00:00:00Z"];
+        let anew = labelled("anew", &lost, &created);
         let ended = labelled("ended", &owner(), &[]);
         let pid = format!("container:{}", dead.name);
         let guest = TestContainer::run("guest", &["--pid", &pid], "exec sleep 300");
         docker(&["kill", &ended.id]).unwrap();
+        // In no container, so Docker knows nothing of it.
+        let mut stranger = std::process::Command::new("nsenter")
+            .args(["--pid", "--target", &pid_of(&live.id).to_string()])
+            .args(["/bin/sh", "-c", "echo up; read end"])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = [0; 3];
+        std::io::Read::read_exact(stranger.stdout.as_mut().unwrap(), &mut said).unwrap();
 
         let seen = block_on(look(at_once()));
         let of = |c: &TestContainer| {
@@ -120,6 +134,7 @@ fn whose_a_container_is_follows_from_its_own_labels() {
         assert_eq!(of(&kept), (false, Owner::Unknown, "running"));
         assert_eq!(of(&foreign), (false, Owner::Unknown, "running"));
         assert_eq!(of(&copied), (false, Owner::Unknown, "running"));
+        assert_eq!(of(&anew), (false, Owner::Unknown, "running"));
         assert_eq!(of(&ended), (true, Owner::Alive, "exited"));
         assert!(container(&seen, &dead.id).past_deadline_s.unwrap() > 0);
         assert_eq!(container(&seen, &live.id).past_deadline_s, None);
@@ -127,7 +142,15 @@ fn whose_a_container_is_follows_from_its_own_labels() {
         assert!(!container(&seen, &dead.id).this_one);
         let shared = |c: &TestContainer| container(&seen, &c.id).shared_by.clone();
         assert_eq!(shared(&dead), [guest.name.as_str()]);
-        assert_eq!((shared(&live), shared(&guest)), (vec![], vec![]));
+        assert_eq!(shared(&guest), [""; 0]);
+        let strangers = shared(&live);
+        let is_sh = |name: &String| name.starts_with("pid ") && name.ends_with(" (sh)");
+        assert!(
+            strangers.len() == 1 && is_sh(&strangers[0]),
+            "{strangers:?}"
+        );
+        drop(stranger.stdin.take());
+        stranger.wait().unwrap();
         drop(copied);
         docker(&["rmi", &copy]).unwrap();
     });
@@ -436,19 +459,31 @@ fn a_process_that_outlived_its_recorded_container_is_a_stray() {
     }
     staged(test_name!(), GPUS, |_| {
         let (gone, strange) = ("c0ffee00".repeat(8), "decafbad".repeat(8));
-        let (Some(group), Some(other)) = (Cgroup::of(&gone), Cgroup::of(&strange)) else {
+        let older = "0ddba11a".repeat(8);
+        let groups = || {
+            let (group, other) = (Cgroup::of(&gone)?, Cgroup::of(&strange)?);
+            let before = Cgroup::of(&older)?;
+            // Of a daemon in that container, or one whose containers are to lie there.
+            let nested = Cgroup(group.0.join("feedface".repeat(8)));
+            std::fs::create_dir(&nested.0).ok()?;
+            Some((nested, group, other, before))
+        };
+        let Some((nested, group, other, before)) = groups() else {
             return skip::skip(
                 "a stray of a recorded container",
                 "no cgroup can be made here",
             );
         };
         let (orphan, stranger) = (sleeping(), sleeping());
+        let (inner, old) = (sleeping(), sleeping());
         group.take(orphan.0.id());
         other.take(stranger.0.id());
+        nested.take(inner.0.id());
+        before.take(old.0.id());
         let running = TestContainer::run("recorded", &[], "exec sleep 300");
         block_on(async {
-            let daemon = Runtime::connect().await.unwrap().daemon_id().await;
-            let daemon = daemon.expect("Docker tells its id");
+            let daemon = Runtime::connect().await.unwrap().daemon_identity().await;
+            let daemon = daemon.expect("its identity can be seen");
             let note = |id: &str, daemon: &str| {
                 let note = Started {
                     container: id.to_owned(),
@@ -461,6 +496,8 @@ fn a_process_that_outlived_its_recorded_container_is_a_stray() {
                 started::note(&note).unwrap();
             };
             let empty = "0".repeat(64);
+            // An older plimsoll wrote only the ID: of which daemon is not known.
+            note(&older, daemon.split(' ').next().unwrap());
             note(&gone, &daemon);
             note(&empty, &daemon);
             note(&running.id, &daemon);
@@ -482,14 +519,14 @@ fn a_process_that_outlived_its_recorded_container_is_a_stray() {
                 .map(|s| s.container)
                 .collect();
             left.sort();
-            let mut expected = [gone.clone(), running.id.clone(), strange.clone()];
+            let mut expected = [&gone, &running.id, &strange, &older].map(String::clone);
             expected.sort();
             assert_eq!(left, expected);
         });
-        drop((orphan, stranger));
+        drop((orphan, stranger, inner, old));
         wait_for("the cgroups to be empty", || {
             let empty = |g: &Cgroup| std::fs::read_to_string(g.0.join("cgroup.procs"));
-            [&group, &other]
+            [&nested, &group, &other, &before]
                 .iter()
                 .all(|g| empty(g).is_ok_and(|t| t.is_empty()))
                 .then_some(())

@@ -11,15 +11,24 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 /// A daemon that answers `/version` with this body and everything else with an empty list; returns
 /// its address and the paths that were asked.
 async fn daemon(version: &'static str) -> (String, Arc<Mutex<Vec<String>>>) {
+    scripted(version, |_| (200, "[]".to_owned())).await
+}
+
+/// The same with a status and a body for each other path, given without its version.
+async fn scripted(
+    version: &'static str,
+    answer: impl Fn(&str) -> (u16, String) + Send + Sync + 'static,
+) -> (String, Arc<Mutex<Vec<String>>>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
         .await
         .expect("listener");
     let address = format!("tcp://{}", listener.local_addr().expect("address"));
     let asked = Arc::new(Mutex::new(Vec::new()));
     let log = asked.clone();
+    let answer = Arc::new(answer);
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
-            let log = log.clone();
+            let (log, answer) = (log.clone(), Arc::clone(&answer));
             tokio::spawn(async move {
                 let mut request = vec![0; 8192];
                 let Ok(n) = stream.read(&mut request).await else {
@@ -27,20 +36,27 @@ async fn daemon(version: &'static str) -> (String, Arc<Mutex<Vec<String>>>) {
                 };
                 let text = String::from_utf8_lossy(&request[..n]).into_owned();
                 let path = text.split(' ').nth(1).unwrap_or_default().to_owned();
-                let body = match path.as_str() {
-                    "/version" => version,
-                    "/_ping" => "OK",
-                    _ => "[]",
+                log.lock().expect("log").push(path.clone());
+                let (status, body) = match path.as_str() {
+                    "/version" => (200, version.to_owned()),
+                    "/_ping" => (200, "OK".to_owned()),
+                    _ => {
+                        let unversioned = path.find("/containers").unwrap_or_default();
+                        answer(path[unversioned..].split('?').next().unwrap_or_default())
+                    }
                 };
-                log.lock().expect("log").push(path);
                 let kind = if body == "OK" {
                     "text/plain"
                 } else {
                     "application/json"
                 };
+                // What has no content has no length either.
+                let length = match status {
+                    204 => String::new(),
+                    _ => format!("Content-Length: {}\r\n", body.len()),
+                };
                 let reply = format!(
-                    "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
-                    body.len()
+                    "HTTP/1.1 {status} Status\r\nContent-Type: {kind}\r\n{length}Connection: close\r\n\r\n{body}"
                 );
                 let _ = stream.write_all(reply.as_bytes()).await;
             });
@@ -199,4 +215,66 @@ async fn who_is_not_there_is_told_with_a_way_out() {
             "{failure:?}"
         );
     }
+}
+
+const PODMAN: &str = r#"{"Version": "5.4.2", "ApiVersion": "1.41", "MinAPIVersion": "1.24", "Components": [{"Name": "Podman Engine", "Version": "5.4.2"}]}"#;
+
+/// Podman 5.4.2 has states that Docker's API has no word for.
+#[tokio::test]
+async fn states_that_only_podman_knows_are_read() {
+    let id = "a".repeat(64);
+    let known = id.clone();
+    let (address, _) = scripted(PODMAN, move |path| match path {
+        "/containers/json" => (
+            200,
+            format!(
+                r#"[{{"Id": "{id}", "Names": ["/old"], "Image": "i", "State": "stopped"}},
+                    {{"Id": "{}", "Names": ["/other"], "Image": "i", "State": "running"}},
+                    {{"Id": "{}", "Names": ["/strange"], "Image": "i", "State": "hibernating"}}]"#,
+                "b".repeat(64),
+                "c".repeat(64)
+            ),
+        ),
+        _ => (
+            200,
+            format!(
+                r#"{{"Id": "{id}", "Name": "/old", "State": {{"Status": "stopped", "Running": false, "ExitCode": 3, "Pid": 0}}}}"#
+            ),
+        ),
+    })
+    .await;
+    let runtime = Runtime::connect_to(&address).await.expect("connect");
+    let all = runtime.list_all().await.expect("a list");
+    let states: Vec<&str> = all.iter().map(|c| c.state.status.as_str()).collect();
+    // What a word means that nobody knows is not known.
+    assert_eq!(states, ["exited", "running", ""]);
+    let old = runtime.find_any("old").await.expect("found").facts;
+    assert_eq!((&old.id, old.state.status.as_str()), (&known, "exited"));
+    assert_eq!(old.state.exit_code, Some(3));
+}
+
+/// Between two steps somebody else may take the name of a container that is gone.
+#[tokio::test]
+async fn a_container_that_was_found_by_name_is_ended_by_its_id() {
+    let id = "a".repeat(64);
+    let (address, asked) = scripted(PODMAN, move |path| {
+        let running = format!(
+            r#"{{"Id": "{id}", "Name": "/llm", "Config": {{"Labels": {{"plimsoll.run": "r", "plimsoll.owner": "o"}}}},
+                "State": {{"Status": "running", "Running": true, "Pid": 4194300}}}}"#
+        );
+        match path {
+            // The name is another's by now, the container itself is gone.
+            "/containers/llm/json" => (200, running),
+            "/containers/llm/stop" => (204, String::new()),
+            _ if path.ends_with("/stop") => (204, String::new()),
+            _ => (404, r#"{"message": "no such container"}"#.to_owned()),
+        }
+    })
+    .await;
+    let runtime = Runtime::connect_to(&address).await.expect("connect");
+    let ended = runtime.end_ours("llm", std::time::Duration::ZERO).await;
+    let asked = asked.lock().expect("log").clone();
+    let by_name = |p: &&String| p.contains("/llm/") && !p.contains("/json");
+    assert_eq!(asked.iter().find(by_name), None, "{asked:#?}");
+    ended.expect("it is gone");
 }

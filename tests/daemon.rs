@@ -654,3 +654,77 @@ fn a_daemon_that_stays_away() {
     };
     all_tries(&mut daemon, fault);
 }
+
+// ---- two daemons with one ID
+
+/// The container of a `plimsoll run` that was killed once its engine served.
+fn lost_run(daemon: &Daemon, state: &Path) -> String {
+    let name = unique("twin");
+    let results = Results::new();
+    let mut command = daemon.plimsoll(&[
+        "run",
+        "--preset=reference",
+        "--bench=none",
+        "--duration=600s",
+        "--memory-backend=host",
+        "--name",
+        &name,
+        &results.arg(),
+    ]);
+    command.env("XDG_STATE_HOME", state);
+    let mut live = Live::start(command);
+    let records = state.join("plimsoll/started");
+    wait_for("its engine", || {
+        assert!(live.is_running(), "{}", live.stderr());
+        let id = daemon.field(&name, "{{.Id}}");
+        let noted = records.join(format!("{id}.json")).exists();
+        let log = daemon.docker(&["logs", &name]).ok()?;
+        (noted && log.contains("phase=ready")).then_some(())
+    });
+    live.signal(rustix::process::Signal::KILL);
+    live.end();
+    name
+}
+
+/// Two daemons with one ID share a user's records. What the first one runs is unknown to the second,
+/// and that is no reason to end it, nor what somebody else runs in its pid namespace.
+#[test]
+fn a_daemon_ends_nothing_of_another_one_with_its_id() {
+    let first = own_daemon!();
+    let second = Daemon::start_as(Some(&first), &[]).expect("a second daemon");
+    assert_eq!(first.id(), second.id(), "else the test shows nothing");
+    let state = tempfile::tempdir().expect("tempdir");
+    let clean = |daemon: &Daemon| {
+        let mut command = daemon.plimsoll(&["clean", "--apply", "--yes", "--memory-backend=host"]);
+        command.env("XDG_STATE_HOME", state.path());
+        Live::start(command).end()
+    };
+    for _ in 0..tries().max(3) {
+        let lost = lost_run(&first, state.path());
+        let (sharer, namespace) = (unique("sharer"), format!("container:{lost}"));
+        let args = ["run", "-d", "--name", &sharer, "--pid", &namespace];
+        let words = [REFERENCE_IMAGE, "idle"];
+        first.docker(&[&args[..], &words].concat()).expect("sharer");
+        let states = || {
+            let format = "{{.State.Status}} {{.State.Pid}} {{.State.StartedAt}}";
+            [&lost, &sharer].map(|name| first.field(name, format))
+        };
+        let before = states();
+        assert!(
+            before.iter().all(|s| s.starts_with("running")),
+            "{before:?}"
+        );
+
+        let ended = clean(&second).expect(0);
+        assert_eq!(states(), before, "{}", ended.stdout);
+        assert!(!ended.stdout.contains(&lost), "{}", ended.stdout);
+        // The first one knows them, and the sharer keeps both.
+        let ended = clean(&first).expect(8);
+        assert_eq!(states(), before, "{}", ended.stdout);
+        assert!(ended.stdout.contains(&sharer), "{}", ended.stdout);
+
+        first.docker(&["rm", "-f", &sharer]).expect("removed");
+        clean(&first).expect(0);
+        assert_eq!(first.field(&lost, "{{.Id}}"), "", "it is removed");
+    }
+}

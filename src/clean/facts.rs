@@ -51,7 +51,8 @@ pub struct ContainerLook {
     pub ruled_by: Option<String>,
     /// Whether plimsoll itself runs in it.
     pub this_one: bool,
-    /// Running containers, not ours, that share its pid namespace: they end with it. By name.
+    /// What shares its pid namespace and is not ours: it ends with this one. Containers by name,
+    /// processes of none as `pid 7 (sleep)`.
     pub shared_by: Vec<String>,
     /// Whether another plimsoll that lives works on it now (it holds the container's lock).
     pub locked: bool,
@@ -116,6 +117,8 @@ pub struct ProcessLook {
     pub mark: Option<Mark>,
     /// What plimsoll wrote down when it started `container`, for containers that are gone.
     pub record: Option<Record>,
+    /// Of a process with a record: host pids outside its container that share its pid namespace.
+    pub shared_by: Vec<u32>,
     /// GPU memory by device, bytes; a device of which the driver does not tell is left out.
     pub gpu_bytes: BTreeMap<String, u64>,
     /// Threads that nothing can interrupt (state D).
@@ -143,6 +146,8 @@ pub struct Record {
     /// Start of the container's first process, clock ticks since boot; of another boot nothing is
     /// recorded. A process that is older was never in it.
     pub started: u64,
+    /// The daemon that it was started with: its ID, its root directory and where that lies.
+    pub daemon: String,
 }
 
 /// A thread in state D.

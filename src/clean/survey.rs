@@ -91,7 +91,6 @@ pub struct Surveyor {
     options: SurveyOptions,
     devices: Devices,
     boot: String,
-    daemon: Option<String>,
     own: BTreeSet<String>,
     stuck: Stuck,
     engines: asking::Memory,
@@ -100,7 +99,6 @@ pub struct Surveyor {
 impl Surveyor {
     /// Opens the GPUs. What cannot be opened is said by every look.
     pub async fn open(runtime: Runtime, options: SurveyOptions) -> Surveyor {
-        let daemon = runtime.daemon_id().await;
         let remote = runtime.is_remote();
         let (devices, own) = tokio::task::block_in_place(|| match remote {
             true => (Devices::none(), BTreeSet::new()),
@@ -111,7 +109,6 @@ impl Surveyor {
             options,
             devices,
             boot: boot_id(),
-            daemon,
             own,
             stuck: Stuck::default(),
             engines: asking::Memory::default(),
@@ -122,7 +119,7 @@ impl Surveyor {
     pub async fn look(&mut self) -> Result<Look, Failure> {
         let mut blind = Vec::new();
         // Before the list: what is in it and not on the list is gone, and not just started.
-        let records = self.records();
+        let records = self.records().await;
         let met = containers::all(&self.runtime, &mut blind).await?;
         let now = jiff::Timestamp::now();
         let now_ns = i64::try_from(now.as_nanosecond()).unwrap_or(i64::MAX);
@@ -150,7 +147,11 @@ impl Surveyor {
             let health = healths.get(&look.id).filter(|_| one.runs());
             look.health = health.copied().unwrap_or_default();
             look.gpu_bytes = held(look, &reading);
-            look.shared_by = containers::sharers(&met, &look.id);
+            let init = one.facts.state.pid.filter(|_| look.processes.is_some());
+            let seen = init.map(|pid| eyes.sharers(pid, &look.id, &met));
+            let shared = containers::sharers(&met, &look.id).into_iter();
+            let shared: BTreeSet<String> = shared.chain(seen.into_iter().flatten()).collect();
+            look.shared_by = shared.into_iter().collect();
         }
         let strays = self.strays(&mut eyes, &mut blind).await;
         let devices = tokio::task::block_in_place(|| opened_by(&mut eyes, &reading));
@@ -173,12 +174,11 @@ impl Surveyor {
     }
 
     /// What plimsoll started with this daemon in this boot, by container.
-    fn records(&self) -> BTreeMap<String, Started> {
-        if self.runtime.is_remote() {
-            return BTreeMap::new();
-        }
+    async fn records(&self) -> BTreeMap<String, Started> {
+        // At each look: behind the same socket another one may listen by now.
+        let daemon = self.runtime.daemon_identity().await;
         let all = started::all(&self.boot).into_iter();
-        all.filter(|s| Some(&s.daemon) == self.daemon.as_ref())
+        all.filter(|s| Some(&s.daemon) == daemon.as_ref())
             .map(|s| (s.container.clone(), s))
             .collect()
     }
@@ -282,18 +282,22 @@ impl Surveyor {
             .cloned()
             .collect();
         let reading = eyes.reading;
-        let (mut found, alive) = tokio::task::block_in_place(|| {
+        let (mut found, alive, inner) = tokio::task::block_in_place(|| {
             let on_gpus = reading
                 .processes
                 .keys()
                 .filter_map(|pid| Process::read(*pid));
             let mut found: BTreeMap<u32, Process> = on_gpus.map(|p| (p.id.pid, p)).collect();
             let alive = processes::in_cgroups_of(&gone);
+            // What is in a container inside of one of these is somebody else's, and keeps the record.
+            let (alive, inner): (Vec<Process>, Vec<Process>) =
+                alive.into_iter().partition(processes::in_one_container);
             found.extend(alive.iter().map(|p| (p.id.pid, p.clone())));
-            (found, alive)
+            (found, alive, inner)
         });
         // A recorded container without a process is over.
-        let full: BTreeSet<String> = alive.iter().filter_map(|p| eyes.container(p)).collect();
+        let both = alive.iter().chain(&inner);
+        let full: BTreeSet<String> = both.filter_map(|p| eyes.container(p)).collect();
         let empty = gone.iter().filter(|id| !full.contains(*id));
         let mut strange: BTreeSet<String> = empty.cloned().collect();
         strange.extend(found.values().filter_map(|p| eyes.container(p)));

@@ -87,7 +87,7 @@ pub async fn launch(runtime: &Runtime, spec: &LaunchSpec) -> Result<Found, Failu
     let noted = !runtime.is_remote() && !spec.labels.contains_key(KEEP_LABEL);
     // Before it starts: its first moments are to be seen.
     let daemon = match noted {
-        true => runtime.daemon_id().await,
+        true => runtime.daemon_identity().await,
         false => None,
     };
     let found = runtime.launch(spec).await?;

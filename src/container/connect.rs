@@ -42,7 +42,7 @@ pub(super) async fn connect() -> Result<Runtime, Failure> {
     let mut told_denied = false;
     for path in usual_sockets() {
         match reach(&path) {
-            Reached::Yes => match greet(unix(&path)?, None).await {
+            Reached::Yes => match greet(unix(&path)?, None, Some(&path)).await {
                 Ok(runtime) => return Ok(runtime),
                 Err(failure) => refused = refused.or(Some(failure)),
             },
@@ -72,7 +72,7 @@ pub(super) async fn to_host(host: &str, from: &str) -> Result<Runtime, Failure> 
     if let Some(path) = host.strip_prefix("unix://") {
         let path = Path::new(path);
         return match reach(path) {
-            Reached::Yes => greet(unix(path)?, None).await,
+            Reached::Yes => greet(unix(path)?, None, Some(path)).await,
             Reached::Denied => Err(denied(path)),
             Reached::Silent => Err(no_daemon(&format!(
                 "nothing listens on `{}`, which {from} names",
@@ -101,12 +101,14 @@ pub(super) async fn to_host(host: &str, from: &str) -> Result<Runtime, Failure> 
     let docker = Docker::connect_with_http(host, HEADERS, API_DEFAULT_VERSION).map_err(|e| {
         Failure::environment(format!("cannot use `{host}`, which {from} names")).caused_by(e)
     })?;
-    greet(docker, remote).await.map_err(|f| match f.source {
-        Some(_) => no_daemon(&format!(
-            "no Docker daemon answers at `{host}`, which {from} names"
-        )),
-        None => f,
-    })
+    greet(docker, remote, None)
+        .await
+        .map_err(|f| match f.source {
+            Some(_) => no_daemon(&format!(
+                "no Docker daemon answers at `{host}`, which {from} names"
+            )),
+            None => f,
+        })
 }
 
 enum Reached {
@@ -192,7 +194,11 @@ fn context_host() -> Option<(String, String)> {
 }
 
 /// Says hello, learns the version, and pins it.
-async fn greet(docker: Docker, remote_host: Option<String>) -> Result<Runtime, Failure> {
+async fn greet(
+    docker: Docker,
+    remote_host: Option<String>,
+    socket: Option<&Path>,
+) -> Result<Runtime, Failure> {
     let hello = async {
         let mut pauses = AGAIN.iter();
         loop {
@@ -257,6 +263,7 @@ async fn greet(docker: Docker, remote_host: Option<String>) -> Result<Runtime, F
             podman,
         },
         remote_host,
+        socket.map(Path::to_owned),
     ))
 }
 

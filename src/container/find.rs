@@ -1,11 +1,12 @@
 //! Which container the user means: never another one than named.
 
-use super::inspect::{Found, status_word};
+use super::inspect::{Found, known_states, status_word};
 use super::{RUN_LABEL, Runtime, checked_name, failed};
 use crate::capture::{ContainerFacts, ContainerState};
 use crate::error::Failure;
 use bollard::models::ContainerSummary;
 use bollard::query_parameters::ListContainersOptionsBuilder;
+use futures::FutureExt;
 use std::collections::HashMap;
 
 /// Shortest part of an id that selects a container.
@@ -66,7 +67,10 @@ impl Runtime {
         }
         let options = options.build();
         let listed = self
-            .again(|| self.docker.list_containers(Some(options.clone())))
+            .again(|| {
+                let asked = self.docker.list_containers(Some(options.clone()));
+                asked.map(known_states)
+            })
             .await
             .map_err(|e| failed("cannot list the containers", e))?;
         let mut facts: Vec<ContainerFacts> = listed.into_iter().map(summary).collect();
@@ -233,20 +237,35 @@ fn refuse_state(c: &ContainerFacts) -> Option<Failure> {
     let (name, state) = (&c.name, &c.state);
     let failure = match state.status.as_str() {
         "running" => return None,
-        "paused" => Failure::environment(format!("container `{name}` is paused")).hint(format!("`docker unpause {name}` lets it go on")),
+        "paused" => Failure::environment(format!("container `{name}` is paused"))
+            .hint(format!("`docker unpause {name}` lets it go on")),
         "restarting" => Failure::environment(format!(
-            "container `{name}` is restarting (it ended with exit code {} and Docker starts it again)",
-            state.exit_code.unwrap_or_default()
+            "container `{name}` is restarting: it ended, and Docker starts it again"
         ))
         .hint(format!("`docker logs --tail 50 {name}` shows why it ends")),
         "created" => {
-            Failure::environment(format!("container `{name}` was created but never started")).hint(format!("start it: `docker start {name}`"))
+            Failure::environment(format!("container `{name}` was created but never started"))
+                .hint(format!("start it: `docker start {name}`"))
         }
         status => {
-            let oom = if state.oom_killed { ", killed for lack of memory" } else { "" };
-            Failure::environment(format!("container `{name}` is not running: {status}, exit code {}{oom}", state.exit_code.unwrap_or_default()))
-                .hint(format!("start it: `docker start {name}`"))
-                .hint(format!("`docker logs --tail 50 {name}` shows how it ended"))
+            let code = state
+                .exit_code
+                .map_or_else(String::new, |code| format!(", exit code {code}"));
+            let oom = if state.oom_killed {
+                ", killed for lack of memory"
+            } else {
+                ""
+            };
+            let status = if status.is_empty() {
+                "its state is not known"
+            } else {
+                status
+            };
+            Failure::environment(format!(
+                "container `{name}` is not running: {status}{code}{oom}"
+            ))
+            .hint(format!("start it: `docker start {name}`"))
+            .hint(format!("`docker logs --tail 50 {name}` shows how it ended"))
         }
     };
     Some(failure)
@@ -320,6 +339,16 @@ mod tests {
         assert_eq!(choose_labelled("k=v", &some).expect("one runs"), "2");
         assert_eq!(choose_labelled("k=v", &some[..1]).expect("only one"), "1");
         assert!(choose_labelled("k", &[]).is_err());
+    }
+
+    #[test]
+    fn an_exit_code_that_is_not_known_is_not_told() {
+        for status in ["restarting", "paused", "removing", ""] {
+            let mut container = container("a", "1", status);
+            container.state.exit_code = None;
+            let failure = refuse_state(&container).expect("refused");
+            assert!(!failure.message.contains("exit code"), "{failure}");
+        }
     }
 
     #[test]

@@ -6,10 +6,15 @@ use super::{Runtime, answer, checked_name, failed, is_not_found};
 use crate::capture::{ContainerFacts, ContainerState};
 use crate::error::Failure;
 use crate::redact::Secrets;
+use bollard::errors::Error;
 use bollard::models::{
-    ContainerInspectResponse, DeviceRequest, Health, HealthStatusEnum, HostConfig, PortMap,
+    ContainerInspectResponse, ContainerStateStatusEnum, DeviceRequest, Health, HealthStatusEnum,
+    HostConfig, PortMap,
 };
 use bollard::query_parameters::InspectContainerOptions;
+use futures::FutureExt;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// A container: what may be written down, and apart from it what may not.
@@ -48,7 +53,12 @@ impl Runtime {
     pub async fn inspect(&self, id: &str) -> Result<Option<Found>, Failure> {
         let id = checked_name(id)?;
         let docker = &self.docker;
-        let ask = || docker.inspect_container(id, None::<InspectContainerOptions>);
+        let options = None::<InspectContainerOptions>;
+        let ask = || {
+            docker
+                .inspect_container(id, options.clone())
+                .map(known_states)
+        };
         match self.again(ask).await {
             Ok(response) => Ok(Some(understand(response))),
             Err(e) if is_not_found(&e) => Ok(None),
@@ -177,9 +187,10 @@ pub(super) fn understand(c: ContainerInspectResponse) -> Found {
             })
             .collect(),
         state: ContainerState {
-            exit_code: match state.running.unwrap_or_default() || status == "running" {
-                true => None,
-                false => state.exit_code,
+            exit_code: match status.as_str() {
+                "running" | "paused" | "restarting" => None,
+                _ if state.running.unwrap_or_default() => None,
+                _ => state.exit_code,
             },
             status,
             pid: state
@@ -214,6 +225,42 @@ pub(super) fn understand(c: ContainerInspectResponse) -> Found {
         check,
         cgroup_parent,
         lives_in,
+    }
+}
+
+/// An answer about containers, also where the daemon's word for a state is none of Docker's.
+pub(super) fn known_states<T: DeserializeOwned>(answer: Result<T, Error>) -> Result<T, Error> {
+    let Err(Error::JsonDataError { contents, .. }) = &answer else {
+        return answer;
+    };
+    let Ok(mut told) = serde_json::from_str::<Value>(contents) else {
+        return answer;
+    };
+    let all = match &mut told {
+        Value::Array(list) => list.iter_mut().collect(),
+        one => vec![one],
+    };
+    for word in all.into_iter().filter_map(|container| {
+        let state = container.get_mut("State")?;
+        match state.is_object() {
+            true => state.get_mut("Status"),
+            false => Some(state),
+        }
+    }) {
+        if let Value::String(text) = word {
+            *text = docker_state(text).to_owned();
+        }
+    }
+    serde_json::from_value(told).or(answer)
+}
+
+/// Docker's word for a state; empty where it has none.
+fn docker_state(word: &str) -> &str {
+    match word {
+        "stopped" => "exited",
+        "configured" | "initialized" => "created",
+        known if known.parse::<ContainerStateStatusEnum>().is_ok() => known,
+        _ => "",
     }
 }
 
@@ -326,6 +373,16 @@ mod tests {
 
     fn read(json: serde_json::Value) -> Found {
         understand(serde_json::from_value(json).expect("inspect response"))
+    }
+
+    #[test]
+    fn what_has_not_ended_has_no_exit_code() {
+        // Docker calls what is paused or restarting running, Podman does not.
+        for status in ["running", "paused", "restarting"] {
+            let state = serde_json::json!({"Status": status, "Running": false, "ExitCode": 0});
+            let found = read(serde_json::json!({"Id": "1", "State": state}));
+            assert_eq!(found.facts.state.exit_code, None, "{status}");
+        }
     }
 
     #[test]

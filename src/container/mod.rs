@@ -16,6 +16,7 @@ pub mod exec;
 pub mod find;
 mod frames;
 pub mod http;
+mod identity;
 mod input;
 pub mod inspect;
 pub mod launch;
@@ -23,6 +24,7 @@ pub mod leftovers;
 pub mod lines;
 pub mod logs;
 mod missing;
+pub mod namespace;
 pub mod ours;
 pub mod process;
 pub mod processes;
@@ -40,6 +42,7 @@ use crate::error::Failure;
 use bollard::Docker;
 use bollard::errors::Error;
 use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Environment variable that every exec carries: the run's id.
@@ -100,6 +103,8 @@ struct Shared {
     version: Version,
     /// Name of the daemon's machine, when it is another one.
     remote_host: Option<String>,
+    /// Where the daemon listens, when that is a socket of this host.
+    socket: Option<PathBuf>,
     /// How an engine's port was reached last time, by container and port.
     routes: Mutex<HashMap<(String, u16), http::Route>>,
     /// Which `timeout` a container's image has, by container.
@@ -126,10 +131,16 @@ impl Runtime {
         connect::to_host(host, "the command line").await
     }
 
-    fn new(docker: Docker, version: Version, remote_host: Option<String>) -> Self {
+    fn new(
+        docker: Docker,
+        version: Version,
+        remote_host: Option<String>,
+        socket: Option<PathBuf>,
+    ) -> Self {
         let shared = Shared {
             version,
             remote_host,
+            socket,
             routes: Mutex::default(),
             timeouts: Mutex::default(),
             away: again::Away::default(),
@@ -143,15 +154,6 @@ impl Runtime {
     /// Whether the daemon's machine is another one: then the processes here are not its containers'.
     pub fn is_remote(&self) -> bool {
         self.shared.remote_host.is_some()
-    }
-
-    /// The daemon's own id, which it keeps over restarts; `None` where it tells none.
-    pub async fn daemon_id(&self) -> Option<String> {
-        let asked = tokio::time::timeout(std::time::Duration::from_secs(5), self.docker.info());
-        let info = asked.await.ok()?.ok()?;
-        // Podman makes up another one for every answer.
-        info.id
-            .filter(|id| !id.is_empty() && !self.version().podman)
     }
 
     /// What the daemon said of itself.

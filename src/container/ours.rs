@@ -1,18 +1,28 @@
 //! Ending containers that plimsoll created.
 
 use super::teardown::{May, Patience, Torn, is_ours};
-use super::{OWNER_LABEL, RUN_LABEL, Runtime};
+use super::{CREATED_LABEL, OWNER_LABEL, RUN_LABEL, Runtime};
 use crate::capture::ContainerFacts;
 use crate::error::Failure;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
+/// Between the label that says when a container was created and Docker's own word for that lies
+/// less, nanoseconds: Docker may be busy, and its clock a little off.
+const CREATION: u64 = 600_000_000_000;
+
 /// Whether the labels by which a container is ours are its own. They can come with an image that was
-/// made of a container of ours: then they are that container's, and this one is somebody's.
+/// made of a container of ours, or from a tool that makes a container anew with all its labels: then
+/// they are the other container's, and this one is somebody's.
 pub fn labels_are_its_own(facts: &ContainerFacts, image: &BTreeMap<String, String>) -> bool {
     let own = |label| facts.labels.get(label) != image.get(label);
-    own(OWNER_LABEL) && own(RUN_LABEL)
+    let label = facts.labels.get(CREATED_LABEL);
+    let said = label.and_then(|label| label.parse::<jiff::Timestamp>().ok());
+    let said_ns = said.and_then(|at| i64::try_from(at.as_nanosecond()).ok());
+    let apart = said_ns.zip(facts.created_ns).map(|(a, b)| a.abs_diff(b));
+    let copied = apart.is_some_and(|ns| ns > CREATION);
+    own(OWNER_LABEL) && own(RUN_LABEL) && !copied
 }
 
 impl Runtime {

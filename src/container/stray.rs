@@ -1,6 +1,7 @@
 //! One process that outlived its container: ended through a descriptor that cannot come to mean
 //! another one.
 
+use super::namespace::Namespaces;
 use super::process::ancestors;
 use super::processes::{ProcessId, Stat, container_cgroup, parse_cgroup};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -63,11 +64,15 @@ pub async fn end(stray: Stray<'_>, grace: Duration) -> StrayEnd {
     if !stray.id.lives() {
         return StrayEnd::Gone;
     }
-    if let Some(why) = changed(&stray) {
-        return StrayEnd::Changed(why);
-    }
     let began = Instant::now();
     for signal in [Signal::TERM, Signal::KILL] {
+        // What was asked to end may be something else by the time it is killed.
+        if let Some(why) = changed(&stray).filter(|_| stray.id.lives()) {
+            return match signal == Signal::KILL {
+                true => StrayEnd::Survived(format!("it got SIGTERM, and no SIGKILL: {why}")),
+                false => StrayEnd::Changed(why),
+            };
+        }
         match pidfd_send_signal(&fd, signal) {
             Ok(()) | Err(rustix::io::Errno::SRCH) => {}
             Err(e) => return StrayEnd::Survived(format!("it cannot be signalled: {e}")),
@@ -103,5 +108,24 @@ fn changed(stray: &Stray<'_>) -> Option<String> {
     let cgroups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     // Hybrid hosts have the id in some of the lines only.
     let in_it = parse_cgroup(&cgroups).any(|l| container_cgroup(l.path, stray.container).is_some());
-    (!in_it).then(|| "it is not in the container's cgroup any more".into())
+    if !in_it {
+        return Some("it is not in the container's cgroup any more".into());
+    }
+    match Namespaces::read().sharers(pid, stray.container) {
+        Some(others) => others_why(&others),
+        None => Some("who else is in its pid namespace cannot be seen from here".into()),
+    }
+}
+
+/// Why nothing ends that takes these processes with it.
+pub fn others_why(others: &[u32]) -> Option<String> {
+    let all: Vec<String> = others.iter().map(|pid| named(*pid)).collect();
+    let all = all.join(", ");
+    (!others.is_empty()).then(|| format!("{all} in its pid namespace would end with it"))
+}
+
+/// `pid 7 (sleep)`.
+pub fn named(pid: u32) -> String {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    format!("pid {pid} ({})", name.trim_end_matches('\n'))
 }

@@ -4,7 +4,7 @@
 //! cut off or come too late. Every step can be repeated, so an end that broke off anywhere is
 //! finished by the next.
 
-use super::inspect::understand;
+use super::inspect::{known_states, understand};
 use super::{OWNER_LABEL, RUN_LABEL, Runtime, answer, checked_name, failed, is_not_found};
 use crate::capture::ContainerFacts;
 use bollard::errors::Error;
@@ -12,6 +12,7 @@ use bollard::query_parameters::{
     InspectContainerOptions, KillContainerOptionsBuilder, RemoveContainerOptionsBuilder,
     StopContainerOptionsBuilder,
 };
+use futures::FutureExt;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -178,7 +179,8 @@ struct Trouble {
 
 struct Act<'a> {
     runtime: &'a Runtime,
-    id: &'a str,
+    /// As it was named; from the first look on its id, because a name may go to another one.
+    id: String,
     patience: Patience,
     may: Ask<'a>,
     cancel: &'a CancellationToken,
@@ -200,7 +202,7 @@ impl<'a> Act<'a> {
     ) -> Self {
         Act {
             runtime,
-            id,
+            id: id.to_owned(),
             patience: Patience {
                 grace: whole_seconds(patience.grace),
                 ..patience
@@ -222,9 +224,14 @@ impl<'a> Act<'a> {
             status: String::new(),
             broken: true,
         };
-        let id = checked_name(self.id).map_err(|f| trouble(f.message))?;
+        let id = checked_name(&self.id).map_err(|f| trouble(f.message))?;
         let docker = &self.runtime.docker;
-        let look = || docker.inspect_container(id, None::<InspectContainerOptions>);
+        let options = None::<InspectContainerOptions>;
+        let look = || {
+            docker
+                .inspect_container(id, options.clone())
+                .map(known_states)
+        };
         let asked = async {
             match self.runtime.again(look).await {
                 // What is left behind for good because of one wrong word is dear: it is told twice.
@@ -237,7 +244,9 @@ impl<'a> Act<'a> {
                 let host = found.host_config.as_ref();
                 let policy = host.and_then(|h| h.restart_policy.as_ref()?.name);
                 self.policy = policy.map(|p| p.to_string()).unwrap_or_default();
-                Ok(Some(understand(found).facts))
+                let facts = understand(found).facts;
+                self.id.clone_from(&facts.id);
+                Ok(Some(facts))
             }
             Ok(Err(e)) if is_not_found(&e) => Ok(None),
             Ok(Err(e)) => Err(trouble(words("cannot look at it", e))),
@@ -376,7 +385,7 @@ impl<'a> Act<'a> {
         // The answer comes when it has stopped: wait for that, not for the client's two minutes.
         let limit = grace + self.patience.kill_wait;
         let docker = self.patient(limit);
-        match timeout(limit, docker.stop_container(self.id, Some(options))).await {
+        match timeout(limit, docker.stop_container(&self.id, Some(options))).await {
             Ok(Err(e)) => complaint("cannot stop it", e),
             _ => None,
         }
@@ -388,7 +397,7 @@ impl<'a> Act<'a> {
             .build();
         let limit = self.patience.kill_wait;
         let docker = self.patient(limit);
-        match timeout(limit, docker.kill_container(self.id, Some(options))).await {
+        match timeout(limit, docker.kill_container(&self.id, Some(options))).await {
             Ok(Err(e)) => complaint("cannot kill it", e),
             Ok(Ok(())) => None,
             Err(_) => Some("the daemon did not answer".into()),
@@ -396,7 +405,7 @@ impl<'a> Act<'a> {
     }
 
     async fn unpause(&mut self) {
-        let asked = self.runtime.docker.unpause_container(self.id);
+        let asked = self.runtime.docker.unpause_container(&self.id);
         if matches!(timeout(self.patience.kill_wait, asked).await, Ok(Ok(()))) {
             self.steps.push("unpaused".into());
         }
@@ -416,7 +425,7 @@ impl<'a> Act<'a> {
         // Never by force: that would be a SIGKILL for what was started again just now.
         let options = RemoveContainerOptionsBuilder::default().v(true).build();
         let docker = self.patient(REMOVE_LIMIT);
-        let asked = docker.remove_container(self.id, Some(options));
+        let asked = docker.remove_container(&self.id, Some(options));
         match timeout(REMOVE_LIMIT, asked).await {
             Ok(Ok(())) => {
                 self.steps.push("removed".into());

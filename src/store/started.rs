@@ -17,7 +17,8 @@ pub struct Started {
     pub container: String,
     /// Name.
     pub name: String,
-    /// Id of the daemon that it was started with: another one never knew it.
+    /// The daemon that it was started with, as `Runtime::daemon_identity` has it: another one never
+    /// knew it. An older plimsoll wrote only an ID, which no daemon's identity is.
     pub daemon: String,
     /// Who started it, as the container's label has it.
     pub owner: String,

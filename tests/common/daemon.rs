@@ -29,6 +29,11 @@ pub enum Goes {
 impl Daemon {
     /// Starts one, with the reference engine's image in it; or why none can be had.
     pub fn start(options: &[&str]) -> Result<Daemon, String> {
+        Daemon::start_as(None, options)
+    }
+
+    /// Starts one with another daemon's ID, as a copied key file gives it.
+    pub fn start_as(other: Option<&Daemon>, options: &[&str]) -> Result<Daemon, String> {
         let dir = tempfile::Builder::new()
             .prefix("plimsoll-d")
             .tempdir()
@@ -40,6 +45,12 @@ impl Daemon {
             child: None,
         };
         std::fs::write(daemon.path("daemon.json"), "{}").map_err(|e| e.to_string())?;
+        if let Some(other) = other {
+            // Docker 20.10 takes its ID from a file of the host, newer ones from this file.
+            std::fs::create_dir(daemon.path("data")).map_err(|e| e.to_string())?;
+            std::fs::write(daemon.path("data/engine-id"), other.id()?)
+                .map_err(|e| e.to_string())?;
+        }
         daemon.begin()?;
         daemon.load(REFERENCE_IMAGE)?;
         Ok(daemon)
@@ -139,6 +150,11 @@ impl Daemon {
     pub fn docker(&self, args: &[&str]) -> Result<String, String> {
         let mut command = Command::new("docker");
         said(command.env("DOCKER_HOST", self.host()).args(args))
+    }
+
+    /// Its ID.
+    pub fn id(&self) -> Result<String, String> {
+        self.docker(&["info", "-f", "{{.ID}}"])
     }
 
     /// `plimsoll`, spoken to this daemon.

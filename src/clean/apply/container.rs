@@ -6,6 +6,9 @@ use crate::clean::facts::ContainerLook;
 use crate::clean::verdict::{Act, Rule, Verdict};
 use crate::clean::verify::Members;
 use crate::container::leftovers::{Owner, owner_of};
+use crate::container::namespace::Namespaces;
+use crate::container::processes::HostView;
+use crate::container::stray;
 use crate::container::teardown::{self, May, Torn};
 use crate::store::started;
 
@@ -23,7 +26,9 @@ impl Work<'_> {
         let mut members = Members::of(known.collect());
         let mut began = false;
         let mut may = |facts: &ContainerFacts| {
-            let why = spared(facts).or_else(|| changed(verdict, look, facts, judged_ns, began));
+            let why = spared(facts)
+                .or_else(|| changed(verdict, look, facts, judged_ns, began))
+                .or_else(|| self.joined(verdict, facts));
             if let Some(why) = why {
                 return May::Not(why);
             }
@@ -75,6 +80,29 @@ impl Work<'_> {
             Done::Kept => {}
         }
         outcome
+    }
+}
+
+impl Work<'_> {
+    /// Who is in its pid namespace at this moment and is not ours, where the user did not name it: it
+    /// would end with it.
+    fn joined(&self, verdict: &Verdict, facts: &ContainerFacts) -> Option<String> {
+        let runs = teardown::runs(facts) && !self.runtime.is_remote();
+        let init = facts.state.pid.filter(|_| runs)?;
+        if verdict.rule == Rule::Named || HostView::open(init, &facts.id).is_none() {
+            return None;
+        }
+        let Some(others) = Namespaces::read().sharers_of_first(init, &facts.id) else {
+            return Some("who else is in its pid namespace cannot be seen from here".into());
+        };
+        let ours = |pid: &u32| {
+            let cgroups = std::fs::read_to_string(format!("/proc/{pid}/cgroup"));
+            let cgroups = cgroups.unwrap_or_default();
+            let mut containers = self.survey.containers.iter().filter(|c| c.ours);
+            containers.any(|c| !c.id.is_empty() && cgroups.contains(&c.id))
+        };
+        let others: Vec<u32> = others.into_iter().filter(|pid| !ours(pid)).collect();
+        stray::others_why(&others)
     }
 }
 

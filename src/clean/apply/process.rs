@@ -44,7 +44,14 @@ impl Work<'_> {
             .look_before(container, patience, &mut may, self.cancel)
             .await;
         match seen {
-            Ok(Seen::Gone) => {}
+            // Of that daemon alone does it mean anything that it does not know the container.
+            Ok(Seen::Gone) => {
+                let daemon = self.runtime.daemon_identity().await;
+                if daemon.is_none() || daemon.as_deref() != record.map(|r| r.daemon.as_str()) {
+                    let why = "whether this Docker daemon started its container is not known";
+                    return Outcome::kept(verdict, why);
+                }
+            }
             Ok(_) => return Outcome::kept(verdict, "Docker knows its container"),
             Err(why) => return Outcome::not_done(verdict, why),
         }

@@ -1,14 +1,18 @@
 //! The host's part of a look: processes of containers, and those that are in none that Docker
 //! knows.
 
+use super::containers::Met;
 use super::devices::Reading;
 use crate::clean::facts::{Mark, ProcessLook, Record, StuckThread};
 use crate::container::leftovers::{Owner, owner_named};
+use crate::container::namespace::Namespaces;
 use crate::container::process::{Process, Uninterruptible, ancestors};
 use crate::container::processes::{HostView, ProcessId, all_pids};
+use crate::container::stray::named;
 use crate::store::started::Started;
 use crate::telemetry::attribution;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs;
 use std::time::Instant;
 
 /// Threads in state D, from look to look.
@@ -58,6 +62,7 @@ pub struct Eyes<'a> {
     pub stuck: &'a mut Stuck,
     above: Vec<u32>,
     owners: HashMap<String, Owner>,
+    namespaces: Option<Namespaces>,
     now: Instant,
 }
 
@@ -76,6 +81,7 @@ impl<'a> Eyes<'a> {
             stuck,
             above: ancestors(),
             owners: HashMap::new(),
+            namespaces: None,
             now: Instant::now(),
         }
     }
@@ -92,6 +98,25 @@ impl<'a> Eyes<'a> {
         container_of(&process.cgroups, self.known)
     }
 
+    /// What shares the pid namespace of a container's first process, in no container of ours:
+    /// containers by name, other processes as `pid 7 (sleep)`.
+    pub fn sharers(&mut self, init: u32, container: &str, met: &[Met]) -> Vec<String> {
+        let all = self.namespaces.get_or_insert_with(Namespaces::read);
+        let others = all.sharers_of_first(init, container).unwrap_or_default();
+        let name = |pid: u32| {
+            let cgroups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+            let id = container_of(&cgroups, self.known);
+            match id.and_then(|id| met.iter().find(|m| m.facts.id == id)) {
+                Some(met) => (!met.ours).then(|| met.facts.name.clone()),
+                None => Some(named(pid)),
+            }
+        };
+        let mut names: Vec<String> = others.into_iter().filter_map(name).collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+
     /// A process as facts have it.
     pub fn look(&mut self, process: Process) -> ProcessLook {
         let container = self.container(&process);
@@ -100,14 +125,28 @@ impl<'a> Eyes<'a> {
             run_id,
             owner: marks.owner.map_or(Owner::Unknown, |o| self.owner(&o)),
         });
+        let alone = in_one_container(&process);
         let gone = container.as_ref().filter(|id| !self.known.contains(*id));
-        let record = gone.and_then(|id| self.records.get(id)).cloned();
+        let record = gone
+            .filter(|_| alone)
+            .and_then(|id| self.records.get(id))
+            .cloned();
         let record = record.map(|started| Record {
             owner: self.owner(&started.owner),
             container: started.container,
             name: started.name,
             started: started.started,
+            daemon: started.daemon,
         });
+        let shared_by = match &record {
+            Some(record) => {
+                let all = self.namespaces.get_or_insert_with(Namespaces::read);
+                all.sharers(process.id.pid, &record.container)
+            }
+            None => None,
+        };
+        // Where it cannot be seen nothing is ended: it is looked at again before.
+        let shared_by = shared_by.unwrap_or_default();
         let stuck = self.stuck.note(process.uninterruptible(), self.now);
         let on = self.reading.processes.get(&process.id.pid);
         ProcessLook {
@@ -124,6 +163,7 @@ impl<'a> Eyes<'a> {
             container,
             mark,
             record,
+            shared_by,
             gpu_bytes: on.map(|on| on.bytes.clone()).unwrap_or_default(),
             stuck,
         }
@@ -139,6 +179,14 @@ fn container_of(cgroups: &str, known: &BTreeSet<String>) -> Option<String> {
         .collect();
     let at = ids.iter().position(|id| known.contains(id)).unwrap_or(0);
     (!ids.is_empty()).then(|| ids.swap_remove(at))
+}
+
+/// Whether the cgroups of a process name no more than one container. Of several the inner one was
+/// started by a daemon in the outer one, or was only put below it.
+pub fn in_one_container(process: &Process) -> bool {
+    let mut ids = attribution::containers(&process.cgroups).into_iter();
+    let first = ids.next();
+    ids.all(|c| first.as_ref().is_some_and(|f| f.id == c.id))
 }
 
 /// The processes of a running container, zombies too, in order of their pids. `None`: this host

@@ -81,6 +81,7 @@ pub(super) fn orphan() -> ProcessLook {
             name: "plimsoll-r7".into(),
             owner: Owner::Dead,
             started: 900,
+            daemon: "d".into(),
         }),
         gpu_bytes: on_gpu(22 * GIB),
         ..process(77, 1)

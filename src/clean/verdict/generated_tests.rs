@@ -225,6 +225,7 @@ fn stray(number: usize) -> BoxedStrategy<ProcessLook> {
         name: format!("plimsoll-{n}"),
         owner,
         started,
+        daemon: "d".into(),
     });
     let apart = weighted(0.15, weighted(0.8, inside()));
     (process(number), apart, weighted(0.9, record))

@@ -99,10 +99,19 @@ fn orphan(look: &ProcessLook) -> Option<Ruling> {
         }
         Some('D') => told("nothing can interrupt it now"),
         None => told("its state could not be read"),
+        Some(_) if !look.shared_by.is_empty() => {
+            let pids: Vec<String> = look.shared_by.iter().map(u32::to_string).collect();
+            let (name, pids) = (&record.name, pids.join(", "));
+            let why = format!(
+                "outlived `{name}`, which plimsoll started, but with it would end what shares its \
+                 pid namespace: pid {pids}{held}"
+            );
+            Some(Ruling::report(Rule::Shared, why).advise("end that first"))
+        }
         Some(_) => {
             let why = format!(
-                "outlived `{}`, which plimsoll started and Docker no longer knows; its owner has \
-                 ended{held}",
+                "outlived `{}`, which plimsoll started with this Docker daemon; the daemon no \
+                 longer knows it, and its owner has ended{held}",
                 record.name
             );
             Some(Ruling::new(Act::EndProcess, Rule::Orphan, why))

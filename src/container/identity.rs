@@ -1,0 +1,40 @@
+//! Which daemon answers. Its ID alone does not tell: two daemons of a host have the same where both
+//! take it from one key file, and cloned machines and images have it too.
+
+use super::Runtime;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::Duration;
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+
+/// A daemon that does not answer in this time is not there.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl Runtime {
+    /// The daemon's ID, its root directory, and device and inode of that directory as the process
+    /// behind the socket sees it. It is the same after a restart, and no other daemon has it: two
+    /// cannot run on one root directory. `None` where one of these cannot be seen from here.
+    pub async fn daemon_identity(&self) -> Option<String> {
+        let asked = timeout(PATIENCE, self.docker.info()).await;
+        let info = asked.ok()?.ok()?;
+        // Podman makes up another ID for every answer.
+        let id = info
+            .id
+            .filter(|id| !id.is_empty() && !self.version().podman)?;
+        let root = info.docker_root_dir.filter(|root| root.starts_with('/'))?;
+        let server = listener(self.shared.socket.as_deref()?).await?;
+        let seen = std::fs::metadata(format!("/proc/{server}/root{root}")).ok()?;
+        Some(format!("{id} {root} {}:{}", seen.dev(), seen.ino()))
+    }
+}
+
+/// The process that listens on a socket; `None` where this host does not show it.
+async fn listener(socket: &Path) -> Option<u32> {
+    let stream = timeout(PATIENCE, UnixStream::connect(socket))
+        .await
+        .ok()?
+        .ok()?;
+    let pid = u32::try_from(stream.peer_cred().ok()?.pid()?).ok()?;
+    (pid > 0).then_some(pid)
+}

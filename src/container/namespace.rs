@@ -1,0 +1,171 @@
+//! Who lives in a pid namespace: the end of its first process ends all of them.
+
+use super::processes::{Stat, all_pids, container_cgroup, parse_cgroup};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+
+/// A process in a pid namespace below the one that this `/proc` shows.
+#[derive(Debug, Clone)]
+struct Member {
+    parent: u32,
+    /// Its pid in each of its namespaces, the outermost first.
+    numbers: Vec<u32>,
+    /// Its innermost namespace; `None` where we may not read it.
+    namespace: Option<PathBuf>,
+    cgroups: String,
+}
+
+impl Member {
+    fn read(pid: u32) -> Option<Member> {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let numbers = status.lines().find_map(|l| l.strip_prefix("NSpid:"))?;
+        let numbers: Vec<u32> = numbers
+            .split_ascii_whitespace()
+            .filter_map(|n| n.parse().ok())
+            .collect();
+        if numbers.len() < 2 {
+            return None;
+        }
+        let namespace = match fs::read_link(format!("/proc/{pid}/ns/pid")) {
+            Ok(link) => Some(link),
+            Err(e) if e.kind() == ErrorKind::PermissionDenied => None,
+            Err(_) => return None,
+        };
+        let cgroups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+        let stat = Stat::read(pid).filter(Stat::alive)?;
+        Some(Member {
+            parent: stat.parent,
+            numbers,
+            namespace,
+            cgroups,
+        })
+    }
+
+    fn is_first(&self) -> bool {
+        self.numbers.last() == Some(&1)
+    }
+
+    fn is_in(&self, container: &str) -> bool {
+        parse_cgroup(&self.cgroups).any(|l| container_cgroup(l.path, container).is_some())
+    }
+}
+
+/// The processes of this host that are in pid namespaces of their own, at one moment.
+#[derive(Debug, Clone)]
+pub struct Namespaces {
+    members: BTreeMap<u32, Member>,
+}
+
+impl Namespaces {
+    /// Looks.
+    pub fn read() -> Namespaces {
+        let members = all_pids().filter_map(|pid| Some((pid, Member::read(pid)?)));
+        Namespaces {
+            members: members.collect(),
+        }
+    }
+
+    /// Host pids of the processes outside a container's cgroup that are in the pid namespace of
+    /// `pid`, or in one below it. `None`: we may not see who is.
+    pub fn sharers(&self, pid: u32, container: &str) -> Option<Vec<u32>> {
+        // The namespace of this `/proc` goes on, whichever of its processes ends.
+        let Some(of) = self.members.get(&pid) else {
+            return Some(Vec::new());
+        };
+        let mut found = Vec::new();
+        for (other, member) in &self.members {
+            let deep = member.numbers.len() >= of.numbers.len();
+            if !deep || *other == pid || member.is_in(container) {
+                continue;
+            }
+            match (&of.namespace, &member.namespace) {
+                (Some(of), Some(_)) if self.is_below(*other, of) => found.push(*other),
+                (Some(_), Some(_)) => {}
+                _ if self.has_own_namespace(member) => {}
+                _ => return None,
+            }
+        }
+        Some(found)
+    }
+
+    /// The same of a container's first process; none where that is not its namespace's first: then
+    /// the namespace goes on without it.
+    pub fn sharers_of_first(&self, init: u32, container: &str) -> Option<Vec<u32>> {
+        match self.members.get(&init).is_some_and(Member::is_first) {
+            true => self.sharers(init, container),
+            false => Some(Vec::new()),
+        }
+    }
+
+    /// Whether a process or one above it is in the namespace: who made a namespace below it is.
+    fn is_below(&self, pid: u32, namespace: &PathBuf) -> bool {
+        let above = std::iter::successors(self.members.get(&pid), |m| self.members.get(&m.parent));
+        let mut above = above.take(self.members.len());
+        above.any(|m| m.namespace.as_ref() == Some(namespace))
+    }
+
+    /// Whether the first process of a namespace is in the same cgroup, so that this is a container
+    /// with a namespace of its own.
+    fn has_own_namespace(&self, member: &Member) -> bool {
+        let same = |m: &&Member| m.cgroups == member.cgroups;
+        self.members.values().filter(same).any(Member::is_first)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn namespaces(of: &[(u32, u32, &[u32], Option<&str>, &str)]) -> Namespaces {
+        let member =
+            |(pid, parent, numbers, namespace, cgroup): &(_, _, &[u32], Option<&str>, _)| {
+                let member = Member {
+                    parent: *parent,
+                    numbers: numbers.to_vec(),
+                    namespace: namespace.map(PathBuf::from),
+                    cgroups: format!("4:memory:/docker/{cgroup}\n"),
+                };
+                (*pid, member)
+            };
+        Namespaces {
+            members: of.iter().map(member).collect(),
+        }
+    }
+
+    #[test]
+    fn who_ends_with_a_first_process_is_seen_whoever_runs_it() {
+        let (own, other) = ("a".repeat(64), "b".repeat(64));
+        let all = namespaces(&[
+            (10, 1, &[10, 1], Some("n1"), &own),
+            (11, 10, &[11, 2], Some("n1"), &own),
+            // Its own below, which its process made; and one that came in from outside.
+            (12, 11, &[12, 3, 1], Some("n2"), "inner"),
+            (13, 12, &[13, 4, 2], Some("n2"), "inner"),
+            (20, 1, &[20, 5], Some("n1"), "session"),
+            (30, 1, &[30, 1], Some("n3"), &other),
+        ]);
+        assert_eq!(all.sharers(10, &own), Some(vec![12, 13, 20]));
+        assert_eq!(all.sharers(30, &other), Some(vec![]));
+        assert_eq!(all.sharers_of_first(10, &own), Some(vec![12, 13, 20]));
+        // It may end, and its namespace goes on.
+        assert_eq!(all.sharers_of_first(20, "session"), Some(vec![]));
+        // In no namespace of its own.
+        assert_eq!(all.sharers(7, &own), Some(vec![]));
+    }
+
+    #[test]
+    fn who_cannot_be_seen_is_none_only_in_a_container_with_its_own_namespace() {
+        let (own, other) = ("a".repeat(64), "b".repeat(64));
+        let containers = [
+            (10, 1, &[10, 1][..], None, own.as_str()),
+            (30, 1, &[30, 1], None, &other),
+            (31, 30, &[31, 2], None, &other),
+        ];
+        assert_eq!(namespaces(&containers).sharers(10, &own), Some(vec![]));
+        let stranger = (20, 1, &[20, 5][..], None, "session");
+        let all = [&containers[..], &[stranger]].concat();
+        assert_eq!(namespaces(&all).sharers(10, &own), None);
+    }
+}
