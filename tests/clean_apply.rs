@@ -8,6 +8,7 @@ use common::{TestContainer, docker, e2e, runtime};
 use faults::{Fault, FaultySocket, Rule as Wrong};
 use plimsoll::clean::apply::{ApplyOptions, Done, Outcome, apply};
 use plimsoll::clean::facts::{ContainerLook, Mark, ProcessLook, Record, Survey};
+use plimsoll::clean::survey::{SurveyOptions, Surveyor};
 use plimsoll::clean::verdict::{Act, Of, Rule, Verdict};
 use plimsoll::container::leftovers::Owner;
 use plimsoll::container::processes::ProcessId;
@@ -661,6 +662,66 @@ async fn a_container_is_kept_while_others_share_its_pid_namespace() {
     let outcome = act_on_one(&runtime, &survey, &named).await;
     assert_eq!(outcome.done, Done::Cleaned, "{outcome:?}");
     assert!(!sharer.lives());
+}
+
+/// On a clone of this machine, reached by `ssh -L`: its owner lives there, and the id of the machine
+/// is the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn through_a_forwarded_socket_nobody_is_known_to_have_ended() {
+    needs!(Docker);
+    let ended = ours("cloned", "echo up");
+    e2e::wait_for("its end", || (status(&ended.id) == "exited").then_some(()));
+    let socket = FaultySocket::showing(Some(&ended.name), &[]);
+    // Who listens is known by its name alone.
+    std::fs::write("/proc/self/comm", "ssh").expect("a name");
+    let runtime = Runtime::connect_to(&socket.host()).await.expect("connect");
+    let found = Surveyor::open(runtime.clone(), SurveyOptions::default()).await;
+    let seen = { found }.look().await.expect("a look").survey;
+    assert_eq!(seen.containers.len(), 1);
+    assert_eq!(seen.containers[0].owner, Owner::Unknown);
+    let remove = verdict(&ended, Act::Remove, Rule::OwnerDead);
+    let outcome = act_on_one(&runtime, &survey(&[&ended], &[]), &remove).await;
+    assert_eq!(outcome.done, Done::Kept, "{outcome:?}");
+    assert_eq!(status(&ended.id), "exited");
+}
+
+/// Docker waits for the end of what is frozen, and does not answer about it meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_that_docker_hangs_on_because_it_is_frozen_is_thawed() {
+    needs!(Docker, Root);
+    let (lost, theirs) = (ours("frozenhang", OBEYS), foreign("frozenhang", &[]));
+    let file = |id: &str| format!("/sys/fs/cgroup/freezer/docker/{id}/freezer.state");
+    if !PathBuf::from(file(&lost.id)).exists() {
+        let why = "no freezer of cgroup version 1";
+        return common::skip::skip(&common::this_test(), why);
+    }
+    let hang = |c: &TestContainer| {
+        docker(&["pause", &c.id]).expect("pause");
+        let part = format!("/containers/{}/json", c.id);
+        Wrong {
+            method: hyper::Method::GET,
+            part: Box::leak(part.into_boxed_str()),
+            fault: Fault::WhileFrozen(Box::leak(file(&c.id).into_boxed_str())),
+            times: usize::MAX,
+        }
+    };
+    let rules = [hang(&lost), hang(&theirs)];
+    let part = format!("frozenhang-{}-", std::process::id());
+    let socket = FaultySocket::showing(Some(&part), &rules);
+    let state = tempfile::tempdir().expect("tempdir");
+    let mut command = e2e::plimsoll(&["clean", "--apply", "--yes", "--memory-backend=host"]);
+    command
+        .env("DOCKER_HOST", socket.host())
+        .env("XDG_STATE_HOME", state.path());
+    let ended = tokio::task::spawn_blocking(|| e2e::Live::start(command).end());
+    let ended = ended.await.expect("its end").expect(8);
+
+    assert_eq!(status(&lost.id), "gone", "{}", ended.stdout);
+    assert!(ended.stdout.contains("thawed"), "{}", ended.stdout);
+    assert_eq!(status(&theirs.id), "paused", "{}", ended.stdout);
+    let words: Vec<&str> = ended.stdout.split_whitespace().collect();
+    let command = format!("echo THAWED | sudo tee {}", file(&theirs.id));
+    assert!(words.join(" ").contains(&command), "{}", ended.stdout);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -56,6 +56,8 @@ pub struct ContainerLook {
     pub shared_by: Vec<String>,
     /// Whether another plimsoll that lives works on it now (it holds the container's lock).
     pub locked: bool,
+    /// Where it is thawed (`freezer.state`), while it is frozen and Docker does not answer about it.
+    pub freezer: Option<String>,
     /// How the engine in it is.
     pub health: Health,
     /// Its processes, where the host shows them: `None` for one that runs where it does not, and

@@ -9,7 +9,8 @@ mod processes;
 use super::facts::{ContainerLook, Health, Mark, ProcessLook, Survey};
 use super::never::ruler_of_cgroup;
 use crate::container::Runtime;
-use crate::container::leftovers::{Owner, boot_id, own_runs};
+use crate::container::freezer;
+use crate::container::leftovers::{Owner, boot_id, own_runs, owner_of};
 use crate::container::process::{Process, zombies};
 use crate::error::Failure;
 use crate::store::{self, started, started::Started};
@@ -159,13 +160,20 @@ impl Surveyor {
         self.stuck = stuck;
 
         let observations = self.observations(&met, &looks, &reading).await;
+        // What Docker tells nothing of, because it is frozen, was looked at without it.
+        let is_frozen = |m: &&Met| {
+            looks
+                .iter()
+                .any(|l| l.id == m.facts.id && l.freezer.is_some())
+        };
+        let unseen = containers::unseen(met.iter().filter(|m| !is_frozen(m)));
         let survey = Survey {
             at: now.to_string(),
             containers: looks,
             strays,
             devices,
             blind,
-            unseen: containers::unseen(&met),
+            unseen,
         };
         Ok(Look {
             survey,
@@ -192,10 +200,24 @@ impl Surveyor {
         eyes: &mut Eyes<'_>,
     ) -> ContainerLook {
         let mut look = met.look(now_ns, self.runtime.is_remote());
+        let local = !self.runtime.is_remote();
         let init = met.facts.state.pid.filter(|_| met.inspected);
-        let found = init
-            .filter(|_| !self.runtime.is_remote())
+        let mut found = init
+            .filter(|_| local)
             .and_then(|init| processes::of_container(init, &look.id, zombies));
+        if !met.inspected && local {
+            let state = freezer::frozen(&look.id);
+            look.freezer = state.map(|path| path.display().to_string());
+        }
+        if look.freezer.is_some() {
+            // Docker tells nothing, and its processes are to be seen all the same.
+            found = Some(processes::in_cgroups_of(&BTreeSet::from([look.id.clone()])));
+            look.owner = match look.ours {
+                true => owner_of(&met.facts),
+                false => Owner::Unknown,
+            };
+        }
+        let any = found.iter().flatten().next().map(|p| p.id.pid);
         for process in found.iter().flatten() {
             let ruler = ruler_of_cgroup(&process.cgroups).map(str::to_owned);
             look.ruled_by = look.ruled_by.or(ruler);
@@ -211,7 +233,11 @@ impl Surveyor {
         without_own_marks(&mut look, &own_runs(&met.facts));
         let has_us = |p: &ProcessLook| p.pid == std::process::id();
         look.this_one = self.own.contains(&look.id) || look.processes.iter().flatten().any(has_us);
-        let cgroup = telemetry::cgroup_directory(&Target::of(&met.facts));
+        let target = Target {
+            init_pid: init.or(any),
+            ..Target::of(&met.facts)
+        };
+        let cgroup = telemetry::cgroup_directory(&target);
         look.locked = store::is_locked(&look.id, cgroup.as_deref());
         look
     }

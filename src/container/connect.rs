@@ -1,6 +1,7 @@
 //! Finding a daemon: `DOCKER_HOST`, the Docker context, then the usual sockets.
 
 use super::again::passes;
+use super::identity::is_forwarded;
 use super::{Runtime, Version};
 use crate::error::Failure;
 use bollard::{API_DEFAULT_VERSION, BollardRequest, Docker};
@@ -253,6 +254,10 @@ async fn greet(
         ))
         .hint("update plimsoll"));
     }
+    let forwarded = match socket {
+        Some(socket) => is_forwarded(socket).await,
+        None => false,
+    };
     let api = format!("{}.{}", used.0, used.1);
     let docker = docker.with_request_modifier(versioned(format!("/v{api}")));
     Ok(Runtime::new(
@@ -264,6 +269,7 @@ async fn greet(
         },
         remote_host,
         socket.map(Path::to_owned),
+        forwarded,
     ))
 }
 

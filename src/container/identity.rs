@@ -22,11 +22,24 @@ impl Runtime {
         let id = info
             .id
             .filter(|id| !id.is_empty() && !self.version().podman)?;
+        if self.is_remote() {
+            return None;
+        }
         let root = info.docker_root_dir.filter(|root| root.starts_with('/'))?;
         let server = listener(self.shared.socket.as_deref()?).await?;
         let seen = std::fs::metadata(format!("/proc/{server}/root{root}")).ok()?;
         Some(format!("{id} {root} {}:{}", seen.dev(), seen.ino()))
     }
+}
+
+/// Whether OpenSSH listens on a socket: then the daemon is another machine's, whose boots and
+/// processes are not this one's.
+pub(super) async fn is_forwarded(socket: &Path) -> bool {
+    let Some(pid) = listener(socket).await else {
+        return false;
+    };
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    name.starts_with("ssh")
 }
 
 /// The process that listens on a socket; `None` where this host does not show it.

@@ -15,6 +15,7 @@ pub mod events;
 pub mod exec;
 pub mod find;
 mod frames;
+pub mod freezer;
 pub mod http;
 mod identity;
 mod input;
@@ -105,6 +106,8 @@ struct Shared {
     remote_host: Option<String>,
     /// Where the daemon listens, when that is a socket of this host.
     socket: Option<PathBuf>,
+    /// Whether OpenSSH listens on that socket, for a daemon of another machine.
+    forwarded: bool,
     /// How an engine's port was reached last time, by container and port.
     routes: Mutex<HashMap<(String, u16), http::Route>>,
     /// Which `timeout` a container's image has, by container.
@@ -136,11 +139,13 @@ impl Runtime {
         version: Version,
         remote_host: Option<String>,
         socket: Option<PathBuf>,
+        forwarded: bool,
     ) -> Self {
         let shared = Shared {
             version,
             remote_host,
             socket,
+            forwarded,
             routes: Mutex::default(),
             timeouts: Mutex::default(),
             away: again::Away::default(),
@@ -153,7 +158,7 @@ impl Runtime {
 
     /// Whether the daemon's machine is another one: then the processes here are not its containers'.
     pub fn is_remote(&self) -> bool {
-        self.shared.remote_host.is_some()
+        self.shared.remote_host.is_some() || self.shared.forwarded
     }
 
     /// What the daemon said of itself.

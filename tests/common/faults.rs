@@ -17,6 +17,8 @@ use tokio::task::JoinHandle;
 pub enum Fault {
     /// The answer comes so much later.
     Slow(Duration),
+    /// Docker hears of it once this file does not say FROZEN any more.
+    WhileFrozen(&'static str),
     /// Docker never hears of it and this comes back.
     Answer(u16, &'static str),
     /// The connection is cut before Docker hears of it.
@@ -170,6 +172,13 @@ async fn handle(
             let answer = forward(request).await;
             tokio::time::sleep(time).await;
             answer
+        }
+        Some(Fault::WhileFrozen(file)) => {
+            let frozen = || std::fs::read_to_string(file).is_ok_and(|t| t.contains("FROZEN"));
+            while frozen() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            forward(request).await
         }
         Some(Fault::Answer(status, message)) => {
             let body = format!("{{\"message\":\"{message}\"}}\n");

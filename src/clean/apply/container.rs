@@ -5,12 +5,17 @@ use crate::capture::ContainerFacts;
 use crate::clean::facts::ContainerLook;
 use crate::clean::verdict::{Act, Rule, Verdict};
 use crate::clean::verify::Members;
-use crate::container::leftovers::{Owner, owner_of};
+use crate::container::freezer;
+use crate::container::leftovers::{Owner, owner_named, owner_of};
 use crate::container::namespace::Namespaces;
 use crate::container::processes::HostView;
 use crate::container::stray;
 use crate::container::teardown::{self, May, Torn};
+use crate::container::{OWNER_LABEL, is_protected};
 use crate::store::started;
+
+/// What was done to a container that was frozen.
+const THAWED: &str = "thawed";
 
 impl Work<'_> {
     pub(super) async fn container(&self, verdict: &Verdict, id: &str) -> Outcome {
@@ -21,6 +26,7 @@ impl Work<'_> {
         let judged_ns = judged
             .ok()
             .and_then(|t| i64::try_from(t.as_nanosecond()).ok());
+        let thawed = thaw(verdict, look);
         let mut locked = Locked::default();
         let known = look.processes.iter().flatten().filter_map(identity);
         let mut members = Members::of(known.collect());
@@ -53,13 +59,17 @@ impl Work<'_> {
             Torn::Gone { by_us: true } | Torn::Ended { by_us: true } => {
                 Outcome::new(verdict, Done::Cleaned)
             }
+            // Docker was at it, and could not go on before.
+            Torn::Gone { .. } if thawed.as_deref() == Some(THAWED) => {
+                Outcome::new(verdict, Done::Cleaned)
+            }
             Torn::Gone { by_us: false } | Torn::Ended { by_us: false } => {
                 Outcome::new(verdict, Done::AlreadyGone)
             }
             Torn::Left(why) => Outcome::kept(verdict, why),
             Torn::Failed(why) => Outcome::not_done(verdict, why),
         };
-        outcome.steps = done.steps;
+        outcome.steps = thawed.into_iter().chain(done.steps).collect();
         match outcome.done {
             Done::Cleaned | Done::AlreadyGone => {
                 members.wait(self.options.settle, self.cancel).await;
@@ -81,6 +91,28 @@ impl Work<'_> {
         }
         outcome
     }
+}
+
+/// Thaws a container of ours on which Docker hangs; what was done. Docker cannot be asked about it,
+/// and its labels are for good: by them it is looked at once more.
+fn thaw(verdict: &Verdict, look: &ContainerLook) -> Option<String> {
+    let owner = look.labels.get(OWNER_LABEL).map(|label| owner_named(label));
+    let ours = look.ours && owner == Some(Owner::Dead) && !is_protected(&look.labels);
+    if verdict.rule != Rule::OwnerDead || !ours {
+        return None;
+    }
+    let state = freezer::frozen(&look.id)?;
+    let still = look.freezer.as_deref() == state.to_str();
+    if !still {
+        return None;
+    }
+    Some(match freezer::thaw(&state) {
+        Ok(()) => THAWED.into(),
+        Err(e) => format!(
+            "not thawed ({e}): `echo THAWED | sudo tee {}`",
+            state.display()
+        ),
+    })
 }
 
 impl Work<'_> {

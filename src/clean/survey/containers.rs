@@ -182,9 +182,9 @@ async fn looked_at(runtime: &Runtime, id: &str) -> Result<Option<Found>, Failure
 }
 
 /// Names of those with our labels that cannot be judged for want of an answer.
-pub fn unseen(met: &[Met]) -> Vec<String> {
+pub fn unseen<'a>(met: impl Iterator<Item = &'a Met>) -> Vec<String> {
     let unseen = |m: &&Met| labelled(m) && (!m.inspected || m.untold);
-    let names = met.iter().filter(unseen).map(|m| m.facts.name.clone());
+    let names = met.filter(unseen).map(|m| m.facts.name.clone());
     names.collect()
 }
 

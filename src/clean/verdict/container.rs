@@ -103,6 +103,21 @@ fn owner_lives(look: &ContainerLook) -> Option<Ruling> {
 
 /// What no signal and no call to Docker can help against.
 fn helpless(look: &ContainerLook) -> Option<Ruling> {
+    if let Some(state) = &look.freezer {
+        let frozen = "Docker does not answer about it, and its processes are frozen";
+        if look.ours && look.owner == Owner::Dead {
+            let why = format!(
+                "its owner{} has ended; {frozen}{}",
+                run(look),
+                and_holds(look)
+            );
+            return Some(Ruling::new(Act::Stop, Rule::OwnerDead, why));
+        }
+        let ruling = Ruling::report(Rule::RemovalStuck, format!("{frozen}{}", and_holds(look)));
+        return Some(ruling.advise(format!(
+            "thaw it, and Docker goes on: `echo THAWED | sudo tee {state}`"
+        )));
+    }
     if phase(look) == Phase::Going {
         return Some(match look.status_for_s {
             Some(s) if s >= REMOVAL_S => Ruling::report(

@@ -377,3 +377,29 @@ fn what_others_live_in_is_stopped_only_when_it_is_named() {
     });
     container("nothing runs in it", ended, nothing, Remove, OwnerDead, "");
 }
+
+#[test]
+fn what_docker_hangs_on_because_it_is_frozen() {
+    use {Act::*, Rule::*};
+    let frozen = |look| {
+        with(look, |c| {
+            c.status = "paused".into();
+            c.freezer = Some("/sys/fs/cgroup/freezer/docker/0001/freezer.state".into());
+        })
+    };
+    let nothing = &Ask::default();
+    let thaw = "its processes are frozen";
+    container(
+        "ours, frozen",
+        frozen(ours(Owner::Dead)),
+        nothing,
+        Stop,
+        OwnerDead,
+        thaw,
+    );
+    for look in [theirs(), ours(Owner::Unknown)] {
+        container("frozen", frozen(look), nothing, Report, RemovalStuck, thaw);
+    }
+    let alive = frozen(ours(Owner::Alive));
+    container("wanted", alive, nothing, Keep, OwnerLives, "lives");
+}

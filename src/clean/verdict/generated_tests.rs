@@ -207,6 +207,7 @@ pub(super) fn container(number: usize) -> BoxedStrategy<ContainerLook> {
                     this_one,
                     shared_by: Vec::new(),
                     locked,
+                    freezer: None,
                     health,
                     processes,
                     gpu_bytes,

@@ -71,6 +71,13 @@ fn a_worker_that_outlived_its_container_is_ended_if_it_is_surely_ours() {
         "",
     );
     stray(
+        "not alone in its pid namespace",
+        changed(&|p| p.shared_by = vec![99]),
+        Report,
+        Shared,
+        "pid 99",
+    );
+    stray(
         "zombie",
         changed(&|p| p.state = Some('Z')),
         Report,
