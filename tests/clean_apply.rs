@@ -796,6 +796,36 @@ async fn in_a_users_container_only_a_dead_runs_processes_end() {
     assert_eq!(again.done, Done::AlreadyGone, "{again:?}");
 }
 
+/// In a pid namespace of its own a plimsoll has another lock: it may work in the container while this
+/// one has locked it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_plimsoll_that_may_live_runs_in_a_container_goes_on() {
+    let Some(runtime) = runtime().await else {
+        return;
+    };
+    let container = foreign("busy", &[]);
+    let elsewhere = format!("{}:402", dead_owner());
+    let owners = [("7011", dead_owner()), ("7012", elsewhere)];
+    for (seconds, owner) in &owners {
+        let marks = [
+            format!("PLIMSOLL_RUN=run{seconds}"),
+            format!("PLIMSOLL_OWNER={owner}"),
+        ];
+        let script = format!("sleep {seconds}; true");
+        let env = ["exec", "-d", "-e", &marks[0], "-e", &marks[1]];
+        docker(&[&env[..], &[&container.id, "sh", "-c", &script]].concat()).expect("exec");
+        e2e::wait_for("the command", || {
+            let found = container.processes_with(&format!("sleep {seconds}"));
+            let begun = found.iter().any(|(_, args)| args.starts_with("sleep"));
+            begun.then_some(())
+        });
+    }
+    let facts = runtime.find(&container.id).await.expect("found").facts;
+    assert_eq!(runtime.end_orphans(&facts).await, (2, 0));
+    assert_eq!(container.processes_with("7011"), []);
+    assert_eq!(container.processes_with("7012").len(), 2);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_bears_the_mark_of_its_container_is_not_a_dead_runs() {
     let Some(runtime) = runtime().await else {

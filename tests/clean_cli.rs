@@ -319,10 +319,10 @@ fn lost(what: &str) -> TestContainer {
     let run = format!("plimsoll.run={}", unique("run"));
     // Of this boot, and of no process.
     let owner = format!("plimsoll.owner={}:4194303:1", boot_id());
-    let created = "plimsoll.created=2026-01-01T00:00:00Z";
+    let created = format!("plimsoll.created={}", jiff::Timestamp::now());
     TestContainer::run(
         what,
-        &["--label", &run, "--label", &owner, "--label", created],
+        &["--label", &run, "--label", &owner, "--label", &created],
         OBEDIENT,
     )
 }

@@ -177,23 +177,9 @@ impl Runtime {
     /// Ends what dead plimsolls have left running in a container that is not ours, and removes the
     /// folders of their runs. Only for who has locked it. Gives how many processes were ended.
     pub async fn clear_dead(&self, facts: &ContainerFacts) -> usize {
-        let view = (facts.state.pid)
-            .filter(|_| self.shared.remote_host.is_none())
-            .and_then(|pid| HostView::open(pid, &facts.id));
-        let marks = (view.iter().flat_map(HostView::pids))
-            .filter(|pid| Some(*pid) != facts.state.pid)
-            .filter_map(|pid| Process::read(pid)?.marks);
-        let dead: BTreeSet<String> = marks
-            .filter(|m| m.owner.as_deref().map(owner_named) == Some(Owner::Dead))
-            .filter_map(|m| m.run)
-            .collect();
-        let mut ended = 0;
-        for run_id in &dead {
-            let (there, left) = self.end_marked(facts, run_id).await;
-            ended += there.saturating_sub(left);
-        }
+        let (there, left) = self.end_orphans(facts).await;
         self.remove_dead_folders(facts).await;
-        ended
+        there.saturating_sub(left)
     }
 
     /// Removes the folders that runs have left in a container when they were killed. Only for who
@@ -218,24 +204,21 @@ impl Runtime {
         matches!(ping.await, Ok(Ok(_)))
     }
 
-    /// The same for all runs whose mark is met in the container. Only for who has locked it: no
-    /// plimsoll that lives works in it then.
+    /// Ends what this process, or one that has ended, started in a container that is not ours. Only
+    /// for who has locked it; a plimsoll in another pid namespace has another lock, and may live.
+    /// Gives how many processes were there, and how many still are.
     pub async fn end_orphans(&self, facts: &ContainerFacts) -> (usize, usize) {
         let view = (facts.state.pid)
             .filter(|_| self.shared.remote_host.is_none())
             .and_then(|pid| HostView::open(pid, &facts.id));
-        let mark = format!("{RUN_VARIABLE}=");
-        let runs: BTreeSet<String> = view
-            .iter()
-            .flat_map(HostView::pids)
+        let marks = (view.iter().flat_map(HostView::pids))
             .filter(|pid| Some(*pid) != facts.state.pid)
-            .filter_map(|pid| std::fs::read(format!("/proc/{pid}/environ")).ok())
-            .flat_map(|environ| {
-                let entries = environ.split(|b| *b == 0);
-                let marked = entries.filter_map(|e| e.strip_prefix(mark.as_bytes()));
-                let ids = marked.map(|id| String::from_utf8_lossy(id).into_owned());
-                ids.collect::<Vec<_>>()
-            })
+            .filter_map(|pid| Process::read(pid)?.marks);
+        let me = super::launch::owner();
+        let over = |owner: &String| *owner == me || owner_named(owner) == Owner::Dead;
+        let runs: BTreeSet<String> = marks
+            .filter(|m| m.owner.as_ref().is_some_and(over))
+            .filter_map(|m| m.run)
             .collect();
         let mut counts = (0, 0);
         for run_id in runs {

@@ -127,7 +127,7 @@ async fn in_container(
     let found = collect::unless_stopped(stop, runtime.find(name)).await;
     let found = found.map_err(|f| Trouble::preparing(&f))?;
     let lock = when_free(LOCK_PATIENCE, stop, || collect::lock(&found.facts)).await?;
-    // The container is ours alone now: whoever started what bears our mark in it is dead.
+    // No plimsoll with the same lock works in it now.
     let (there, _) = runtime.end_orphans(&found.facts).await;
     runtime.remove_dead_folders(&found.facts).await;
     if there > 0 {
