@@ -4,6 +4,7 @@
 mod bench;
 mod builtin;
 mod conclude;
+mod ended;
 mod ending;
 mod endpoints;
 mod finish;
@@ -19,6 +20,7 @@ mod shared;
 mod stop;
 
 pub use conclude::{Concluded, derive_and_store};
+pub use ended::{explain_end, find_running, open_memory};
 pub use endpoints::Door;
 pub use finish::Loaded;
 pub use follow::Deadline;
@@ -57,6 +59,9 @@ use tokio_util::sync::CancellationToken;
 /// Between two questions whether a started engine serves.
 const HEALTH_INTERVAL: Duration = Duration::from_millis(500);
 
+/// Between two reports of an engine that does not serve yet.
+const WAITING_REPORT_INTERVAL: Duration = Duration::from_secs(30);
+
 /// Sampled on after the load, so that the fall is seen and the last lines are in.
 pub const COOLDOWN: Duration = Duration::from_secs(1);
 
@@ -83,7 +88,14 @@ pub fn found_with(mut found: Found, request: &Request) -> Found {
 /// Takes the container for this run alone.
 pub fn lock(facts: &ContainerFacts) -> Result<ContainerLock, Failure> {
     let cgroup = telemetry::cgroup_directory(&Target::of(facts));
-    ContainerLock::take(&facts.id, &facts.name, cgroup.as_deref())
+    let taken = ContainerLock::take(&facts.id, &facts.name, cgroup.as_deref());
+    match cgroup {
+        // It went with its container meanwhile.
+        Some(gone) if taken.is_err() && !gone.exists() => {
+            ContainerLock::take(&facts.id, &facts.name, None)
+        }
+        _ => taken,
+    }
 }
 
 /// What to capture.
@@ -458,15 +470,47 @@ impl Run<'_> {
         let healthy = async {
             while self.runtime.get(facts, port, health.path, key).await.status != Some(200) {
                 tokio::time::sleep(HEALTH_INTERVAL).await;
+                self.stop_if_ended().await;
             }
         };
         tokio::select! {
             () = healthy => Ok(()),
+            never = self.report_waiting() => match never {},
             () = self.stop.token().cancelled() => Err(self.stop.failure()),
             () = tokio::time::sleep(health.timeout) => {
                 let cause = self.recorder.root_cause().map(|c| format!(": {c}")).unwrap_or_default();
                 Err(Failure::run(format!("the engine did not serve within {:?}{cause}", health.timeout)).hint("give it longer with --health-timeout"))
             }
+        }
+    }
+}
+
+impl Run<'_> {
+    /// Stops the run where the container has ended: an event of its end may come late, or be lost.
+    async fn stop_if_ended(&self) {
+        // A server that was started by an exec is watched by itself.
+        let state = self.runtime.state(&self.plan.found.facts.id).await;
+        if let Ok(Some(state)) = state {
+            if !ending::runs(&state) && state.status != "restarting" {
+                let code = state.exit_code.map(|code| code.to_string());
+                let lost = follow::loss("die", code.as_deref()).unwrap_or_default();
+                self.stop.because(RunEnd::ContainerLost(lost));
+            }
+        }
+    }
+
+    /// Reports from time to time what the engine printed last.
+    async fn report_waiting(&self) -> std::convert::Infallible {
+        let began = tokio::time::Instant::now();
+        loop {
+            tokio::time::sleep(WAITING_REPORT_INTERVAL).await;
+            let last = self.recorder.last_line();
+            let last =
+                last.map_or_else(|| ending::EMPTY_LOG.into(), |l| ending::last_line_words(&l));
+            let waited = began.elapsed().as_secs();
+            self.recorder.news(Progress::Note(format!(
+                "the engine does not serve yet, after {waited} s; {last}"
+            )));
         }
     }
 }

@@ -7,8 +7,8 @@ use crate::capture::{Mode, RunEnd};
 use crate::cli::{AblateArgs, LoadArgs};
 use crate::clock::Clock;
 use crate::collect::{
-    self, Concluded, Deadline, Instruments, Plan, Setup, Stop, derive_and_store, found_with, lock,
-    meet, run_id, unless_stopped,
+    self, Concluded, Deadline, Instruments, Plan, Setup, Stop, derive_and_store, find_running,
+    found_with, lock, meet, run_id, unless_stopped,
 };
 use crate::compare::ablation::{Ablation, ArmRuns, Run};
 use crate::compare::graphs::{GraphReading, Thresholds};
@@ -68,7 +68,7 @@ pub fn run(console: &Console, args: AblateArgs) -> anyhow::Result<ExitCode> {
         obey_signals(&stop, console)?;
         (console.sink())(Progress::Stage(Stage::Inspect));
         let runtime = unless_stopped(&stop, Runtime::connect()).await?;
-        let found = unless_stopped(&stop, runtime.find(&args.container)).await?;
+        let found = unless_stopped(&stop, find_running(&runtime, &args.container)).await?;
         let (engine, evidence, serving) =
             meet(&runtime, &found, args.load.engine.as_ref(), &stop).await?;
         let met = Met {

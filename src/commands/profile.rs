@@ -29,7 +29,7 @@ async fn profile(console: &Console, args: ProfileArgs, stop: &Stop) -> anyhow::R
     let clock = Clock::start();
     let _deadline = Deadline::start(args.load.timeout.as_secs_f64(), stop);
     let runtime = unless_stopped(stop, Runtime::connect()).await?;
-    let found = unless_stopped(stop, runtime.find(&args.container)).await?;
+    let found = unless_stopped(stop, collect::find_running(&runtime, &args.container)).await?;
     let name = found.facts.name.clone();
     let (engine, evidence, serving) =
         meet(&runtime, &found, args.load.engine.as_ref(), stop).await?;
@@ -77,7 +77,15 @@ async fn profile(console: &Console, args: ProfileArgs, stop: &Stop) -> anyhow::R
             ));
         }
     }
-    let setup = collect::inspect(&runtime, &plan, &clock, stop).await?;
+    let setup = match collect::inspect(&runtime, &plan, &clock, stop).await {
+        Ok(setup) => setup,
+        Err(failure) if failure.code == ExitCode::Environment => {
+            return Err(collect::explain_end(&runtime, &plan.found, failure)
+                .await
+                .into());
+        }
+        Err(failure) => return Err(failure.into()),
+    };
     if args.load.dry_run {
         console.data(collect::describe(&plan, &setup)?.as_bytes())?;
         return Ok(ExitCode::Done);

@@ -66,7 +66,7 @@ async fn attached(
 ) -> Result<Aim, Failure> {
     refuse_flags_of_a_start(flags)?;
     (console.sink())(Progress::Stage(Stage::Inspect));
-    let found = unless_stopped(stop, runtime.find(name)).await?;
+    let found = unless_stopped(stop, collect::find_running(runtime, name)).await?;
     let (engine, evidence, serves) =
         collect::meet(runtime, &found, flags.engine.as_ref(), stop).await?;
     if serves && flags.start.health_timeout.is_some() {
