@@ -1037,6 +1037,87 @@ fn a_container_that_has_died_is_explained() {
     }
 }
 
+/// The start of a run comes before the first line of its engine, however late Docker reports it.
+#[test]
+fn the_start_of_a_run_is_marked_before_its_engines_first_line() {
+    needs!(Docker, ReferenceEngine);
+    let results = Results::new();
+    let fault = "--env=REFERENCE_FAULT=crash@weights_loaded";
+    run(&["run", "--preset=reference", fault, &results.arg()]).expect(4);
+    let capture = &results.captures()[0];
+    let marks = read(&capture.join("capture.json"))["marks"].clone();
+    let marks = marks.as_array().expect("marks").iter();
+    let mut starts = marks.filter(|m| m["phase"] == "start");
+    let start = starts.next().expect("a start")["at_ns"].as_i64();
+    let log = std::fs::read_to_string(capture.join("log.txt")).expect("log");
+    let first = log.split(' ').next().and_then(|at| at.parse::<i64>().ok());
+    assert!(
+        start.expect("ns") <= first.expect("ns"),
+        "{start:?} {first:?}"
+    );
+}
+
+/// Asking a bench for its flags takes long: once for an image, again when its programs were changed.
+#[test]
+fn a_bench_is_asked_for_its_flags_once() {
+    needs!(Docker);
+    let script = "mkdir -p /usr/bin; printf '#!/bin/sh\necho asked >>/asked\necho --model --input-len\n' >/usr/bin/vllm; \
+                  /bin/busybox chmod +x /usr/bin/vllm; exec /bin/busybox sleep 6000";
+    let script = script.replace("mkdir", "/bin/busybox mkdir");
+    let options = ["--env=PATH=/usr/bin:/bin"];
+    let container = TestContainer::run("asked-once", &options, &script);
+    let state = tempfile::tempdir().expect("tempdir");
+    let shell = |script: &str| docker(&["exec", &container.id, "sh", "-c", script]);
+    wait_for("its bench", || shell("test -x /usr/bin/vllm").ok());
+    let profile = || {
+        let args = [
+            "profile",
+            &container.name,
+            "--engine=vllm",
+            "-m=m",
+            "--dry-run",
+        ];
+        let mut command = plimsoll(&args);
+        command.env("XDG_CACHE_HOME", state.path());
+        let ended = Live::start(command).end();
+        let asked = shell("/bin/busybox cat /asked")
+            .expect("asked")
+            .lines()
+            .count();
+        (asked, ended.stderr.contains("for its flags"))
+    };
+    let (first, said) = profile();
+    assert!(first > 0 && said, "a progress line while it is asked");
+    assert_eq!(profile(), (first, false), "not asked again");
+    shell("echo >/usr/bin/another").expect("a new program");
+    let (again, said) = profile();
+    assert!(again > first && said, "its programs were changed");
+}
+
+/// The models in an idle container are listed; the only one is taken.
+#[test]
+fn the_models_in_an_idle_container_are_found() {
+    needs!(Docker);
+    let script = "/bin/busybox ln -s busybox /bin/find; /bin/busybox mkdir -p /models/tiny /models/large; \
+                  echo '{}' >/models/tiny/config.json; exec /bin/busybox sleep 6000";
+    let container = TestContainer::run("models-inside", &["--env=PATH=/bin"], script);
+    let shell = |script: &str| docker(&["exec", &container.id, "sh", "-c", script]);
+    wait_for("its model", || {
+        shell("test -s /models/tiny/config.json").ok()
+    });
+    let args = ["profile", &container.name, "--engine=vllm", "--dry-run"];
+    let ended = run(&args);
+    assert!(
+        ended.stderr.contains("model: /models/tiny, the only one"),
+        "{}",
+        ended.stderr
+    );
+    shell("echo '{}' >/models/large/config.json").expect("another");
+    run(&args)
+        .expect(2)
+        .says(&["is idle", "model"], "/models/large, /models/tiny");
+}
+
 // ---- secrets
 
 /// A token in the container's environment, which the engine prints in its log, is in no file, in

@@ -209,6 +209,11 @@ impl Recorder {
         }
     }
 
+    /// Where news for the console goes.
+    pub fn sink(&self) -> &Sink {
+        &self.news
+    }
+
     /// News for the console.
     pub fn news(&self, progress: Progress) {
         (self.news)(progress);

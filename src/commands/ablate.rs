@@ -8,7 +8,7 @@ use crate::cli::{AblateArgs, LoadArgs};
 use crate::clock::Clock;
 use crate::collect::{
     self, Concluded, Deadline, Instruments, Plan, Setup, Stop, derive_and_store, find_running,
-    found_with, lock, meet, run_id, unless_stopped,
+    found_with, lock, meet, program_state, run_id, unless_stopped,
 };
 use crate::compare::ablation::{Ablation, ArmRuns, Run};
 use crate::compare::graphs::{GraphReading, Thresholds};
@@ -92,6 +92,7 @@ pub(super) async fn ablate(
     thresholds: Option<Thresholds>,
     stop: &Stop,
 ) -> anyhow::Result<ExitCode> {
+    let made_of = program_state(&met.runtime, &met.found.facts).await;
     let name = &met.found.facts.name;
     if met.serving {
         return Err(Failure::usage(format!(
@@ -127,7 +128,7 @@ pub(super) async fn ablate(
             workdir: None,
             kept: None,
             followed: false,
-            made_of: None,
+            made_of: made_of.clone(),
         })
     };
     let mut lane = Lane {
@@ -144,7 +145,7 @@ pub(super) async fn ablate(
     let first = plan(&arms[0])?;
     if load.dry_run {
         let clock = Clock::start();
-        let setup = collect::inspect(&met.runtime, &first, &clock, stop).await?;
+        let setup = collect::inspect(&met.runtime, &first, &clock, stop, &console.sink()).await?;
         let mut text = String::new();
         for (arm, plan) in arms.iter().zip([&first, &plan(&arms[1])?]) {
             let described = collect::describe(plan, &setup.again(plan))?;
@@ -273,7 +274,8 @@ impl Lane<'_> {
         let setup = match &self.setup {
             Some(known) => known.again(&plan),
             None => {
-                let setup = collect::inspect(runtime, &plan, &clock, &stop).await?;
+                let setup =
+                    collect::inspect(runtime, &plan, &clock, &stop, &self.console.sink()).await?;
                 self.setup = Some(setup.again(&plan));
                 setup
             }

@@ -44,6 +44,7 @@ async fn profile(console: &Console, args: ProfileArgs, stop: &Stop) -> anyhow::R
     }
     let mode = if in_process { Mode::Idle } else { mode };
     let request = request(&args.load, kind)?;
+    let made_of = collect::program_state(&runtime, &found.facts).await;
     let plan = Plan {
         run_id: run_id(),
         found: found_with(found, &request),
@@ -61,7 +62,7 @@ async fn profile(console: &Console, args: ProfileArgs, stop: &Stop) -> anyhow::R
         workdir: None,
         kept: None,
         followed: false,
-        made_of: None,
+        made_of,
     };
     // Before the questions: an engine's bench takes a while to tell its flags.
     let _lock = match args.load.dry_run {
@@ -77,7 +78,7 @@ async fn profile(console: &Console, args: ProfileArgs, stop: &Stop) -> anyhow::R
             ));
         }
     }
-    let setup = match collect::inspect(&runtime, &plan, &clock, stop).await {
+    let setup = match collect::inspect(&runtime, &plan, &clock, stop, &news).await {
         Ok(setup) => setup,
         Err(failure) if failure.code == ExitCode::Environment => {
             return Err(collect::explain_end(&runtime, &plan.found, failure)

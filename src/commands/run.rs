@@ -136,6 +136,7 @@ async fn launch_and_profile(
         }
     };
     let id = found.facts.id.clone();
+    let made_of = collect::program_state(&runtime, &found.facts).await;
     let plan = Plan {
         run_id,
         found: found_with(found, &request),
@@ -156,7 +157,7 @@ async fn launch_and_profile(
         workdir: None,
         kept: None,
         followed: false,
-        made_of: None,
+        made_of,
     };
     let profiled = async {
         let _lock = lock(&plan.found.facts)?;

@@ -539,7 +539,8 @@ pub fn plan(
         made_of: match &running.own {
             Own::Container { .. } => {
                 let facts = &running.found.facts;
-                Some(format!("{} {:?}", facts.image_id, facts.mounts))
+                // It was just made: nothing has changed since.
+                Some(format!("{} {:?} []", facts.image_id, facts.mounts))
             }
             _ => None,
         },
