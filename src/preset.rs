@@ -113,7 +113,8 @@ fn gpu_ids(list: &str) -> Option<Vec<String>> {
     let ids: Vec<&str> = list.split(',').map(str::trim).collect();
     let plain = |id: &&str| {
         let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-_:.".contains(&b);
-        id.bytes().all(allowed) && id.bytes().any(|b| b.is_ascii_digit())
+        let begins = id.starts_with(|c: char| c.is_ascii_alphanumeric());
+        begins && id.bytes().all(allowed) && id.bytes().any(|b| b.is_ascii_digit())
     };
     let cdi = |id: &&str| id.contains('/') && id.contains('=');
     let ids = ids.strip_suffix(&[""]).unwrap_or(&ids);

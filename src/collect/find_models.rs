@@ -72,12 +72,12 @@ fn models_of(paths: &[String]) -> Vec<String> {
         .filter_map(|p| p.strip_suffix("/config.json"))
         .collect();
     // A part of a model has a config.json of its own, below the model's.
-    folders.sort_unstable();
-    folders.dedup_by(|below, above| {
-        below
-            .strip_prefix(*above)
-            .is_some_and(|r| r.starts_with('/'))
-    });
+    let is_below = |part: &str, model: &&str| {
+        let rest = part.strip_prefix(*model);
+        rest.is_some_and(|rest| rest.starts_with('/'))
+    };
+    let all = folders.clone();
+    folders.retain(|part| !all.iter().any(|model| is_below(part, model)));
     let files = paths
         .iter()
         .map(String::as_str)
