@@ -465,6 +465,12 @@ fn size(text: &str) -> Result<String, String> {
         .map_err(|e| e.to_string())
 }
 
+/// A request of GPUs, kept as it was written.
+fn gpus(text: &str) -> Result<String, String> {
+    text.parse::<crate::preset::GpuRequest>()
+        .map(|_| text.to_owned())
+}
+
 /// Words as a shell would split them, kept as they were written.
 fn arguments(text: &str) -> Result<String, String> {
     shlex::split(text)

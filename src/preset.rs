@@ -3,8 +3,10 @@
 use crate::error::Failure;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io::Read;
 use std::path::Path;
+use std::str::FromStr;
 
 /// The presets that ship: name → YAML.
 const SHIPPED: &[(&str, &str)] = &[
@@ -36,7 +38,7 @@ pub struct Preset {
     pub engine: Option<String>,
     /// Model.
     pub model: Option<String>,
-    /// `none`, `all`, a count, or ids.
+    /// See [`GpuRequest`].
     pub gpus: Option<String>,
     /// AMD GPUs: `/dev/kfd` and `/dev/dri` with their groups.
     #[serde(default)]
@@ -57,6 +59,78 @@ pub struct Preset {
     /// Further arguments for the engine.
     #[serde(default)]
     pub engine_args: Vec<String>,
+}
+
+/// Which GPUs a new container gets. Written as Docker's `--gpus`: `all`, a count (`2`, `count=2`),
+/// ids (`device=0`, `device=0,1`); also ids alone where they cannot be a count (`0,1`, `GPU-1f…`,
+/// `nvidia.com/gpu=0`), and `none`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum GpuRequest {
+    /// None.
+    #[default]
+    None,
+    /// All of them.
+    All,
+    /// So many, the first ones.
+    Count(u32),
+    /// These: indices, UUIDs, or names of CDI devices.
+    Ids(Vec<String>),
+}
+
+impl GpuRequest {
+    /// What a request may be.
+    pub const FORMS: &str = "none, all, a count as in 2, or ids as in device=0 or device=0,1";
+}
+
+impl FromStr for GpuRequest {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<GpuRequest, String> {
+        // Docker needs quotes around a list of ids, which its documentation shows inside the shell's.
+        let text = text.trim().trim_matches(['"', '\'']);
+        let invalid = || format!("must be {}, not `{text}`", GpuRequest::FORMS);
+        let (key, value) = match text.split_once('=') {
+            Some((key @ ("count" | "device"), value)) => (key, value.trim_matches('"')),
+            Some((key, _)) if !key.contains('/') => return Err(invalid()),
+            _ => ("", text),
+        };
+        match (key, value, value.parse::<u32>()) {
+            ("", "none", _) => Ok(GpuRequest::None),
+            ("" | "count", "all" | "-1", _) => Ok(GpuRequest::All),
+            ("" | "count", _, Ok(0)) => Err(
+                "0 requests no GPU, as in Docker; use device=0 for the first GPU, none for no GPU"
+                    .into(),
+            ),
+            ("" | "count", _, Ok(count)) => Ok(GpuRequest::Count(count)),
+            ("count", ..) => Err(invalid()),
+            _ => gpu_ids(value).map(GpuRequest::Ids).ok_or_else(invalid),
+        }
+    }
+}
+
+/// The ids of a list: each has a digit, or names a CDI device. Both kinds do not mix.
+fn gpu_ids(list: &str) -> Option<Vec<String>> {
+    let ids: Vec<&str> = list.split(',').map(str::trim).collect();
+    let plain = |id: &&str| {
+        let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-_:.".contains(&b);
+        let begins = id.starts_with(|c: char| c.is_ascii_alphanumeric());
+        begins && id.bytes().all(allowed) && id.bytes().any(|b| b.is_ascii_digit())
+    };
+    let cdi = |id: &&str| id.contains('/') && id.contains('=');
+    let ids = ids.strip_suffix(&[""]).unwrap_or(&ids);
+    let valid = !ids.is_empty() && (ids.iter().all(plain) || ids.iter().all(cdi));
+    valid.then(|| ids.iter().map(|id| (*id).to_owned()).collect())
+}
+
+impl fmt::Display for GpuRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            GpuRequest::None => f.write_str("none"),
+            GpuRequest::All => f.write_str("all"),
+            GpuRequest::Count(n) => write!(f, "count={n}"),
+            GpuRequest::Ids(ids) => write!(f, "device={}", ids.join(",")),
+        }
+    }
 }
 
 /// A longer file is no preset, bytes.
@@ -136,6 +210,55 @@ fn told(error: &serde_yaml::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn gpus_are_requested_as_with_docker() {
+        use GpuRequest::{All, Count, Ids};
+        let ids = |ids: &[&str]| Ids(ids.iter().map(|id| (*id).to_owned()).collect());
+        for (text, request) in [
+            ("none", GpuRequest::None),
+            ("all", All),
+            ("-1", All),
+            ("count=all", All),
+            ("1", Count(1)),
+            ("count=2", Count(2)),
+            ("device=0", ids(&["0"])),
+            ("device=0,1", ids(&["0", "1"])),
+            ("\"device=0,1\"", ids(&["0", "1"])),
+            ("device=\"0,1\"", ids(&["0", "1"])),
+            ("0,1", ids(&["0", "1"])),
+            ("0,", ids(&["0"])),
+            ("GPU-1f", ids(&["GPU-1f"])),
+            ("nvidia.com/gpu=0", ids(&["nvidia.com/gpu=0"])),
+            ("device=nvidia.com/gpu=all", ids(&["nvidia.com/gpu=all"])),
+        ] {
+            assert_eq!(text.parse::<GpuRequest>().as_ref(), Ok(&request), "{text}");
+            let shown = request.to_string();
+            assert_eq!(shown.parse::<GpuRequest>(), Ok(request), "{text}: {shown}");
+        }
+        for text in ["0", "count=0"] {
+            let refused = text.parse::<GpuRequest>().unwrap_err();
+            assert!(refused.contains("device=0 for the first"), "{refused}");
+        }
+        for text in [
+            "",
+            ",",
+            "two",
+            "-2",
+            "count=x",
+            "device=",
+            "device=all",
+            "device=0,,1",
+            "0,two",
+            "0 1",
+            "all,capabilities=utility",
+            "driver=nvidia",
+            "0,nvidia.com/gpu=1",
+        ] {
+            let refused = text.parse::<GpuRequest>().unwrap_err();
+            assert!(refused.contains("device=0,1"), "{text}: {refused}");
+        }
+    }
 
     #[test]
     fn every_shipped_preset_loads_and_names_a_known_engine() {

@@ -524,6 +524,23 @@ fn a_dry_run_tells_the_plan_and_leaves_nothing() {
 
 /// A flag that would have no effect is refused: who gives it means something by it.
 #[test]
+fn a_request_for_gpus_that_means_none_or_nothing_is_refused() {
+    for (gpus, way_out) in [
+        ("0", "device=0"),
+        ("two", "device=0,1"),
+        ("all,0", "device=0,1"),
+    ] {
+        let args = ["run", "--preset=reference", "--dry-run", "--gpus", gpus];
+        let out = common::e2e::run(&args);
+        assert_eq!(out.code(), 2, "{gpus}: {}", out.stderr);
+        assert!(out.stderr.contains(way_out), "{gpus}: {}", out.stderr);
+    }
+    let args = ["run", "--preset=reference", "--dry-run", "--gpus=device=0"];
+    let out = common::e2e::run(&args);
+    assert!(out.stdout.contains("GPUs: device=0"), "{}", out.stdout);
+}
+
+#[test]
 fn flags_without_an_effect_are_refused() {
     needs!(Docker, ReferenceEngine);
     let engine = Engine::serving("no-effect", &[], &["--weights=4MiB", "--kv-pool=4MiB"]);

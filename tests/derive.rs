@@ -1185,3 +1185,23 @@ fn what_our_own_client_found_is_read_with_its_notes() {
     assert_eq!(repeat.result.ttft_ms["p99"], 20.0);
     assert_eq!(repeat.result.failed, Some(1));
 }
+
+/// A daemon that takes long to start a container: its engine loads before it can be sampled.
+#[test]
+fn a_start_that_was_not_sampled_is_a_finding() {
+    let mut built = serving_host();
+    built.capture.mode = Mode::Started;
+    let line = |text| line(0, LineSource::Container, text);
+    built.lines = vec![line("reference-engine phase=loading_weights")];
+    built.capture.engine = "reference".into();
+    let found = |built: &Built| {
+        let profile = built.derive();
+        profile
+            .findings
+            .iter()
+            .any(|f| f.code == "start_not_sampled")
+    };
+    assert!(!found(&built), "the first sample is as early");
+    built.samples.retain(|s| s.at_ns >= 700 * MS);
+    assert!(found(&built));
+}

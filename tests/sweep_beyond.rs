@@ -26,7 +26,7 @@ printf '%s\n' "$@" >>~/words
 cat >/dev/null
 for word; do
   case $word in
-    --resume=*) run=${word#--resume=} ;;
+    --begin-or-resume=*) run=${word#--begin-or-resume=} ;;
     --dry-run) exit ;;
   esac
 done
@@ -108,7 +108,7 @@ impl Machines {
     fn runs(&self) -> Vec<String> {
         let words = self.words().into_iter();
         words
-            .filter_map(|w| Some(w.strip_prefix("--resume=")?.to_owned()))
+            .filter_map(|w| Some(w.strip_prefix("--begin-or-resume=")?.to_owned()))
             .collect()
     }
 
@@ -185,7 +185,7 @@ fn after_a_connection_broke_off_the_run_is_found_again() {
     assert_eq!(rows(run), 0, "nothing could be fetched");
     let hints = broken.hints().join("\n");
     let named = format!(
-        "--resume=results/far/{}",
+        "--begin-or-resume=results/far/{}",
         run.file_name().unwrap().to_string_lossy()
     );
     for word in [&named, "--shard=1/2", "--docker-host=ssh://node"] {
@@ -293,7 +293,7 @@ fn a_job_goes_on_where_the_one_before_it_ended() {
     let script = machines.sweep(&slurm, 0).stdout;
     let folder = results.join("20260101_000000").display().to_string();
     assert!(
-        script.contains(&format!("--resume={folder}/shard-")),
+        script.contains(&format!("--begin-or-resume={folder}/shard-")),
         "{script}"
     );
     // A part has the groups that it had.

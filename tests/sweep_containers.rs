@@ -64,6 +64,23 @@ fn a_server_is_started_once_in_an_idle_container() {
     assert!(said.contains(&stays), "{said}");
 }
 
+/// A folder that is named to be resumed and holds no run is a typing error: nothing is made there.
+#[test]
+fn a_run_that_is_not_there_is_not_resumed() {
+    needs!(Docker, ReferenceEngine);
+    let desk = Desk::new();
+    let file = desk.file(&text("models: [{model_id: tiny, container_name: none}]\n"));
+    let absent = desk.results().join("typo");
+    let resume = format!("--resume={}", absent.display());
+    for more in [&[][..], &["--dry-run"], &["--retry-failed"]] {
+        let mut args = vec![file.as_str(), resume.as_str()];
+        args.extend(more);
+        let ended = Live::start(desk.command(&args)).end().expect(2);
+        let ended = ended.says(&["no run to resume", "typo"], "leave out --resume");
+        assert!(!absent.exists(), "{}", ended.stderr);
+    }
+}
+
 #[test]
 fn a_bench_of_its_own_for_each_cell_of_an_idle_container() {
     needs!(Docker, ReferenceEngine);

@@ -37,12 +37,12 @@ fn lines(path: &Path) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// Goes on with the journal in its `--resume=`, six rows in all; the second shard waits after its
+/// Goes on with the journal in its `--begin-or-resume=`, six rows in all; the second shard waits after its
 /// third row for a file, the first time that it runs.
 const JOURNAL: &str = r#"
 for word; do
   case $word in
-    --resume=*) dir=${word#--resume=} ;;
+    --begin-or-resume=*) dir=${word#--begin-or-resume=} ;;
     --shard=*) shard=${word#--shard=} ;;
   esac
 done
@@ -125,7 +125,7 @@ async fn with_a_node_nothing_is_lost() {
         let words = [
             "sweep".to_owned(),
             dir.join("sweep.yaml").display().to_string(),
-            format!("--resume={}", folder.display()),
+            format!("--begin-or-resume={}", folder.display()),
             format!("--shard={shard}/4"),
             "--retries=2".to_owned(),
         ];

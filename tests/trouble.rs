@@ -761,7 +761,7 @@ fn a_container_that_cannot_be_started() {
         "--preset=reference",
         "--name",
         &name,
-        "--gpus=device=no-such-gpu",
+        "--gpus=device=77",
         &results.arg(),
     ];
     let ended = run(&many);
@@ -840,6 +840,282 @@ fn an_engine_that_does_not_come_up() {
             "{fault}: it is removed"
         );
     }
+}
+
+/// How often each of the first failures is tried: `PLIMSOLL_FAULT_TRIES`, or once.
+fn tries() -> usize {
+    let tries = std::env::var("PLIMSOLL_FAULT_TRIES").ok();
+    tries.and_then(|n| n.parse().ok()).unwrap_or(1)
+}
+
+/// An image that prints the text of `$SAY` and ends with `$CODE`.
+struct SpeakingImage(String);
+
+impl SpeakingImage {
+    fn build() -> SpeakingImage {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let name = format!("{}:dev", unique("plimsoll-test-speaks"));
+        let file = format!(
+            "FROM {}\nLABEL plimsoll.test=1\n\
+             ENTRYPOINT [\"/bin/sh\", \"-c\", \"exec >&2; for i in $(/bin/busybox seq 2000); do echo line $i; done; echo \\\"$SAY\\\"; exit $CODE\"]\n",
+            image().expect("busybox")
+        );
+        std::fs::write(dir.path().join("Dockerfile"), file).expect("Dockerfile");
+        let folder = dir.path().display().to_string();
+        docker(&["build", "-q", "-t", &name, &folder]).expect("image");
+        SpeakingImage(name)
+    }
+}
+
+impl Drop for SpeakingImage {
+    fn drop(&mut self) {
+        let _ = docker(&["rmi", &self.0]);
+    }
+}
+
+/// However soon the container of a run dies, its exit code, the cause and what to change open the
+/// page, and its whole log is kept.
+#[test]
+fn a_container_that_dies_is_explained_whatever_the_moment() {
+    needs!(Docker, ReferenceEngine);
+    let speaking = SpeakingImage::build();
+    let reference = |flags: &[&'static str]| -> Vec<String> {
+        let flags = ["--preset=reference"].iter().chain(flags);
+        flags.map(|f| (*f).to_owned()).collect()
+    };
+    let said = |line: &str, code: u8| -> Vec<String> {
+        let flags = ["--engine=vllm", "-m=m", "--image", &speaking.0];
+        let env = [format!("--env=SAY={line}"), format!("--env=CODE={code}")];
+        flags.iter().map(|f| (*f).to_owned()).chain(env).collect()
+    };
+    let no_program = ["--engine=vllm", "-m=m", "--image", &image().expect("image")];
+    let no_program = no_program.map(str::to_owned).to_vec();
+    let model = "OSError: /models/none is not a local folder and is not a valid model identifier listed on 'https://huggingface.co/models'";
+    let library = "vllm: error while loading shared libraries: libgomp.so.1: cannot open shared object file: No such file or directory";
+    let kinds: [(Vec<String>, &[&str], &str, &str); 9] = [
+        (
+            reference(&["--extra-engine-args=--no-such-flag"]),
+            &["exit 2", "unrecognized arguments: --no-such-flag"],
+            "`--no-such-flag`",
+            "--no-such-flag",
+        ),
+        (
+            reference(&["--env=REFERENCE_FAULT=crash"]),
+            &["exit 1", "layer 17"],
+            "log.txt",
+            "resource 12 of 12",
+        ),
+        (
+            reference(&["--env=REFERENCE_FAULT=crash=0@weights_loaded"]),
+            &["exit 0", "layer 17"],
+            "log.txt",
+            "resource 12 of 12",
+        ),
+        (
+            reference(&["--env=REFERENCE_FAULT=exit-after-ready=30"]),
+            &["exit 1", "layer 17"],
+            "log.txt",
+            "resource 12 of 12",
+        ),
+        (
+            reference(&["--env=REFERENCE_FAULT=oom", "--memory=64MiB"]),
+            &["exit 137", "limit is 64.00 MiB"],
+            "more memory than 64.00 MiB",
+            "phase=start",
+        ),
+        (
+            no_program,
+            &["exit 127", "exec --model failed"],
+            "no such program",
+            "FATAL",
+        ),
+        (
+            said(model, 1),
+            &["exit 1", "/models/none is not a local folder"],
+            "mount it",
+            "line 2000",
+        ),
+        (
+            said(library, 127),
+            &["exit 127", "libgomp.so.1"],
+            "another image",
+            "line 2000",
+        ),
+        (
+            said("gave up", 3),
+            &["exit 3", "the last line of its log is `gave up`"],
+            "log.txt",
+            "line 2000",
+        ),
+    ];
+    for round in 0..tries() {
+        for (flags, sentences, hint, logged) in &kinds {
+            let (results, name) = (Results::new(), unique("first"));
+            let dir = results.arg();
+            let mut args = vec!["run", "--baseline=10ms", "--name", &name, &dir];
+            args.extend(flags.iter().map(String::as_str));
+            let ended = run(&args).expect(4).says(sentences, hint);
+            let page: String = ended
+                .stdout
+                .split_whitespace()
+                .collect::<Vec<_>>()
+                .join(" ");
+            for sentence in *sentences {
+                let at = page
+                    .find(sentence)
+                    .unwrap_or_else(|| panic!("round {round}: {page}"));
+                assert!(
+                    at < page.find("Total at the peak").expect("breakdown"),
+                    "{page}"
+                );
+            }
+            let document = results.document();
+            ended_as(&document, "container_lost");
+            let log = std::fs::read_to_string(results.captures()[0].join("log.txt")).expect("log");
+            assert!(log.contains(logged), "round {round}, {flags:?}: {log}");
+            if flags.contains(&speaking.0) {
+                assert_eq!(log.matches(" line ").count(), 2000, "round {round}");
+            }
+            assert!(docker(&["inspect", &name]).is_err(), "it is removed");
+        }
+    }
+}
+
+/// The same with the real engine.
+#[test]
+fn the_real_engine_that_dies_at_its_start_is_explained() {
+    needs!(Docker, Vllm);
+    let models = format!("--volume={}:/models:ro", common::e2e::models().display());
+    for (flags, sentences, hint) in [
+        (
+            [
+                "-m=/models/tiny-llama",
+                "--extra-engine-args=--no-such-flag",
+            ],
+            ["exit 2", "unrecognized arguments: --no-such-flag"],
+            "`--no-such-flag`",
+        ),
+        (
+            ["-m=/models/none", "--env=HF_HUB_OFFLINE=1"],
+            ["exit 1", "/models/none"],
+            "mount it",
+        ),
+    ] {
+        let results = Results::new();
+        let dir = results.arg();
+        let args = [
+            "run",
+            "--preset=vllm-cpu",
+            &models,
+            flags[0],
+            flags[1],
+            &dir,
+        ];
+        run(&args).expect(4).says(&sentences, hint);
+        ended_as(&results.document(), "container_lost");
+    }
+}
+
+/// A container that has died already: its log says why, and what to change.
+#[test]
+fn a_container_that_has_died_is_explained() {
+    needs!(Docker, ReferenceEngine);
+    let dead = Engine::run("dead", &[], REFERENCE_IMAGE, &["serve", "--no-such-flag"]);
+    wait_for("its end", || {
+        (docker(&["inspect", "-f", "{{.State.Status}}", &dead.id]).as_deref() == Ok("exited"))
+            .then_some(())
+    });
+    let sentences = [
+        "is not running",
+        "exit code 2",
+        "unrecognized arguments: --no-such-flag",
+    ];
+    for verb in ["profile", "loadline"] {
+        run(&[verb, &dead.name])
+            .expect(3)
+            .says(&sentences, "`--no-such-flag`");
+    }
+}
+
+/// The start of a run comes before the first line of its engine, however late Docker reports it.
+#[test]
+fn the_start_of_a_run_is_marked_before_its_engines_first_line() {
+    needs!(Docker, ReferenceEngine);
+    let results = Results::new();
+    let fault = "--env=REFERENCE_FAULT=crash@weights_loaded";
+    run(&["run", "--preset=reference", fault, &results.arg()]).expect(4);
+    let capture = &results.captures()[0];
+    let marks = read(&capture.join("capture.json"))["marks"].clone();
+    let marks = marks.as_array().expect("marks").iter();
+    let mut starts = marks.filter(|m| m["phase"] == "start");
+    let start = starts.next().expect("a start")["at_ns"].as_i64();
+    let log = std::fs::read_to_string(capture.join("log.txt")).expect("log");
+    let first = log.split(' ').next().and_then(|at| at.parse::<i64>().ok());
+    assert!(
+        start.expect("ns") <= first.expect("ns"),
+        "{start:?} {first:?}"
+    );
+}
+
+/// Asking a bench for its flags takes long: once for an image, again when its programs were changed.
+#[test]
+fn a_bench_is_asked_for_its_flags_once() {
+    needs!(Docker);
+    let script = "mkdir -p /usr/bin; printf '#!/bin/sh\necho asked >>/asked\necho --model --input-len\n' >/usr/bin/vllm; \
+                  /bin/busybox chmod +x /usr/bin/vllm; exec /bin/busybox sleep 6000";
+    let script = script.replace("mkdir", "/bin/busybox mkdir");
+    let options = ["--env=PATH=/usr/bin:/bin"];
+    let container = TestContainer::run("asked-once", &options, &script);
+    let state = tempfile::tempdir().expect("tempdir");
+    let shell = |script: &str| docker(&["exec", &container.id, "sh", "-c", script]);
+    wait_for("its bench", || shell("test -x /usr/bin/vllm").ok());
+    let profile = || {
+        let args = [
+            "profile",
+            &container.name,
+            "--engine=vllm",
+            "-m=m",
+            "--dry-run",
+        ];
+        let mut command = plimsoll(&args);
+        command.env("XDG_CACHE_HOME", state.path());
+        let ended = Live::start(command).end();
+        let asked = shell("/bin/busybox cat /asked")
+            .expect("asked")
+            .lines()
+            .count();
+        (asked, ended.stderr.contains("for its flags"))
+    };
+    let (first, said) = profile();
+    assert!(first > 0 && said, "a progress line while it is asked");
+    assert_eq!(profile(), (first, false), "not asked again");
+    shell("echo >/usr/bin/another").expect("a new program");
+    let (again, said) = profile();
+    assert!(again > first && said, "its programs were changed");
+}
+
+/// The models in an idle container are listed; the only one is taken.
+#[test]
+fn the_models_in_an_idle_container_are_found() {
+    needs!(Docker);
+    let script = "/bin/busybox ln -s busybox /bin/find; /bin/busybox mkdir -p /models/tiny /models/large; \
+                  echo '{}' >/models/tiny/config.json; exec /bin/busybox sleep 6000";
+    let container = TestContainer::run("models-inside", &["--env=PATH=/bin"], script);
+    let shell = |script: &str| docker(&["exec", &container.id, "sh", "-c", script]);
+    wait_for("its model", || {
+        shell("test -s /models/tiny/config.json").ok()
+    });
+    let args = ["profile", &container.name, "--engine=vllm", "--dry-run"];
+    let ended = run(&args);
+    assert!(
+        ended.stderr.contains("model: /models/tiny, the only one"),
+        "{}",
+        ended.stderr
+    );
+    shell("echo '{}' >/models/large/config.json").expect("another");
+    run(&args)
+        .expect(2)
+        .says(&["is idle", "model"], "/models/large, /models/tiny");
 }
 
 // ---- secrets

@@ -25,7 +25,7 @@ pub const RUN: &str = "\
 The container is stopped and removed at the end, whatever happened, unless --keep.
 
 Examples:
-  plimsoll run --preset vllm-cuda --model Qwen/Qwen3-8B --gpus 0
+  plimsoll run --preset vllm-cuda --model Qwen/Qwen3-8B --gpus device=0
   plimsoll run --image vllm/vllm-openai:latest --model Qwen/Qwen3-8B --gpus all
   plimsoll run --preset reference --dry-run";
 

@@ -1,6 +1,6 @@
 //! Flags that commands share which start an engine: its container, and its settings.
 
-use super::{arguments, share, size, some_time};
+use super::{arguments, gpus, share, size, some_time};
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use std::time::Duration;
 /// A container of our own for an engine, beside its image.
 #[derive(Debug, Clone, Args)]
 pub struct StartArgs {
-    /// GPUs: none, all, a count, or ids as in 0,2 or GPU-… [default: none]
-    #[arg(long, value_name = "GPUS")]
+    /// GPUs: none, all, a count as in 2, or ids as in device=0 or device=0,1 [default: none]
+    #[arg(long, value_name = "GPUS", value_parser = gpus)]
     pub gpus: Option<String>,
     /// Size of /dev/shm
     #[arg(long, value_name = "SIZE", value_parser = size)]

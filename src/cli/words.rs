@@ -18,6 +18,7 @@ impl SweepRunArgs {
             fresh,
             fresh_client,
             resume: _,
+            begin_or_resume: _,
             retry_failed,
             retry_oom,
             run_anyway,

@@ -85,57 +85,8 @@ fn failure_of(capture: &Capture, profile: &profile::Profile) -> Option<Failure> 
         RunEnd::Failed(why) => Failure::environment(why.clone()),
     };
     Some(
-        advice(&failure.message, &profile.raw_logs)
-            .iter()
-            .copied()
+        profile::advise(profile)
+            .into_iter()
             .fold(failure, Failure::hint),
     )
 }
-
-/// Advice for failures that everybody meets.
-fn advice(message: &str, logs: &profile::RawLogs) -> &'static [&'static str] {
-    let said = |words: &[&str]| {
-        words
-            .iter()
-            .any(|w| message.contains(w) || logs.bench.contains(w) || logs.engine.contains(w))
-    };
-    if said(&["No available memory for the cache blocks"]) {
-        &[
-            "nothing is left for the KV cache: a higher --gpu-memory-utilization, a shorter --max-model-len, or more GPUs (--tensor-parallel-size)",
-            FITS,
-        ]
-    } else if said(&["exit 137", "out of memory", "OutOfMemory"]) {
-        &[
-            "use less: --batch-size, --input-len, --max-model-len or --gpu-memory-utilization; use more GPUs: --tensor-parallel-size; or give the container more memory",
-            FITS,
-        ]
-    } else if said(&["gated repo", "401 Client Error", "GatedRepoError"]) {
-        &["the model is gated: accept its terms and give the container HF_TOKEN"]
-    } else if said(&[
-        "is not a local folder and is not a valid model identifier",
-        "HFValidationError",
-        "Repo id must be in the form",
-        "OfflineModeIsEnabled",
-        "couldn't connect to 'https://",
-        "LocalEntryNotFoundError",
-        "RepositoryNotFoundError",
-        "Repository Not Found",
-    ]) {
-        &[
-            "the container does not have this model: mount it, or let it download with HF_TOKEN and without HF_HUB_OFFLINE",
-            "--model is an id, or a path as it is inside the container: `docker inspect` shows what is mounted where",
-        ]
-    } else if ["is no valid JSON", "yet it wrote no"]
-        .iter()
-        .any(|w| message.contains(w))
-    {
-        &[
-            "is the engine whole in this image, and a release that its bench is known of? --bench builtin and --bench none do without its bench",
-        ]
-    } else {
-        &[]
-    }
-}
-
-/// Where to look before the next try.
-const FITS: &str = "`plimsoll estimate` tells before a start what fits, `plimsoll top --once` whose memory it is now";

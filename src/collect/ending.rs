@@ -8,6 +8,23 @@ use crate::units::Bytes;
 /// How every sentence names an end by SIGKILL.
 pub const KILLED: &str = "was killed (exit 137)";
 
+/// Of a container whose log has no line.
+pub const EMPTY_LOG: &str = "it printed nothing";
+
+/// A quote is cut to so many characters.
+const LONGEST_QUOTE: usize = 300;
+
+/// The last line of a log in which no line explains the end.
+pub fn last_line_words(line: &str) -> String {
+    let quote: String = line.trim().chars().take(LONGEST_QUOTE).collect();
+    format!("the last line of its log is `{quote}`")
+}
+
+/// That a container's own memory limit was reached, bytes.
+pub fn limit_words(limit: u64) -> String {
+    format!("out of memory, the container's limit is {}", Bytes(limit))
+}
+
 /// What is known of why a run ended.
 pub struct Causes<'a> {
     /// The container's events.
@@ -18,6 +35,8 @@ pub struct Causes<'a> {
     pub memory_limit: Option<u64>,
     /// The line of the engine's output that explains its failure.
     pub in_log: Option<String>,
+    /// What the container's log ends with, where no line of it explains a failure; a sentence.
+    pub last_line: String,
     /// How plimsoll met the container.
     pub mode: Mode,
     /// How the container ended, if it did during the run; a sentence.
@@ -57,7 +76,9 @@ pub fn runs(state: &ContainerState) -> bool {
 pub fn explained(end: RunEnd, causes: Causes<'_>) -> RunEnd {
     // What a bench says of a server that is gone is the consequence.
     let end = match (end, &causes.lost) {
-        (RunEnd::BenchFailed(_), Some(lost)) => RunEnd::ContainerLost(lost.clone()),
+        (RunEnd::BenchFailed(_) | RunEnd::Failed(_), Some(lost)) => {
+            RunEnd::ContainerLost(lost.clone())
+        }
         (end, _) => end,
     };
     match end {
@@ -70,7 +91,11 @@ pub fn explained(end: RunEnd, causes: Causes<'_>) -> RunEnd {
                 ..causes
             }
             .added_to(what),
-            None => causes.added_to(what),
+            None => Causes {
+                in_log: causes.in_log.or(Some(causes.last_line.clone())),
+                ..causes
+            }
+            .added_to(what),
         }),
         other => other,
     }
@@ -106,10 +131,10 @@ impl Causes<'_> {
 
     fn added_to(&self, mut what: String) -> String {
         if self.out_of_memory {
-            what.push_str(": out of memory, ");
+            what.push_str(": ");
             what.push_str(&match self.memory_limit {
-                Some(limit) => format!("the container's limit is {}", Bytes(limit)),
-                None => "the host has no more".to_owned(),
+                Some(limit) => limit_words(limit),
+                None => "out of memory, the host has no more".to_owned(),
             });
         } else if what.contains(KILLED) {
             what.push_str(": out of memory is the usual reason");
@@ -146,6 +171,7 @@ mod tests {
             out_of_memory,
             memory_limit: Some(1 << 30),
             in_log: in_log.map(str::to_owned),
+            last_line: EMPTY_LOG.into(),
             mode: Mode::Serving,
             lost: None,
         };
@@ -177,7 +203,7 @@ mod tests {
         let late = event(6, "kill", Some("15"));
         assert_eq!(
             lost(&[reload, die, late], false, None),
-            "it was killed (exit 137): out of memory is the usual reason"
+            "it was killed (exit 137): out of memory is the usual reason: it printed nothing"
         );
     }
 
@@ -202,6 +228,7 @@ mod tests {
             out_of_memory: false,
             memory_limit: None,
             in_log: None,
+            last_line: EMPTY_LOG.into(),
             mode: Mode::Idle,
             lost: None,
         }

@@ -8,7 +8,7 @@ use crate::capture::{
     LogFacts, Mode, Request, RunEnd, SamplingFacts, Workload,
 };
 use crate::container::Runtime;
-use crate::error::Failure;
+use crate::error::{ExitCode, Failure};
 use crate::telemetry::{Sampler, Stopped};
 use std::sync::Arc;
 use std::thread;
@@ -150,6 +150,11 @@ impl Loaded {
                 out_of_memory: killed || events.iter().any(|e| e.action == "oom"),
                 memory_limit: facts.memory_limit_bytes,
                 in_log: recorder.root_cause(),
+                last_line: match (recorder.last_line(), &log_facts.error) {
+                    (Some(line), _) => ending::last_line_words(&line),
+                    (None, Some(error)) => error.clone(),
+                    (None, None) => ending::EMPTY_LOG.to_owned(),
+                },
                 mode: plan.mode,
                 lost: ending::lost(&facts.state, container_end.as_ref(), &events)
                     .or_else(|| plan.shared.server_end()),
@@ -217,12 +222,20 @@ impl Loaded {
         }
     }
 
+    /// Whether the request was refused before anything was sent.
+    fn is_usage(&self) -> bool {
+        let code = self.failure.as_ref().map(|failure| failure.code);
+        code == Some(ExitCode::Usage)
+    }
+
     /// After a bad end: who ended it, and what became of it, is told after the end itself.
     async fn aftermath(&self) {
         match self.stop.reason() {
             Some(RunEnd::ContainerLost(_)) => tokio::time::sleep(AFTERMATH).await,
             // So may its server have ended: connections break before the daemon knows of it.
-            Some(RunEnd::BenchFailed(_)) if self.plan.mode != Mode::Idle => {
+            Some(RunEnd::BenchFailed(_) | RunEnd::Failed(_))
+                if self.plan.mode != Mode::Idle && !self.is_usage() =>
+            {
                 for _ in 0..ENDINGS {
                     tokio::time::sleep(AFTERMATH).await;
                     let state = self.runtime.state(&self.plan.found.facts.id).await;

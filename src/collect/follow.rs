@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// Of a log's history at most so much is read: an engine tells of its memory while it starts.
-const HISTORY_BYTES: u64 = 64 << 20;
+pub(super) const HISTORY_BYTES: u64 = 64 << 20;
 
 /// Reads what the log of a serving engine holds of its start, then follows the log until
 /// cancelled.

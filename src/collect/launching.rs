@@ -61,7 +61,7 @@ pub fn launch_spec(launch: Launch<'_>) -> Result<LaunchSpec, Failure> {
         run_id: launch.run_id.into(),
         cmd: serve.cmd.clone(),
         env,
-        gpus: gpus(preset.gpus.as_deref())?,
+        gpus: gpu_request(preset)?,
         amd: preset.amd,
         shm_size_bytes: size("size of /dev/shm", &preset.shm_size)?,
         ipc_host: preset.ipc_host,
@@ -163,7 +163,9 @@ pub fn engine_of_image(
 
 /// The GPUs that a preset asks for.
 pub fn gpu_request(preset: &Preset) -> Result<GpuRequest, Failure> {
-    gpus(preset.gpus.as_deref())
+    let request = preset.gpus.as_deref().map(str::parse).transpose();
+    let request = request.map_err(|why: String| Failure::usage(format!("GPUs: {why}")))?;
+    Ok(request.unwrap_or_default())
 }
 
 /// A request as Docker keeps it, and as it is read back from a container.
@@ -173,33 +175,6 @@ pub fn gpu_words(request: &GpuRequest) -> Vec<String> {
         GpuRequest::All => vec!["all".to_owned()],
         GpuRequest::Count(n) => vec![format!("count={n}")],
         GpuRequest::Ids(ids) => ids.clone(),
-    }
-}
-
-/// `none`, `all`, a count, or ids. A single number is a count, as in docker's `--gpus`; ids are
-/// written `0,` or `device=0`.
-fn gpus(text: Option<&str>) -> Result<GpuRequest, Failure> {
-    let ids = |list: &str| -> Result<GpuRequest, Failure> {
-        let ids: Vec<String> = list
-            .split(',')
-            .map(str::trim)
-            .filter(|i| !i.is_empty())
-            .map(str::to_owned)
-            .collect();
-        if ids.is_empty() {
-            Err(Failure::usage("--gpus names no GPU"))
-        } else {
-            Ok(GpuRequest::Ids(ids))
-        }
-    };
-    match text.map(str::trim) {
-        None | Some("none" | "0") => Ok(GpuRequest::None),
-        Some("all") => Ok(GpuRequest::All),
-        Some(t) => match (t.strip_prefix("device="), t.parse::<u32>()) {
-            (Some(list), _) => ids(list),
-            (None, Ok(count)) => Ok(GpuRequest::Count(count)),
-            (None, Err(_)) => ids(t),
-        },
     }
 }
 
@@ -242,25 +217,5 @@ mod tests {
             assert_eq!(port(&[]), Some(8123), "{name}");
             assert_eq!(port(&["--port", "9001"]), Some(9001), "{name}");
         }
-    }
-
-    #[test]
-    fn gpus_are_asked_for_as_docker_does() {
-        assert_eq!(gpus(None).unwrap(), GpuRequest::None);
-        assert_eq!(gpus(Some("all")).unwrap(), GpuRequest::All);
-        assert_eq!(gpus(Some("2")).unwrap(), GpuRequest::Count(2));
-        assert_eq!(
-            gpus(Some("0,2")).unwrap(),
-            GpuRequest::Ids(vec!["0".into(), "2".into()])
-        );
-        assert_eq!(
-            gpus(Some("device=1")).unwrap(),
-            GpuRequest::Ids(vec!["1".into()])
-        );
-        assert_eq!(
-            gpus(Some("GPU-1f")).unwrap(),
-            GpuRequest::Ids(vec!["GPU-1f".into()])
-        );
-        assert!(gpus(Some(",")).is_err());
     }
 }

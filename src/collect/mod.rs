@@ -4,8 +4,10 @@
 mod bench;
 mod builtin;
 mod conclude;
+mod ended;
 mod ending;
 mod endpoints;
+mod find_models;
 mod finish;
 mod follow;
 mod graph_probe;
@@ -19,6 +21,7 @@ mod shared;
 mod stop;
 
 pub use conclude::{Concluded, derive_and_store};
+pub use ended::{explain_end, find_running, open_memory};
 pub use endpoints::Door;
 pub use finish::Loaded;
 pub use follow::Deadline;
@@ -28,7 +31,7 @@ pub use launching::{
     Launch, end, engine_of_image, gpu_request, gpu_words, launch, launch_spec, told_port,
 };
 pub use recognise::{engine_named, meet};
-pub use setup::{BenchSetup, answers, describe, inspect};
+pub use setup::{BenchSetup, answers, describe, inspect, program_state};
 pub use shared::{ServerLog, Shared, Startup};
 pub use stop::{Stop, unless_stopped};
 
@@ -57,6 +60,9 @@ use tokio_util::sync::CancellationToken;
 /// Between two questions whether a started engine serves.
 const HEALTH_INTERVAL: Duration = Duration::from_millis(500);
 
+/// Between two reports of an engine that does not serve yet.
+const WAITING_REPORT_INTERVAL: Duration = Duration::from_secs(30);
+
 /// Sampled on after the load, so that the fall is seen and the last lines are in.
 pub const COOLDOWN: Duration = Duration::from_secs(1);
 
@@ -83,7 +89,14 @@ pub fn found_with(mut found: Found, request: &Request) -> Found {
 /// Takes the container for this run alone.
 pub fn lock(facts: &ContainerFacts) -> Result<ContainerLock, Failure> {
     let cgroup = telemetry::cgroup_directory(&Target::of(facts));
-    ContainerLock::take(&facts.id, &facts.name, cgroup.as_deref())
+    let taken = ContainerLock::take(&facts.id, &facts.name, cgroup.as_deref());
+    match cgroup {
+        // It went with its container meanwhile.
+        Some(gone) if taken.is_err() && !gone.exists() => {
+            ContainerLock::take(&facts.id, &facts.name, None)
+        }
+        _ => taken,
+    }
 }
 
 /// What to capture.
@@ -123,8 +136,7 @@ pub struct Plan {
     /// Another run on the same engine begins as soon as the load is over: this one cools down while
     /// that samples its baseline, which takes as long at least.
     pub followed: bool,
-    /// What the container was just made of, where plimsoll made it: what its image's programs say
-    /// of their flags is remembered by this. Anybody else's container may have been changed since.
+    /// See [`program_state`]: what the container's programs report of their flags is cached by it.
     pub made_of: Option<String>,
 }
 
@@ -372,12 +384,22 @@ impl Run<'_> {
     async fn through(&self, setup: Option<Setup>, seen: &mut Seen) -> Result<(), Failure> {
         let (plan, recorder, stop) = (self.plan, self.recorder, self.stop);
         if let Some(health) = plan.health {
-            recorder.mark(Phase::Start, None);
+            // The daemon reports a start after the engine's first lines; a container of ours is
+            // created for its start.
+            let created = plan
+                .found
+                .facts
+                .created_ns
+                .filter(|_| plan.shared.server.is_none());
+            match created {
+                Some(wall_ns) => recorder.started_at(recorder.clock.of_told(wall_ns)),
+                None => recorder.mark(Phase::Start, None),
+            }
             self.wait_until_healthy(health).await?;
         }
         let setup = match setup {
             Some(setup) => setup,
-            None => inspect(self.runtime, plan, &recorder.clock, stop).await?,
+            None => inspect(self.runtime, plan, &recorder.clock, stop, recorder.sink()).await?,
         };
         if plan.mode != Mode::Started {
             recorder.mark(Phase::Baseline, None);
@@ -458,16 +480,45 @@ impl Run<'_> {
         let healthy = async {
             while self.runtime.get(facts, port, health.path, key).await.status != Some(200) {
                 tokio::time::sleep(HEALTH_INTERVAL).await;
+                self.stop_if_ended().await;
             }
         };
         tokio::select! {
             () = healthy => Ok(()),
+            () = report_waiting(|| self.recorder.last_line(), self.recorder.sink()) => Ok(()),
             () = self.stop.token().cancelled() => Err(self.stop.failure()),
             () = tokio::time::sleep(health.timeout) => {
                 let cause = self.recorder.root_cause().map(|c| format!(": {c}")).unwrap_or_default();
                 Err(Failure::run(format!("the engine did not serve within {:?}{cause}", health.timeout)).hint("give it longer with --health-timeout"))
             }
         }
+    }
+
+    /// Stops the run where the container has ended: an event of its end may come late, or be lost.
+    async fn stop_if_ended(&self) {
+        // A server that was started by an exec is watched by itself.
+        let state = self.runtime.state(&self.plan.found.facts.id).await;
+        if let Ok(Some(state)) = state {
+            if !ending::runs(&state) && state.status != "restarting" {
+                let code = state.exit_code.map(|code| code.to_string());
+                let lost = follow::loss("die", code.as_deref()).unwrap_or_default();
+                self.stop.because(RunEnd::ContainerLost(lost));
+            }
+        }
+    }
+}
+
+/// Reports from time to time what the engine printed last.
+async fn report_waiting(last_line: impl Fn() -> Option<String>, news: &Sink) {
+    let began = tokio::time::Instant::now();
+    loop {
+        tokio::time::sleep(WAITING_REPORT_INTERVAL).await;
+        let last = last_line();
+        let last = last.map_or_else(|| ending::EMPTY_LOG.into(), |l| ending::last_line_words(&l));
+        let waited = began.elapsed().as_secs();
+        news(Progress::Note(format!(
+            "the engine does not serve yet, after {waited} s; {last}"
+        )));
     }
 }
 
@@ -519,4 +570,27 @@ fn refused(e: PlanError) -> Failure {
         PlanError::Invalid(_) => "see --help",
     };
     Failure::usage(e.to_string()).hint(hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_engine_that_does_not_serve_yet_is_reported_every_30_s() {
+        let notes: Arc<Mutex<Vec<Progress>>> = Arc::default();
+        let into = Arc::clone(&notes);
+        let news: Sink = Arc::new(move |note| into.lock().unwrap().push(note));
+        let line = || Some("Loading weights: 40 %".to_owned());
+        let waited = Duration::from_secs(95);
+        let _ = tokio::time::timeout(waited, report_waiting(line, &news)).await;
+        let notes = notes.lock().unwrap();
+        let expected = [30, 60, 90].map(|s| {
+            Progress::Note(format!(
+                "the engine does not serve yet, after {s} s; the last line of its log is `Loading weights: 40 %`"
+            ))
+        });
+        assert_eq!(*notes, expected);
+    }
 }

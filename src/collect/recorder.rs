@@ -47,6 +47,8 @@ struct State {
     closed_at: Option<AtNs>,
     /// A private key that is printed line by line.
     key: KeyBlock,
+    /// The last line of the engine that is not blank, without secrets.
+    last_line: String,
 }
 
 impl Recorder {
@@ -67,6 +69,7 @@ impl Recorder {
             sampler: None,
             closed_at: None,
             key: KeyBlock::default(),
+            last_line: String::new(),
         };
         Recorder {
             clock,
@@ -108,6 +111,9 @@ impl Recorder {
         }
         if of_engine {
             state.live.line(line.text.as_bytes(), Some(at_ns));
+            if !line.text.trim().is_empty() {
+                state.last_line.clone_from(&line.text);
+            }
             let steps = state.live.steps_seen();
             // Old lines mark edges that cannot be sampled any more.
             if std::mem::replace(&mut state.steps, steps) < steps && at_ns >= 0 {
@@ -203,6 +209,11 @@ impl Recorder {
         }
     }
 
+    /// Where news for the console goes.
+    pub fn sink(&self) -> &Sink {
+        &self.news
+    }
+
     /// News for the console.
     pub fn news(&self, progress: Progress) {
         (self.news)(progress);
@@ -216,6 +227,11 @@ impl Recorder {
     /// The line that explains best why the engine failed.
     pub fn root_cause(&self) -> Option<String> {
         self.lock().live.root_cause()
+    }
+
+    /// The last line that the engine printed, without secrets.
+    pub fn last_line(&self) -> Option<String> {
+        Some(self.lock().last_line.clone()).filter(|line| !line.is_empty())
     }
 
     /// Starts over with the engine's words: a new engine process speaks from now on.

@@ -3,8 +3,9 @@
 //! here.
 
 use super::endpoints::{Door, ask};
+use super::find_models::find_models;
 use super::{Plan, Setup, Stop, builtin, refused};
-use crate::capture::{ExecEnd, ExecOutcome, ExecRole, Mode};
+use crate::capture::{ContainerFacts, ExecEnd, ExecOutcome, ExecRole, Mode};
 use crate::clock::Clock;
 use crate::container::Runtime;
 use crate::container::exec::ExecRequest;
@@ -14,6 +15,7 @@ use crate::container::sockets::Listener;
 use crate::engine::{BenchJob, BenchKind, Engine, LoadKind};
 use crate::error::Failure;
 use crate::load::Target;
+use crate::progress::{Progress, Sink};
 use crate::store::{cached, keep};
 use std::time::Duration;
 
@@ -69,6 +71,7 @@ pub async fn inspect(
     plan: &Plan,
     clock: &Clock,
     stop: &Stop,
+    news: &Sink,
 ) -> Result<Setup, Failure> {
     let facts = &plan.found.facts;
     let kind = plan.kind;
@@ -120,7 +123,10 @@ pub async fn inspect(
     let bench = match kind {
         None => None,
         Some(kind) => {
-            let model = model.clone().ok_or_else(|| no_model(plan))?;
+            let model = match &model {
+                Some(model) => model.clone(),
+                None => model_inside(runtime, plan, stop, news).await?,
+            };
             let mut bench = BenchSetup {
                 kind: kind.of_engine().unwrap_or(BenchKind::Serve),
                 model,
@@ -130,7 +136,7 @@ pub async fn inspect(
                 target: None,
             };
             if let Some(kind) = kind.of_engine() {
-                bench.help = ask_flags(runtime, plan, kind, clock, stop, &mut execs).await?;
+                bench.help = ask_flags(runtime, plan, kind, clock, stop, &mut execs, news).await?;
                 // Planned once here, so that a flag that the release does not know is refused now.
                 plan.engine
                     .bench(&job(plan, &bench, door.port, 1), bench.help.as_deref())
@@ -142,8 +148,8 @@ pub async fn inspect(
         }
     };
     Ok(Setup {
+        model: model.or_else(|| bench.as_ref().map(|bench| bench.model.clone())),
         bench,
-        model,
         door,
         probes,
         execs,
@@ -174,18 +180,37 @@ pub fn job<'a>(plan: &'a Plan, bench: &'a BenchSetup, port: u16, repeat: u32) ->
     }
 }
 
-fn no_model(plan: &Plan) -> Failure {
+/// The one model in an idle container; where there is another number of them, the user chooses.
+async fn model_inside(
+    runtime: &Runtime,
+    plan: &Plan,
+    stop: &Stop,
+    news: &Sink,
+) -> Result<String, Failure> {
     let name = &plan.found.facts.name;
-    match plan.mode {
-        Mode::Idle => Failure::usage(format!(
-            "container `{name}` is idle: say which model the bench shall load"
+    if plan.mode != Mode::Idle {
+        return Err(Failure::usage(format!(
+            "the engine in container `{name}` does not report its model"
         ))
-        .hint("--model MODEL, an id or a path inside the container"),
-        _ => Failure::usage(format!(
-            "the engine in container `{name}` does not say which model it serves"
-        ))
-        .hint("name it with --model"),
+        .hint("name it with --model"));
     }
+    let models = find_models(runtime, plan, stop).await?;
+    if let [model] = &models[..] {
+        news(Progress::Note(format!(
+            "model: {model}, the only one in container `{name}`"
+        )));
+        return Ok(model.clone());
+    }
+    let failure = Failure::usage(format!(
+        "container `{name}` is idle, and no model is named for the bench"
+    ));
+    Err(match models.is_empty() {
+        true => failure.hint("--model MODEL, an id or a path inside the container"),
+        false => failure.hint(format!(
+            "--model MODEL; in the container there are: {}",
+            models.join(", ")
+        )),
+    })
 }
 
 /// What the installed bench says of its flags; `None` when it does not say.
@@ -196,6 +221,7 @@ async fn ask_flags(
     clock: &Clock,
     stop: &Stop,
     execs: &mut Vec<ExecOutcome>,
+    news: &Sink,
 ) -> Result<Option<String>, Failure> {
     let Some(argv) = plan.engine.bench_help(kind) else {
         return Ok(None);
@@ -204,6 +230,11 @@ async fn ask_flags(
     if let Some(known) = key.as_deref().and_then(|key| cached(HELP_CACHE, key)) {
         return Ok(Some(known));
     }
+    news(Progress::Note(format!(
+        "asking {} in `{}` for its flags: up to a minute, once per image",
+        bench_program(&argv),
+        plan.found.facts.image
+    )));
     let said = ask_flags_now(runtime, plan, kind, argv, clock, stop, execs).await?;
     if let (Some(key), Some(help)) = (&key, &said) {
         keep(HELP_CACHE, key, help);
@@ -232,6 +263,21 @@ async fn ask_flags_now(
         Ok(second) => Ok(second.if_good()),
         Err(_) => first.map(Help::if_good),
     }
+}
+
+/// The program that is asked, as a message names it: not a script of many lines.
+fn bench_program(argv: &[String]) -> String {
+    match argv.first().map(String::as_str) {
+        Some("sh") | None => "the bench".to_owned(),
+        Some(_) => format!("`{}`", argv.join(" ")),
+    }
+}
+
+/// What the answers of a container's programs depend on: its image, its mounts, and the packages and
+/// programs that were changed in it since. `None` where Docker does not list the changes.
+pub async fn program_state(runtime: &Runtime, facts: &ContainerFacts) -> Option<String> {
+    let changed = runtime.changed_programs(&facts.id).await?;
+    Some(format!("{} {:?} {changed:?}", facts.image_id, facts.mounts))
 }
 
 /// What a program that is not in the image is told as: it may be there by another name.

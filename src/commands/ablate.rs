@@ -7,8 +7,8 @@ use crate::capture::{Mode, RunEnd};
 use crate::cli::{AblateArgs, LoadArgs};
 use crate::clock::Clock;
 use crate::collect::{
-    self, Concluded, Deadline, Instruments, Plan, Setup, Stop, derive_and_store, found_with, lock,
-    meet, run_id, unless_stopped,
+    self, Concluded, Deadline, Instruments, Plan, Setup, Stop, derive_and_store, find_running,
+    found_with, lock, meet, program_state, run_id, unless_stopped,
 };
 use crate::compare::ablation::{Ablation, ArmRuns, Run};
 use crate::compare::graphs::{GraphReading, Thresholds};
@@ -68,7 +68,7 @@ pub fn run(console: &Console, args: AblateArgs) -> anyhow::Result<ExitCode> {
         obey_signals(&stop, console)?;
         (console.sink())(Progress::Stage(Stage::Inspect));
         let runtime = unless_stopped(&stop, Runtime::connect()).await?;
-        let found = unless_stopped(&stop, runtime.find(&args.container)).await?;
+        let found = unless_stopped(&stop, find_running(&runtime, &args.container)).await?;
         let (engine, evidence, serving) =
             meet(&runtime, &found, args.load.engine.as_ref(), &stop).await?;
         let met = Met {
@@ -92,6 +92,7 @@ pub(super) async fn ablate(
     thresholds: Option<Thresholds>,
     stop: &Stop,
 ) -> anyhow::Result<ExitCode> {
+    let made_of = program_state(&met.runtime, &met.found.facts).await;
     let name = &met.found.facts.name;
     if met.serving {
         return Err(Failure::usage(format!(
@@ -127,7 +128,7 @@ pub(super) async fn ablate(
             workdir: None,
             kept: None,
             followed: false,
-            made_of: None,
+            made_of: made_of.clone(),
         })
     };
     let mut lane = Lane {
@@ -144,7 +145,7 @@ pub(super) async fn ablate(
     let first = plan(&arms[0])?;
     if load.dry_run {
         let clock = Clock::start();
-        let setup = collect::inspect(&met.runtime, &first, &clock, stop).await?;
+        let setup = collect::inspect(&met.runtime, &first, &clock, stop, &console.sink()).await?;
         let mut text = String::new();
         for (arm, plan) in arms.iter().zip([&first, &plan(&arms[1])?]) {
             let described = collect::describe(plan, &setup.again(plan))?;
@@ -273,7 +274,8 @@ impl Lane<'_> {
         let setup = match &self.setup {
             Some(known) => known.again(&plan),
             None => {
-                let setup = collect::inspect(runtime, &plan, &clock, &stop).await?;
+                let setup =
+                    collect::inspect(runtime, &plan, &clock, &stop, &self.console.sink()).await?;
                 self.setup = Some(setup.again(&plan));
                 setup
             }

@@ -7,7 +7,7 @@ use crate::capture::ContainerFacts;
 use crate::cli::{CudaGraphsArgs, LoadArgs};
 use crate::clock::Clock;
 use crate::collect::{
-    ProbeJob, Stop, found_with, lock, meet, probe_graphs, run_id, unless_stopped,
+    ProbeJob, Stop, find_running, found_with, lock, meet, probe_graphs, run_id, unless_stopped,
 };
 use crate::compare::graph_report::{
     ArmOutcome, GraphReport, GraphSettings, Origin, ProbeError, experiment,
@@ -36,7 +36,7 @@ pub fn run(console: &Console, args: CudaGraphsArgs) -> anyhow::Result<ExitCode> 
         obey_signals(&stop, console)?;
         (console.sink())(Progress::Stage(Stage::Inspect));
         let runtime = unless_stopped(&stop, Runtime::connect()).await?;
-        let found = unless_stopped(&stop, runtime.find(&args.container)).await?;
+        let found = unless_stopped(&stop, find_running(&runtime, &args.container)).await?;
         if is_tensorrt_llm(&found.facts, args.load.engine.as_deref()) {
             return tensorrt_llm(console, &runtime, found, &args, &stop).await;
         }

@@ -5,7 +5,7 @@ mod lane;
 use super::load::{end_by_signals, tokio};
 use crate::capture::{Mode, RunEnd};
 use crate::cli::LoadlineArgs;
-use crate::collect::{Stop, lock, meet, unless_stopped};
+use crate::collect::{Stop, find_running, lock, meet, unless_stopped};
 use crate::console::Console;
 use crate::container::Runtime;
 use crate::engine::LoadKind;
@@ -55,7 +55,7 @@ async fn loadline(
 ) -> anyhow::Result<ExitCode> {
     (console.sink())(Progress::Stage(Stage::Inspect));
     let runtime = unless_stopped(stop, Runtime::connect()).await?;
-    let found = unless_stopped(stop, runtime.find(&args.container)).await?;
+    let found = unless_stopped(stop, find_running(&runtime, &args.container)).await?;
     let name = found.facts.name.clone();
     let (engine, evidence, serving) = meet(&runtime, &found, args.engine.as_ref(), stop).await?;
     if !serving {

@@ -29,7 +29,7 @@ async fn profile(console: &Console, args: ProfileArgs, stop: &Stop) -> anyhow::R
     let clock = Clock::start();
     let _deadline = Deadline::start(args.load.timeout.as_secs_f64(), stop);
     let runtime = unless_stopped(stop, Runtime::connect()).await?;
-    let found = unless_stopped(stop, runtime.find(&args.container)).await?;
+    let found = unless_stopped(stop, collect::find_running(&runtime, &args.container)).await?;
     let name = found.facts.name.clone();
     let (engine, evidence, serving) =
         meet(&runtime, &found, args.load.engine.as_ref(), stop).await?;
@@ -44,6 +44,7 @@ async fn profile(console: &Console, args: ProfileArgs, stop: &Stop) -> anyhow::R
     }
     let mode = if in_process { Mode::Idle } else { mode };
     let request = request(&args.load, kind)?;
+    let made_of = collect::program_state(&runtime, &found.facts).await;
     let plan = Plan {
         run_id: run_id(),
         found: found_with(found, &request),
@@ -61,7 +62,7 @@ async fn profile(console: &Console, args: ProfileArgs, stop: &Stop) -> anyhow::R
         workdir: None,
         kept: None,
         followed: false,
-        made_of: None,
+        made_of,
     };
     // Before the questions: an engine's bench takes a while to tell its flags.
     let _lock = match args.load.dry_run {
@@ -77,7 +78,15 @@ async fn profile(console: &Console, args: ProfileArgs, stop: &Stop) -> anyhow::R
             ));
         }
     }
-    let setup = collect::inspect(&runtime, &plan, &clock, stop).await?;
+    let setup = match collect::inspect(&runtime, &plan, &clock, stop, &news).await {
+        Ok(setup) => setup,
+        Err(failure) if failure.code == ExitCode::Environment => {
+            return Err(collect::explain_end(&runtime, &plan.found, failure)
+                .await
+                .into());
+        }
+        Err(failure) => return Err(failure.into()),
+    };
     if args.load.dry_run {
         console.data(collect::describe(&plan, &setup)?.as_bytes())?;
         return Ok(ExitCode::Done);

@@ -4,8 +4,7 @@ use super::load::{choice, obey_signals, tokio};
 use crate::capture::SamplingFacts;
 use crate::cli::RecordArgs;
 use crate::clock::Clock;
-use crate::collect::Stop;
-use crate::collect::unless_stopped;
+use crate::collect::{Stop, find_running, unless_stopped};
 use crate::console::Console;
 use crate::container::Runtime;
 use crate::error::{ExitCode, Failure};
@@ -118,7 +117,7 @@ async fn open(args: &RecordArgs, stop: &Stop) -> Result<Box<dyn MemoryBackend>, 
             .map_err(|f| f.hint("to record a container's host memory: --container NAME")),
         Some(name) => {
             let runtime = unless_stopped(stop, Runtime::connect()).await?;
-            let found = unless_stopped(stop, runtime.find(name)).await?;
+            let found = unless_stopped(stop, find_running(&runtime, name)).await?;
             telemetry::open(choice(args.memory_backend), &Target::of(&found.facts))
         }
     }

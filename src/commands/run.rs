@@ -96,9 +96,10 @@ async fn launch_and_profile(
         let secrets = Secrets::gather([], &spec.cmd);
         console.data(
             format!(
-                "would start {image} as {} with: {}\n",
+                "would start {image} as {} with: {}\nGPUs: {}\n",
                 spec.name,
-                secrets.redactor().argv(&spec.cmd).join(" ")
+                secrets.redactor().argv(&spec.cmd).join(" "),
+                spec.gpus
             )
             .as_bytes(),
         )?;
@@ -135,6 +136,7 @@ async fn launch_and_profile(
         }
     };
     let id = found.facts.id.clone();
+    let made_of = collect::program_state(&runtime, &found.facts).await;
     let plan = Plan {
         run_id,
         found: found_with(found, &request),
@@ -155,11 +157,13 @@ async fn launch_and_profile(
         workdir: None,
         kept: None,
         followed: false,
-        made_of: None,
+        made_of,
     };
     let profiled = async {
         let _lock = lock(&plan.found.facts)?;
-        let memory = open_backend(&load, &clock, &Target::of(&plan.found.facts))?;
+        let target = Target::of(&plan.found.facts);
+        let open = || open_backend(&load, &clock, &target);
+        let memory = collect::open_memory(&runtime, &plan.found, open).await?;
         let tools = Instruments::start(&clock, memory, &plan, writer, stop, news.clone())?;
         Ok::<_, Failure>(collect::collect(&runtime, &plan, None, tools).await)
     };

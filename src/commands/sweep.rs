@@ -107,6 +107,10 @@ async fn dry_run(
     options: &Options,
     stop: &Stop,
 ) -> anyhow::Result<ExitCode> {
+    let absent = |path: &&PathBuf| args.begin_or_resume.is_none() && !folder::begun(path);
+    if let Some(path) = named(args).filter(|_| goes_on(args)).filter(absent) {
+        return Err(no_run_in(path).into());
+    }
     let known = OomFile::open(&args.results_dir, &sweep.name)?;
     let known = known.memory().clone().on_devices_of(machine_bytes());
     let mut plan = planned(args, sweep, shard, &known)?;
@@ -154,6 +158,7 @@ fn folder_of(
         // A shard that is started again by its scheduler begins or goes on, whichever it is.
         Some(path) if goes_on(args) => match folder::begun(path) {
             true => Ok((Folder::open(path, &now)?, true)),
+            false if args.begin_or_resume.is_none() => Err(no_run_in(path)),
             false => {
                 console.note(&not_yet(path));
                 Ok((Folder::create_at(path, &now)?, false))
@@ -173,12 +178,12 @@ fn folder_of(
 /// The folder that the user names for the run.
 fn named(args: &SweepRunArgs) -> Option<&PathBuf> {
     let resumed = args.resume.as_ref().filter(|p| !p.as_os_str().is_empty());
-    resumed.or(args.output_dir.as_ref())
+    (resumed.or(args.begin_or_resume.as_ref())).or(args.output_dir.as_ref())
 }
 
 /// Whether an earlier run is to go on.
 fn goes_on(args: &SweepRunArgs) -> bool {
-    args.resume.is_some() || args.retry_failed
+    args.resume.is_some() || args.begin_or_resume.is_some() || args.retry_failed
 }
 
 /// Rows that were added here would be lost with the next that are fetched.
@@ -194,6 +199,16 @@ fn elsewhere_begun(folder: &Path) -> Failure {
 
 fn not_yet(folder: &Path) -> String {
     format!("there is no run in {} yet: it begins", folder.display())
+}
+
+/// A folder that was named to be resumed, and holds no run: it may be a typing error.
+fn no_run_in(folder: &Path) -> Failure {
+    Failure::usage(format!(
+        "there is no run to resume in `{}`",
+        folder.display()
+    ))
+    .hint(folder::JOURNAL_FILE_HINT)
+    .hint("to begin a new run, leave out --resume and --retry-failed")
 }
 
 fn no_earlier_run(args: &SweepRunArgs, sweep: &Sweep, shard: Option<Shard>) -> Failure {

@@ -233,7 +233,7 @@ fn distance(a: &str, b: &str) -> usize {
 }
 
 /// Why nothing can be run in the container now.
-fn refuse_state(c: &ContainerFacts) -> Option<Failure> {
+pub fn refuse_state(c: &ContainerFacts) -> Option<Failure> {
     let (name, state) = (&c.name, &c.state);
     let failure = match state.status.as_str() {
         "running" => return None,

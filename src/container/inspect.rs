@@ -16,6 +16,10 @@ use futures::FutureExt;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Listing what changed in a container takes the daemon this long at most: it walks its files.
+const CHANGES_DEADLINE: Duration = Duration::from_secs(5);
 
 /// A container: what may be written down, and apart from it what may not.
 #[derive(Debug, Clone, Default)]
@@ -69,6 +73,25 @@ impl Runtime {
     /// State of a container; `None` when it is gone.
     pub async fn state(&self, id: &str) -> Result<Option<ContainerState>, Failure> {
         Ok(self.inspect(id).await?.map(|f| f.facts.state))
+    }
+
+    /// The packages and programs (`…/bin/x`, `…-packages/x.dist-info`) that were added or changed in a
+    /// container since it was made of its image, sorted. `None` where the daemon does not list them.
+    pub async fn changed_programs(&self, id: &str) -> Option<Vec<String>> {
+        let asked = self.docker.container_changes(checked_name(id).ok()?);
+        let changes = tokio::time::timeout(CHANGES_DEADLINE, asked)
+            .await
+            .ok()?
+            .ok()?;
+        let is_program = |path: &String| {
+            let package = path.contains("-packages/");
+            let metadata = [".dist-info", ".egg-info", ".egg-link", ".pth"];
+            path.contains("/bin/") || package && metadata.iter().any(|end| path.ends_with(end))
+        };
+        let paths = changes.unwrap_or_default().into_iter().map(|c| c.path);
+        let mut programs: Vec<String> = paths.filter(is_program).collect();
+        programs.sort();
+        Some(programs)
     }
 
     /// The labels of an image; `None` when it is not here (any more).

@@ -4,6 +4,7 @@ use super::again::passes;
 use super::inspect::Found;
 use super::{CREATED_LABEL, OWNER_LABEL, RUN_LABEL, Runtime, answer, checked_name, failed};
 use crate::error::Failure;
+pub use crate::preset::GpuRequest;
 use bollard::errors::Error;
 use bollard::models::{
     ContainerCreateBody, CreateImageInfo, DeviceMapping, DeviceRequest, HostConfig, PortBinding,
@@ -24,20 +25,6 @@ const ATTEMPTS: u32 = 4;
 
 /// Between two of them.
 const PAUSE: Duration = Duration::from_secs(1);
-
-/// Which GPUs a new container gets.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum GpuRequest {
-    /// None.
-    #[default]
-    None,
-    /// All of them.
-    All,
-    /// So many, chosen by the runtime.
-    Count(u32),
-    /// These: indices or UUIDs.
-    Ids(Vec<String>),
-}
 
 /// A container to create.
 #[derive(Debug, Clone, Default)]
@@ -307,6 +294,15 @@ fn gpus(request: &GpuRequest) -> Option<DeviceRequest> {
         GpuRequest::Count(n) => (Some(i64::from(*n)), None),
         GpuRequest::Ids(ids) => (None, Some(ids.clone())),
     };
+    let is_cdi = |ids: &Vec<String>| ids.iter().any(|id| id.contains('='));
+    if ids.as_ref().is_some_and(is_cdi) {
+        // Docker refuses a count or capabilities beside names of CDI devices.
+        return Some(DeviceRequest {
+            driver: Some("cdi".to_owned()),
+            device_ids: ids,
+            ..Default::default()
+        });
+    }
     // No driver named: Docker picks the one that can, also by CDI.
     Some(DeviceRequest {
         count,
@@ -387,13 +383,19 @@ fn not_started(spec: &LaunchSpec, e: bollard::errors::Error) -> Failure {
         return failure
             .hint(format!("another program listens on a port that was asked for ({}): choose another, or 0 for a free one", ports.join(", ")));
     }
-    if message.contains("executable file not found")
-        || message.contains("no such file or directory")
-    {
+    let signs = |signs: &[&str]| signs.iter().any(|sign| message.contains(sign));
+    // In this order: each names a file that is missing.
+    if spec.amd && signs(&["/dev/kfd", "/dev/dri", "unable to find group"]) {
+        return failure.hint("AMD GPUs need the amdgpu driver (`/dev/kfd`) on the host, and the groups `video` and `render` in the image");
+    }
+    if signs(&["docker-init"]) {
+        return failure.hint("Docker's program `docker-init` is missing on its host: install its package (Debian: tini or docker.io)");
+    }
+    if signs(&["executable file not found", "no such file or directory"]) {
         return failure.hint("the image has no such program: check the command and the entrypoint");
     }
-    if spec.amd && (message.contains("/dev/kfd") || message.contains("unable to find group")) {
-        return failure.hint("AMD GPUs need the amdgpu driver (`/dev/kfd`) on the host, and the groups `video` and `render` in the image");
+    if signs(&["OOM-killed", "memory limit too low"]) {
+        return failure.hint("the memory limit is too small to start any process: raise --memory");
     }
     failure
 }
@@ -408,6 +410,45 @@ mod tests {
         assert_eq!(with_tag("localhost:5000/a/b"), "localhost:5000/a/b:latest");
         assert_eq!(with_tag("a/b:1"), "a/b:1");
         assert_eq!(with_tag("a@sha256:00"), "a@sha256:00");
+    }
+
+    #[test]
+    fn gpus_become_the_device_request_that_dockers_own_client_sends() {
+        for (text, driver, count, ids) in [
+            ("all", None, Some(-1), None),
+            ("2", None, Some(2), None),
+            ("device=0", None, None, Some(vec!["0"])),
+            ("\"device=0,1\"", None, None, Some(vec!["0", "1"])),
+            (
+                "nvidia.com/gpu=0",
+                Some("cdi"),
+                None,
+                Some(vec!["nvidia.com/gpu=0"]),
+            ),
+        ] {
+            let spec = LaunchSpec {
+                gpus: text.parse().expect("a request"),
+                ..Default::default()
+            };
+            let host = body(&spec).host_config.expect("host config");
+            let request = &host.device_requests.expect("gpus")[0];
+            let ids = ids.map(|ids| ids.into_iter().map(str::to_owned).collect());
+            assert_eq!(
+                (
+                    request.driver.as_deref(),
+                    request.count,
+                    &request.device_ids
+                ),
+                (driver, count, &ids),
+                "{text}"
+            );
+            let capabilities = request.capabilities.as_ref();
+            assert_eq!(capabilities.is_none(), driver == Some("cdi"), "{text}");
+        }
+        let none = body(&LaunchSpec::default())
+            .host_config
+            .expect("host config");
+        assert_eq!(none.device_requests, None);
     }
 
     #[test]

@@ -464,8 +464,10 @@ pub fn life_began(facts: &ContainerFacts) -> i64 {
     let state = &facts.state;
     let started = state.started_ns.unwrap_or_default();
     let early = started.saturating_sub(START_SLACK_NS).max(0);
+    // One that dies at once ends before Docker notes its start: then this is the end of this life.
+    let is_over = matches!(state.status.as_str(), "exited" | "dead" | "stopped");
     match state.finished_ns {
-        Some(finished) if finished < started => early.max(finished),
+        Some(finished) if finished < started && !is_over => early.max(finished),
         _ => early,
     }
 }
@@ -539,6 +541,9 @@ mod tests {
         assert_eq!(life_began(&facts(100 * s, Some(98 * s))), 98 * s);
         assert_eq!(life_began(&facts(100 * s, Some(120 * s))), 95 * s);
         assert_eq!(life_began(&ContainerFacts::default()), 0);
+        let mut died_at_once = facts(100 * s, Some(100 * s - 1));
+        died_at_once.state.status = "exited".into();
+        assert_eq!(life_began(&died_at_once), 95 * s);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 pub mod argv;
 pub mod bench_figures;
 mod builtin;
+pub mod causes;
 pub mod command;
 pub mod cuda_graphs;
 pub mod defaults;

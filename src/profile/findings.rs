@@ -7,7 +7,7 @@ use super::series::PeakSource;
 use super::ticks;
 use super::{Breakdown, Configuration, Evidence, LatencyStats, replayed, torch};
 use crate::capture::{AtNs, DeviceEvent, ExecEnd, ExecRole, Mode, RunEnd};
-use crate::engine::facts::{Finding, Severity};
+use crate::engine::facts::{EngineStep, Finding, Severity};
 use crate::units::{Bytes, signed};
 
 /// Two witnesses may differ by this share before it is told.
@@ -561,6 +561,22 @@ fn log(o: &Observation<'_>, findings: &mut Vec<Finding>) {
             "the connection to Docker broke while the bench ran (repeat {repeat}): what it and an engine in it said after that is not known, nor what follows from it"
         );
         findings.push(Finding::new("bench_output_cut", Severity::Warning, message));
+    }
+    let loading = o.step_at(EngineStep::LoadingWeights);
+    let sampled = o.series.device(0).first().map(|sample| sample.at_ns);
+    let late = loading
+        .zip(sampled)
+        .map(|(loading, sampled)| sampled - loading);
+    if let Some(late) = late.filter(|late| *late > 0 && o.capture.mode == Mode::Started) {
+        let message = format!(
+            "sampling began {:.1} s after the engine began to load its weights: growth before that is not measured",
+            late as f64 / 1e9
+        );
+        findings.push(Finding::new(
+            "start_not_sampled",
+            Severity::Warning,
+            message,
+        ));
     }
     let restarts = o
         .capture

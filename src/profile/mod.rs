@@ -3,6 +3,7 @@
 //! Keys ending in `_gb` hold GiB (2^30 bytes), unrounded, as the figures of the tools before us
 //! do; `bytes` keys hold bytes. What is unknown is null, and [`Profile::unknown`] says why.
 
+mod advice;
 mod attention;
 mod checkpoint;
 mod columns;
@@ -26,6 +27,7 @@ mod unknown;
 mod witnesses;
 
 pub use crate::breakdown::{Breakdown, Component, Confidence, Evidence, EvidenceSource};
+pub use advice::advise;
 pub use configuration::{Configuration, Difference, EngineMetadata, InternalMetrics, ModelInfo};
 pub use derive::derive;
 pub use measurements::{DetailedGpuMetrics, GpuInfo, Measurements, Point, PointDevice};

@@ -119,12 +119,12 @@ async fn in_container(
 ) -> Result<Running, Trouble> {
     let (runtime, stop) = (context.runtime, context.stop);
     let prepared = async {
-        let found = collect::unless_stopped(stop, runtime.find(name)).await?;
+        let found = collect::unless_stopped(stop, collect::find_running(runtime, name)).await?;
         let named = group.server.engine.as_ref();
         let (engine, evidence, serves) = collect::meet(runtime, &found, named, stop).await?;
         Ok::<_, Failure>((found, engine, evidence, serves))
     };
-    let found = collect::unless_stopped(stop, runtime.find(name)).await;
+    let found = collect::unless_stopped(stop, collect::find_running(runtime, name)).await;
     let found = found.map_err(|f| Trouble::preparing(&f))?;
     let lock = when_free(LOCK_PATIENCE, stop, || collect::lock(&found.facts)).await?;
     // No plimsoll with the same lock works in it now.
@@ -436,7 +436,9 @@ async fn observed(
         let request = serving(&group.server, options.sample_interval, timeout);
         let plan = plan(running, job.run_id, request, Some(job.health), context);
         let target = Target::of(&running.found.facts);
-        let memory = telemetry::open(options.memory, &target).map_err(Trouble::starting)?;
+        let open = || telemetry::open(options.memory, &target);
+        let memory = collect::open_memory(context.runtime, &running.found, open).await;
+        let memory = memory.map_err(Trouble::starting)?;
         let opened = context.folder.start_paths(&group.id).and_then(|paths| {
             let writer = CaptureWriter::create(&paths.capture, options.max_log)?;
             Ok((paths, writer))
@@ -537,7 +539,8 @@ pub fn plan(
         made_of: match &running.own {
             Own::Container { .. } => {
                 let facts = &running.found.facts;
-                Some(format!("{} {:?}", facts.image_id, facts.mounts))
+                // It was just made: nothing has changed since.
+                Some(format!("{} {:?} []", facts.image_id, facts.mounts))
             }
             _ => None,
         },

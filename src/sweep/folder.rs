@@ -21,7 +21,7 @@ pub const ENV_FILE: &str = "env.json";
 /// What ran out of memory, beside the folders of a sweep's runs.
 pub(super) const OOM_FILE: &str = "oom.jsonl";
 /// What to look for.
-pub(super) const JOURNAL_FILE_HINT: &str = "a run's folder has a file `journal.jsonl`";
+pub const JOURNAL_FILE_HINT: &str = "a run's folder has a file `journal.jsonl`";
 /// Profiles and captures of starts.
 pub(super) const STARTS_FOLDER: &str = "starts";
 /// Where the run lies, when it is another machine that runs it.
@@ -93,7 +93,7 @@ impl Folder {
     pub fn open(path: &Path, now: &jiff::Zoned) -> Result<Folder, Failure> {
         if !is_run(path) {
             return Err(Failure::usage(format!(
-                "there is no run to go on with in `{}`",
+                "there is no run to resume in `{}`",
                 path.display()
             ))
             .hint(JOURNAL_FILE_HINT));

@@ -1,6 +1,7 @@
 //! The journal of a sweep: what was begun and what came of it, a line each, synced before the next
 //! step is taken.
 
+use super::folder::CELLS_FOLDER;
 use crate::error::Failure;
 use crate::matrix::{CellId, GroupId, Row, Shard};
 use crate::store::{FoundLines, JsonLines, bounded, json_line, read_lines};
@@ -216,6 +217,28 @@ impl History {
         Ok(history)
     }
 
+    /// Refuses a journal that lacks cells of which the folder has profiles: it was emptied, cut, or
+    /// cannot be read, and they would be measured again.
+    fn check_profiles(&self, folder: &Path) -> Result<(), Failure> {
+        let entries = std::fs::read_dir(folder.join(CELLS_FOLDER)).into_iter();
+        let names = (entries.flatten().flatten()).filter_map(|e| e.file_name().into_string().ok());
+        let unknown = |name: &String| {
+            let cell = name.split('-').next().unwrap_or_default();
+            let is_id = cell.len() == 12 && cell.bytes().all(|b| b.is_ascii_hexdigit());
+            let known = self.attempts.contains_key(&CellId(cell.to_owned()));
+            is_id && name.ends_with(".json") && !known
+        };
+        match names.filter(unknown).count() {
+            0 => Ok(()),
+            profiles => Err(Failure::environment(format!(
+                "the journal of the run in `{}` lacks {profiles} cells whose profiles are in its `{CELLS_FOLDER}` folder: it was emptied or is damaged",
+                folder.display()
+            ))
+            .hint(format!("restore `{JOURNAL_FILE}` from a copy"))
+            .hint("to measure these cells again, move their profiles elsewhere, or begin a new run")),
+        }
+    }
+
     fn attempted(&mut self, cell: &CellId, attempt: u32) {
         let most = self.attempts.entry(cell.clone()).or_default();
         *most = attempt.max(*most);
@@ -238,6 +261,7 @@ impl Journal {
         // A journal of a newer plimsoll is refused before it is touched: what looks torn may be
         // its way.
         let history = History::of(found, folder)?;
+        history.check_profiles(folder)?;
         let lines = JsonLines::go_on(&path, whole)?;
         Ok((Journal { lines }, history))
     }
@@ -296,6 +320,27 @@ mod tests {
             run_id: format!("run-{cell}-{attempt}"),
             at: "2026-11-20T10:00:00Z".into(),
         }
+    }
+
+    #[test]
+    fn a_journal_that_lost_cells_with_profiles_is_refused_and_left_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path();
+        let cells = folder.join(CELLS_FOLDER);
+        std::fs::create_dir(&cells).unwrap();
+        let id = CellId("0123456789ab".into());
+        std::fs::write(cells.join(format!("{id}-m-in1-out1.json")), "{}").unwrap();
+        std::fs::write(cells.join("notes.json"), "{}").unwrap();
+        for spoilt in ["", "no line of a journal", "{\"end\":"] {
+            std::fs::write(folder.join(JOURNAL_FILE), spoilt).unwrap();
+            let refused = Journal::open(folder).unwrap_err();
+            assert!(refused.message.contains("lacks 1 cells"), "{refused}");
+            let after = std::fs::read_to_string(folder.join(JOURNAL_FILE)).unwrap();
+            assert_eq!(after, spoilt);
+        }
+        let whole = json_line(&Record::Begin(begin(&id, 1))).unwrap();
+        std::fs::write(folder.join(JOURNAL_FILE), whole).unwrap();
+        Journal::open(folder).unwrap();
     }
 
     fn engine(group: &GroupId) -> EngineStart {

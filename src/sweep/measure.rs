@@ -163,7 +163,8 @@ pub async fn measure(
         let setup = match running.setups.get(&kind) {
             Some(known) => known.again(&plan),
             None => {
-                let mut setup = collect::inspect(context.runtime, &plan, &clock, &stop).await?;
+                let mut setup =
+                    collect::inspect(context.runtime, &plan, &clock, &stop, news).await?;
                 setup.read_files(context.runtime).await;
                 running.setups.insert(kind, setup.again(&plan));
                 setup

@@ -92,7 +92,7 @@ async fn container(
     found: &mut Preflight,
 ) -> Result<(), Failure> {
     let name = group.server.place.name();
-    let container = runtime.find(name).await?;
+    let container = collect::find_running(runtime, name).await?;
     let named = group.server.engine.as_ref();
     let (engine, evidence, serves) = collect::meet(runtime, &container, named, stop).await?;
     if serves && plan.fresh {

@@ -284,6 +284,38 @@ pub fn open_host_as(choice: BackendChoice) -> Result<Box<dyn MemoryBackend>, Fai
     }
 }
 
+/// For a container that has ended: there is nothing to read.
+pub fn ended_container() -> Box<dyn MemoryBackend> {
+    Box::new(EndedContainer)
+}
+
+struct EndedContainer;
+
+impl MemoryBackend for EndedContainer {
+    fn facts(&self) -> BackendFacts {
+        BackendFacts {
+            name: "none".into(),
+            reason: ENDED.into(),
+            ..BackendFacts::default()
+        }
+    }
+
+    fn devices(&self) -> Vec<DeviceFacts> {
+        Vec::new()
+    }
+
+    fn sample(
+        &mut self,
+        _: &Clock,
+        _: Wanted,
+        _: &mut Vec<MemorySample>,
+    ) -> Result<(), ReadingError> {
+        Err(ReadingError::Gone(ENDED.into()))
+    }
+}
+
+const ENDED: &str = "the container ended before its memory could be read";
+
 /// Whether this host shows signs of a GPU's driver, whether or not it can be read.
 pub fn has_driver() -> bool {
     let signs = [

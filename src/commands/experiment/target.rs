@@ -66,7 +66,7 @@ async fn attached(
 ) -> Result<Aim, Failure> {
     refuse_flags_of_a_start(flags)?;
     (console.sink())(Progress::Stage(Stage::Inspect));
-    let found = unless_stopped(stop, runtime.find(name)).await?;
+    let found = unless_stopped(stop, collect::find_running(runtime, name)).await?;
     let (engine, evidence, serves) =
         collect::meet(runtime, &found, flags.engine.as_ref(), stop).await?;
     if serves && flags.start.health_timeout.is_some() {
@@ -80,7 +80,7 @@ async fn attached(
     let told = engine.settings(&found.facts).model.filter(|_| serves);
     let model = match flags.model.clone().or(told) {
         Some(model) => model,
-        None if serves => said_model(&found, engine, evidence, runtime, stop).await?,
+        None if serves => said_model(console, &found, engine, evidence, runtime, stop).await?,
         None => {
             return Err(Failure::usage(format!(
                 "container `{}` is idle: say which model to load in it",
@@ -112,6 +112,7 @@ async fn attached(
 
 /// The model that a server tells of where its command does not.
 async fn said_model(
+    console: &Console,
     found: &Found,
     engine: &'static dyn Engine,
     evidence: String,
@@ -142,7 +143,7 @@ async fn said_model(
         followed: false,
         made_of: None,
     };
-    let setup = collect::inspect(runtime, &plan, &Clock::start(), stop).await?;
+    let setup = collect::inspect(runtime, &plan, &Clock::start(), stop, &console.sink()).await?;
     setup.model.ok_or_else(|| {
         Failure::usage(format!(
             "the engine in container `{}` does not say which model it serves",

@@ -88,7 +88,8 @@ impl<'a> Lane<'a> {
         let _deadline = Deadline::start(self.args.timeout.as_secs_f64(), &stop);
         // With the bench: what keeps rounds from being made is told before anything is.
         let planned = self.plan(Some(KIND), None);
-        let mut setup = collect::inspect(runtime, &planned, &clock, &stop).await?;
+        let mut setup =
+            collect::inspect(runtime, &planned, &clock, &stop, &self.console.sink()).await?;
         setup.read_files(runtime).await;
         self.setup = Some(setup.again(&planned));
         let plan = Plan {
@@ -119,7 +120,16 @@ impl<'a> Lane<'a> {
         let plan = self.plan(Some(KIND), Some((number, concurrency, requests)));
         let setup = match &self.setup {
             Some(known) => known.again(&plan),
-            None => collect::inspect(&self.met.runtime, &plan, &clock, &stop).await?,
+            None => {
+                collect::inspect(
+                    &self.met.runtime,
+                    &plan,
+                    &clock,
+                    &stop,
+                    &self.console.sink(),
+                )
+                .await?
+            }
         };
         let stem = format!("round-{number:02}-c{concurrency}");
         let (paths, ended) = self.capture(plan, setup, &stem, &clock, &stop).await?;

@@ -1,6 +1,6 @@
 //! A sweep on another machine over ssh: plimsoll runs there, and its results come here.
 
-use super::{go_on, goes_on, named, no_earlier_run, not_yet};
+use super::{go_on, goes_on, named, no_earlier_run, no_run_in};
 use crate::cli::SweepRunArgs;
 use crate::collect::Stop;
 use crate::console::Console;
@@ -36,7 +36,7 @@ pub async fn run(
     if args.dry_run {
         return Ok(ask(None).await?);
     }
-    let (folder, place, is_new) = folder_of(console, args, sweep, shard, &remote)?;
+    let (folder, place, is_new) = folder_of(args, sweep, shard, &remote)?;
     let here = folder.path().to_owned();
     let ended = ask(Some(&place.folder)).await;
     // Also after an interrupt: what was measured is worth having.
@@ -65,7 +65,6 @@ pub async fn run(
 
 /// The folder of this run here and its place there, and whether it begins.
 fn folder_of(
-    console: &Console,
     args: &SweepRunArgs,
     sweep: &Sweep,
     shard: Option<Shard>,
@@ -107,7 +106,7 @@ fn folder_of(
                 ))
                 .hint("go on with it without --docker-host, or begin a new run"));
             }
-            None => console.note(&not_yet(&path)),
+            None => return Err(no_run_in(&path)),
         }
     }
     let folder = match named(args) {
@@ -141,7 +140,7 @@ fn words(args: &SweepRunArgs, sweep: &Sweep, has_file: bool, there: Option<&str>
         words.push(format!("--name={}", sweep.name));
     }
     words.extend(args.shard.as_ref().map(|part| format!("--shard={part}")));
-    words.extend(there.map(|there| format!("--resume={there}")));
+    words.extend(there.map(|there| format!("--begin-or-resume={there}")));
     if args.dry_run {
         words.push("--dry-run".to_owned());
     }

@@ -155,7 +155,10 @@ fn over(
 /// The folder of this run: the one that was named, the latest where it is resumed, or a new name.
 fn place(args: &SweepRunArgs, sweep: &Sweep) -> Result<PathBuf, Failure> {
     if let Some(path) = super::named(args) {
-        return Ok(path.clone());
+        return match super::goes_on(args) && folder::shards(path).is_empty() {
+            true => Err(super::no_run_in(path)),
+            false => Ok(path.clone()),
+        };
     }
     if super::goes_on(args) {
         let in_shards = |path: &Path| !folder::shards(path).is_empty();

@@ -8,8 +8,10 @@
 //!
 //! Prefixes of text before a message need no unwrapping: messages are searched, not anchored.
 
+use super::text;
 use crate::capture::AtNs;
 use crate::engine::LogParser;
+use crate::engine::causes::fails_before_engine;
 use crate::engine::facts::{Finding, LogReport, Severity};
 use crate::engine::lines::LONGEST_LINE;
 use serde::Deserialize;
@@ -29,6 +31,8 @@ pub struct Unwrapped {
     begun: [Vec<u8>; 2],
     /// Services of `docker compose logs` whose lines came, as far as they were counted.
     services: BTreeSet<String>,
+    /// The first line of a loader, a shell, an init or an argument parser that states a failure.
+    failed_before_engine: Option<String>,
 }
 
 impl Unwrapped {
@@ -38,6 +42,17 @@ impl Unwrapped {
             parser,
             begun: [Vec::new(), Vec::new()],
             services: BTreeSet::new(),
+            failed_before_engine: None,
+        }
+    }
+
+    fn hand_on(&mut self, line: &[u8], at: Option<AtNs>) {
+        self.parser.line(line, at);
+        if self.failed_before_engine.is_none() && !self.parser.ready() && fails_before_engine(line)
+        {
+            let mut cleaned = String::new();
+            text::clean(&line[..line.len().min(LONGEST_LINE)], &mut cleaned);
+            self.failed_before_engine = Some(text::quote(cleaned.trim(), 0));
         }
     }
 
@@ -46,7 +61,7 @@ impl Unwrapped {
         if begun.is_empty() && !piece.goes_on {
             // An escaped newline inside a record parts messages.
             for line in piece.text.split('\n') {
-                self.parser.line(line.as_bytes(), at);
+                self.hand_on(line.as_bytes(), at);
             }
             return;
         }
@@ -56,7 +71,7 @@ impl Unwrapped {
         if !piece.goes_on {
             let whole = std::mem::take(begun);
             for line in whole.split(|b| *b == b'\n') {
-                self.parser.line(line, at);
+                self.hand_on(line, at);
             }
         }
     }
@@ -87,7 +102,7 @@ impl LogParser for Unwrapped {
             Some(piece) => self.take(&piece, at),
             None => {
                 self.service(raw);
-                self.parser.line(raw, at);
+                self.hand_on(raw, at);
             }
         }
     }
@@ -114,7 +129,9 @@ impl LogParser for Unwrapped {
     }
 
     fn root_cause(&self) -> Option<String> {
-        self.parser.root_cause()
+        // An engine that served has got past its start.
+        let before = || self.failed_before_engine.clone();
+        (self.parser.root_cause()).or_else(|| before().filter(|_| !self.parser.ready()))
     }
 
     fn ready(&self) -> bool {

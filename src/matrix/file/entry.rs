@@ -8,7 +8,7 @@ use super::keys::{self, KeySpec};
 use super::scalars::{self, wrong};
 use super::tree::{At, Key, Node, Value, quoted};
 use super::{Presets, patterns};
-use crate::preset::Preset;
+use crate::preset::{GpuRequest, Preset};
 use std::collections::{BTreeMap, HashMap};
 
 /// The longest prompt or output, tokens: beyond what any model reads.
@@ -344,7 +344,7 @@ fn volumes(node: &Node) -> Result<Vec<String>, Fault> {
         .collect()
 }
 
-/// `none`, `all`, a count, ids as a text or a list.
+/// A request of GPUs, its ids also as a list.
 fn gpus(node: &Node) -> Result<String, Fault> {
     let wanted = "none, all, a count, or a list of ids";
     let text = match &node.value {
@@ -357,10 +357,10 @@ fn gpus(node: &Node) -> Result<String, Fault> {
         }
         _ => return Err(wrong("gpus", wanted, node)),
     };
-    let ids = text.strip_prefix("device=").unwrap_or(&text);
-    match ids.split(',').all(|id| !id.trim().is_empty()) {
-        true => Ok(text),
-        false => Err(wrong("gpus", wanted, node)),
+    match text.parse::<GpuRequest>() {
+        Ok(_) => Ok(text),
+        Err(_) if text == "0" => Err(wrong("gpus", wanted, node).hint("the first GPU: `[0]`")),
+        Err(_) => Err(wrong("gpus", wanted, node)),
     }
 }
 

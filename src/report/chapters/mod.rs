@@ -34,7 +34,7 @@ use super::material::{Material, Run};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-pub(super) use words::{mode, outcome};
+pub(super) use words::{cause, mode, outcome};
 
 /// Makes a chapter of what was read, and notes the sources of its figures.
 pub type Write = fn(&Material, &mut Sources) -> Vec<Chapter>;

@@ -20,7 +20,7 @@ pub(in crate::report) fn outcome(end: &RunEnd) -> &'static str {
 }
 
 /// The sentence that came with an end that was none.
-pub(super) fn cause(end: &RunEnd) -> Option<&str> {
+pub(in crate::report) fn cause(end: &RunEnd) -> Option<&str> {
     match end {
         RunEnd::ContainerLost(why) | RunEnd::BenchFailed(why) | RunEnd::Failed(why) => Some(why),
         RunEnd::Completed | RunEnd::Interrupted | RunEnd::Deadline => None,

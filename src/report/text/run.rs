@@ -2,8 +2,8 @@
 
 use super::page::Page;
 use crate::capture::{DeviceKind, RunEnd};
-use crate::profile::{Profile, recording};
-use crate::report::chapters::{mode, outcome};
+use crate::profile::{Profile, advise, recording};
+use crate::report::chapters::{cause, mode, outcome};
 use crate::report::layout::{count, duration};
 use crate::units::Bytes;
 
@@ -54,6 +54,13 @@ pub(super) fn headline(page: &mut Page, profile: &Profile) {
     let what: Vec<String> = what.iter().map(|w| page.clean(w)).collect();
     page.line(&what.join(page.glyphs.dot));
     page.line("");
+    if let Some(why) = cause(&profile.metadata.outcome) {
+        page.pair("failed", why);
+        for advice in advise(profile) {
+            page.pair("change", &advice);
+        }
+        page.line("");
+    }
     page.pair("load", &load(profile, page));
     page.pair("mode", mode(profile));
     page.pair("memory", &memory(profile, page));

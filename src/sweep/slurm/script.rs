@@ -110,7 +110,7 @@ fn command(job: &SlurmJob, dir: &str) -> Result<String, Failure> {
         words.push(quoted(text_of(&job.file())?)?);
     }
     words.push(format!(
-        "--resume={}/shard-\"${TASK}\"",
+        "--begin-or-resume={}/shard-\"${TASK}\"",
         quoted(dir.trim_end_matches('/'))?
     ));
     words.push(format!("--shard=\"${TASK}\"/{}", job.shards));

@@ -79,7 +79,7 @@ fn each_task_takes_its_shard_and_goes_on_where_it_was() {
         [
             "sweep",
             "/shared/results/batch-scaling/20261121_130152/sweep.yaml",
-            "--resume=/shared/results/batch-scaling/20261121_130152/shard-3",
+            "--begin-or-resume=/shared/results/batch-scaling/20261121_130152/shard-3",
             "--shard=3/4",
             "--name=batch scaling",
             "--retries=2",
@@ -146,7 +146,7 @@ proptest! {
         let job = SlurmJob { words: words.clone(), dir: dir.clone().into(), ..job() };
         let arrived = words_that_arrive(&job);
         let dir = dir.trim_end_matches('/');
-        prop_assert_eq!(&arrived[2], &format!("--resume={dir}/shard-3"));
+        prop_assert_eq!(&arrived[2], &format!("--begin-or-resume={dir}/shard-3"));
         prop_assert_eq!(&arrived[4..], &words[..]);
     }
 

@@ -1,0 +1,25 @@
+//! What to change after a run that failed.
+
+use super::Profile;
+use crate::capture::RunEnd;
+use crate::engine::causes::find_cause;
+
+/// What to change, the first first; nothing where the cause is unknown.
+pub fn advise(profile: &Profile) -> Vec<String> {
+    let (RunEnd::ContainerLost(why) | RunEnd::BenchFailed(why) | RunEnd::Failed(why)) =
+        &profile.metadata.outcome
+    else {
+        return Vec::new();
+    };
+    let mut texts = vec![why.as_str()];
+    // A line that the log's parser chose outweighs all other lines.
+    let codes = ["container_lost", "bench_failed", "run_failed"];
+    let mut failures = (profile.findings.iter()).filter(|f| codes.contains(&f.code.as_str()));
+    match failures.find_map(|f| f.quote.as_deref()) {
+        Some(quote) => texts.push(quote),
+        None => texts.extend([&*profile.raw_logs.bench, &*profile.raw_logs.engine]),
+    }
+    let cause = texts.into_iter().find_map(find_cause);
+    let limit = profile.metadata.container.memory_limit_bytes;
+    cause.map_or_else(Vec::new, |(cause, line)| cause.advise(line, limit))
+}
