@@ -185,7 +185,7 @@ fn after_a_connection_broke_off_the_run_is_found_again() {
     assert_eq!(rows(run), 0, "nothing could be fetched");
     let hints = broken.hints().join("\n");
     let named = format!(
-        "--begin-or-resume=results/far/{}",
+        "--resume=results/far/{}",
         run.file_name().unwrap().to_string_lossy()
     );
     for word in [&named, "--shard=1/2", "--docker-host=ssh://node"] {
