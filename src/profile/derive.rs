@@ -18,13 +18,6 @@ pub fn derive(
     let mut o = Observation::new(capture, samples, lines);
     let (engine_excerpt, bench_excerpt) = std::mem::take(&mut o.excerpts);
     let configuration = configuration(capture, &o.settings, &o.log, &o.probes);
-    let mut metrics = InternalMetrics::of(
-        capture,
-        &o.log,
-        &o.probes,
-        o.ranks(),
-        &configuration.effective,
-    );
     let name = capture
         .request
         .model
@@ -34,10 +27,12 @@ pub fn derive(
         .or_else(|| o.log.text("model").map(str::to_owned));
     let mut model_info = ModelInfo::read(&capture.model_files, name);
     let mut gpu_info = GpuInfo::of(capture);
-    torch::fill(&o, &mut metrics, &mut model_info, &mut gpu_info);
     let dtype_metadata = dtypes(&o, &configuration, &model_info);
+    let pool = pool::ExactPool::read(&o, &model_info, &dtype_metadata);
+    let mut metrics = InternalMetrics::of(&o, &configuration.effective, &pool);
+    torch::fill(&o, &mut metrics, &mut model_info, &mut gpu_info);
 
-    let evidence = witnesses::collect(&o, &model_info, &dtype_metadata);
+    let evidence = witnesses::collect(&o, &model_info, &dtype_metadata, &pool);
     let peaks: Vec<series::Peak> = o.top().map(|t| t.peaks.clone()).unwrap_or_default();
     let device_peaks: Vec<DevicePeak> = peaks
         .iter()
@@ -62,6 +57,7 @@ pub fn derive(
         &evidence,
         &memory_breakdown,
         &configuration,
+        &metrics,
         latency_stats.as_ref(),
     );
     let engine_metadata = engine_metadata(capture, o.engine, &o.log, &o.probes);

@@ -15,8 +15,9 @@ pub struct Measurements {
     pub baseline: Option<Point>,
     /// When the measured part of the bench began.
     pub post_warmup: Option<Point>,
-    /// The highest moment of the load: of the bench from its start to its end, or, where no bench
-    /// was asked for, of the time that the container was watched. Null when none of these began.
+    /// The highest moment of the load: of the measured part of the bench, or, where the bench loads the
+    /// engine itself, of the bench from its start to its end; where no bench was asked for, of the time that
+    /// the container was watched. Null when none of these began.
     pub peak: Option<Point>,
     /// Peak less baseline, GiB.
     pub memory_increase_gb: Option<f64>,
