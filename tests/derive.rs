@@ -1353,3 +1353,32 @@ fn the_header_of_a_checkpoint_in_one_file_gives_its_parameters() {
     assert_eq!(packed.model_info.checkpoint_bytes, Some(36));
     assert!(packed.unknown["model_info.num_parameters"].contains("quantized"));
 }
+
+#[test]
+fn the_type_of_the_model_is_the_one_it_runs_in() {
+    let mut built = one_gpu();
+    built.lines[0].text = built.lines[0]
+        .text
+        .replace("torch.bfloat16", "torch.float16");
+    let profile = built.derive();
+    let document = serde_json::to_value(&profile).unwrap();
+    assert_eq!(document["model_info"]["dtype"], "float16");
+    assert_eq!(document["model_info"]["checkpoint_dtype"], "bfloat16");
+    assert_eq!(
+        calculated(&profile, Component::ModelWeights)[0].bytes as u64,
+        GPU.weights
+    );
+}
+
+#[test]
+fn a_baseline_with_the_engine_in_it_is_marked_as_such() {
+    let includes = |built: &Built| {
+        let document = serde_json::to_value(built.derive()).unwrap();
+        let measured = &document["memory_measurements"];
+        assert!(measured["baseline"]["total_gb"].is_number());
+        measured["baseline_includes_engine"].clone()
+    };
+    assert_eq!(includes(&serving_host()), true, "the engine served before");
+    assert_eq!(includes(&idle_reference()), false);
+    assert_eq!(includes(&two_gpus()), false);
+}

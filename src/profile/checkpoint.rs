@@ -32,7 +32,10 @@ pub fn loaded_bytes(
             (bytes, quote)
         }
     };
-    let (stored, loaded) = (model.dtype.as_deref()?, dtypes.weights.as_deref()?);
+    let (stored, loaded) = (
+        model.checkpoint_dtype.as_deref()?,
+        dtypes.weights.as_deref()?,
+    );
     let (from, to) = (element_bytes(stored)?, element_bytes(loaded)?);
     let in_memory = i64::try_from(bytes).ok()?.checked_mul(to)? / from;
     let quote = if from == to {

@@ -66,8 +66,11 @@ pub struct ModelInfo {
     pub hidden_size: Option<u64>,
     /// Size of one head.
     pub head_dim: Option<u64>,
-    /// Type of the checkpoint.
+    /// Type of the weights as they run, as `dtype_metadata.weights`; that of the checkpoint where it is not known.
     pub dtype: Option<String>,
+    /// Type of the checkpoint, by its `config.json`.
+    #[serde(default)]
+    pub checkpoint_dtype: Option<String>,
     /// Bytes of the checkpoint's tensors; from the weight index, else from the headers of the weight files.
     pub checkpoint_bytes: Option<u64>,
 }
@@ -101,6 +104,12 @@ impl ModelInfo {
         let counted = tensors
             .as_ref()
             .filter(|_| !checkpoint::is_quantized(files));
+        let stored_dtype = string(
+            text.get("dtype")
+                .or_else(|| text.get("torch_dtype"))
+                .or_else(|| config.get("dtype"))
+                .or_else(|| config.get("torch_dtype")),
+        );
         ModelInfo {
             name,
             architecture: string(config.pointer("/architectures/0")),
@@ -113,12 +122,8 @@ impl ModelInfo {
             num_kv_heads: number("num_key_value_heads"),
             hidden_size,
             head_dim: number("head_dim").or_else(|| hidden_size?.checked_div(num_heads?)),
-            dtype: string(
-                text.get("dtype")
-                    .or_else(|| text.get("torch_dtype"))
-                    .or_else(|| config.get("dtype"))
-                    .or_else(|| config.get("torch_dtype")),
-            ),
+            dtype: stored_dtype.clone(),
+            checkpoint_dtype: stored_dtype,
             checkpoint_bytes: bytes.or_else(|| {
                 let all = tensors.as_ref()?.iter();
                 Some(all.fold(0, |sum, t| t.bytes.saturating_add(sum)))

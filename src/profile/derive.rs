@@ -30,6 +30,7 @@ pub fn derive(
     let dtype_metadata = dtypes(&o, &configuration, &model_info);
     let pool = pool::ExactPool::read(&o, &model_info, &dtype_metadata);
     let mut metrics = InternalMetrics::of(&o, &configuration.effective, &pool);
+    model_info.dtype = dtype_metadata.weights.clone().or(model_info.dtype);
     torch::fill(&o, &mut metrics, &mut model_info, &mut gpu_info);
 
     let evidence = witnesses::collect(&o, &model_info, &dtype_metadata, &pool);
@@ -130,6 +131,7 @@ fn measurements(o: &Observation<'_>, peaks: &[series::Peak]) -> Measurements {
         .zip(baseline.as_ref())
         .map(|(p, b)| crate::units::gib_signed(p.total_bytes as i64 - b.total_bytes as i64));
     Measurements {
+        baseline_includes_engine: baseline.is_some() && o.capture.mode == Mode::Serving,
         baseline,
         post_warmup,
         peak,
@@ -149,7 +151,7 @@ fn dtypes(o: &Observation<'_>, configuration: &Configuration, model: &ModelInfo)
     };
     let dtype = get("dtype").or_else(|| {
         // What is stored in 32 bits some engines halve when nothing is asked for.
-        let stored = model.dtype.clone();
+        let stored = model.checkpoint_dtype.clone();
         stored.filter(|d| checkpoint::element_bytes(d) != Some(4))
     });
     let kv = o

@@ -185,7 +185,7 @@ fn model_info(rest: &str, o: &Observation<'_>) -> String {
             "the header of model.safetensors is damaged".into()
         }
         "num_parameters" | "checkpoint_bytes" => {
-            unread(&format!("neither {WEIGHT_INDEX} nor the header of model.safetensors"))
+            unread(&format!("{WEIGHT_INDEX} (or a model.safetensors with a header)"))
         }
         _ if has("config.json") => "the model's config.json does not say".into(),
         _ => unread("the model's config.json"),
