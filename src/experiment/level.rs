@@ -222,10 +222,14 @@ impl Level {
         let by_bench = of_bench(profile);
         let load = match run.rows() {
             rows if rows.is_empty() => by_bench,
-            rows => Level {
-                mean_ttft_s: by_bench.mean_ttft_s.filter(|_| run.requests.is_empty()),
-                ..of_requests(&rows)
-            },
+            rows => {
+                let load = of_requests(&rows);
+                let by_bench = by_bench.mean_ttft_s.filter(|_| run.requests.is_empty());
+                Level {
+                    mean_ttft_s: load.mean_ttft_s.or(by_bench),
+                    ..load
+                }
+            }
         };
         let bytes = |gib: f64| (gib * GIB).round() as u64;
         let gauge = engine.filter(|e| missed_requests(run, e, load.mean_latency_s).is_none());
