@@ -290,6 +290,49 @@ pub struct DevicePeak {
 }
 
 impl Breakdown {
+    /// The figures that contradict each other, by name; `None` where the parts of each device and of all sum to the
+    /// peak, and the figures in GiB are those parts. A document may have been changed by hand.
+    pub fn contradiction(&self) -> Option<String> {
+        let sum = |parts: &[Part]| parts.iter().map(|p| i128::from(p.bytes)).sum::<i128>();
+        let mut wrong: Vec<String> = Vec::new();
+        if let Some(total) = self.total_measured_bytes {
+            if sum(&self.components) != i128::from(total) {
+                wrong.push("components and total_measured_bytes".into());
+            }
+            if !agree(self.total_measured_gb, Some(gib(total))) {
+                wrong.push("total_measured_gb and total_measured_bytes".into());
+            }
+        }
+        for device in &self.per_gpu {
+            if sum(&device.parts) != i128::from(device.peak_bytes) {
+                wrong.push(format!(
+                    "the parts of device {} and its peak",
+                    device.gpu_id
+                ));
+            }
+        }
+        for (key, stated, component) in [
+            ("baseline_gb", self.baseline_gb, Component::Baseline),
+            (
+                "model_weights_gb",
+                self.model_weights_gb,
+                Component::ModelWeights,
+            ),
+            ("kv_cache_gb", self.kv_cache_gb, Component::KvCache),
+            (
+                "activations_gb",
+                self.activations_gb,
+                Component::Activations,
+            ),
+        ] {
+            let part = self.components.iter().find(|p| p.component == component);
+            if !agree(stated, part.map(|p| gib_signed(p.bytes))) {
+                wrong.push(format!("{key} and its component"));
+            }
+        }
+        (!wrong.is_empty()).then(|| wrong.join("; "))
+    }
+
     /// Differences of readings are no surer than low: when the steps between them happened is told late.
     pub fn doubt_differences(&mut self) {
         let levels = &mut self.confidence_levels;
@@ -308,6 +351,14 @@ impl Breakdown {
                 .map(|p| &mut p.confidence),
         )
         .for_each(Confidence::doubt_difference);
+    }
+}
+
+/// The same figure, but for the last digits that a decimal number loses.
+fn agree(a: Option<f64>, b: Option<f64>) -> bool {
+    match (a, b) {
+        (Some(a), Some(b)) => (a - b).abs() <= 1e-6 * b.abs().max(1.0),
+        (a, b) => a.is_none() && b.is_none(),
     }
 }
 

@@ -70,7 +70,7 @@ pub struct Capture {
     /// Gauges of the engine, read while the load ran.
     pub gauges: Vec<EngineGauges>,
     /// Small files of the model that could be read in the container: name → text
-    /// (`config.json`, `model.safetensors.index.json`).
+    /// (`config.json`, `model.safetensors.index.json`); of a weight file the JSON of its header.
     pub model_files: BTreeMap<String, String>,
     /// Sizes of the model's weight files in the container, bytes.
     pub model_file_sizes: BTreeMap<String, u64>,

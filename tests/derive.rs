@@ -1205,3 +1205,180 @@ fn a_start_that_was_not_sampled_is_a_finding() {
     built.samples.retain(|s| s.at_ns >= 700 * MS);
     assert!(found(&built));
 }
+
+#[test]
+fn the_pool_of_an_idle_vllm_is_exact_where_the_log_rounds_it() {
+    let exact = 134_217_728;
+    let pool = |built: &Built| {
+        let profile = built.derive();
+        let bytes = bytes(&profile.memory_breakdown, Component::KvCache);
+        let internal = profile.vllm_internal_metrics.total_gpu_kv_cache_gb;
+        let sure = profile
+            .memory_breakdown
+            .confidence_levels
+            .kv_cache
+            .0
+            .clone();
+        (bytes, internal, sure)
+    };
+    let by_log = "high_from_vllm_logs".to_owned();
+    // The argument line has the bytes.
+    let asked = idle_vllm();
+    assert_eq!(pool(&asked), (exact, Some(0.125), by_log.clone()));
+    assert!(!codes(&asked.derive()).contains(&"witnesses_disagree"));
+    // Without it tokens times bytes per token give them.
+    let mut sized = idle_vllm();
+    sized.lines[0].text = sized.lines[0]
+        .text
+        .replace("'kv_cache_memory_bytes': 134217728, ", "");
+    assert_eq!(pool(&sized), (exact, Some(0.125), by_log.clone()));
+    // Nothing exact agrees with the log: its figure counts, and the difference is reported.
+    let mut other = sized.clone();
+    other.lines[5].text = other.lines[5].text.replace("65,536", "52,224");
+    let (bytes, internal, sure) = pool(&other);
+    assert_eq!((bytes, internal, sure), (128_849_019, Some(0.12), by_log));
+    let profile = other.derive();
+    let finding = profile
+        .findings
+        .iter()
+        .find(|f| f.code == "witnesses_disagree");
+    let finding = finding.unwrap_or_else(|| panic!("{:?}", codes(&profile)));
+    assert!(
+        finding.message.contains("KV cache pool"),
+        "{}",
+        finding.message
+    );
+}
+
+#[test]
+fn an_idle_vllm_has_what_its_log_gives_and_true_reasons_for_the_others() {
+    let profile = idle_vllm().derive();
+    let m = &profile.vllm_internal_metrics;
+    assert_eq!(m.total_gpu_kv_cache_tokens, Some(65_536));
+    assert_eq!(
+        m.gpu_memory_utilization,
+        Some(0.92),
+        "the default of 0.32.0"
+    );
+    assert!(!codes(&profile).contains(&"gpu_memory_utilization_default"));
+    let why = |path: &str| profile.unknown[path].clone();
+    let block = why("vllm_internal_metrics.block_size");
+    assert!(
+        block.contains("log") && block.contains("--block-size"),
+        "{block}"
+    );
+    let total = why("vllm_internal_metrics.total_allocated_gb");
+    assert!(
+        total.contains("weights") && !total.contains("pool,"),
+        "{total}"
+    );
+    let quantization = why("dtype_metadata.quantization");
+    assert_eq!(quantization, "the engine runs unquantized");
+}
+
+#[test]
+fn compilers_of_the_warm_up_are_no_activations_of_the_load() {
+    let mut built = serving_host();
+    let (from, to, compilers) = (2_200 * MS, 3_000 * MS, 400 * MIB);
+    let mut mark = 0;
+    for s in &mut built.samples {
+        if (from..to).contains(&s.at_ns) {
+            s.used_bytes += compilers;
+            let host = s.host.as_mut().unwrap();
+            host.anon_bytes = host.anon_bytes.map(|b| b + compilers);
+        }
+        mark = mark.max(s.used_bytes).max(s.kernel_peak_bytes.unwrap());
+        s.kernel_peak_bytes = Some(mark);
+    }
+    let (calm, profile) = (serving_host().derive(), built.derive());
+    let b = &profile.memory_breakdown;
+    near(
+        "activations",
+        bytes(b, Component::Activations),
+        SERVING.activations,
+        MIB,
+    );
+    assert_eq!(
+        b.total_measured_bytes,
+        calm.memory_breakdown.total_measured_bytes
+    );
+    let higher = profile
+        .findings
+        .iter()
+        .find(|f| f.code == "higher_peak_outside_load");
+    let higher = higher.unwrap_or_else(|| panic!("{:?}", codes(&profile)));
+    assert!(higher.message.contains("warm-up"), "{}", higher.message);
+}
+
+/// The header of a checkpoint in one file: 4 + 2 values of 16 bits, and 3 integers that are no parameters.
+const HEADER: &str = r#"{"__metadata__": {"format": "pt"},
+    "a.weight": {"dtype": "BF16", "shape": [2, 2], "data_offsets": [0, 8]},
+    "ids": {"dtype": "I64", "shape": [3], "data_offsets": [12, 36]},
+    "b.weight": {"dtype": "BF16", "shape": [2], "data_offsets": [8, 12]}}"#;
+
+#[test]
+fn the_header_of_a_checkpoint_in_one_file_gives_its_parameters() {
+    let mut built = one_gpu();
+    let files = &mut built.capture.model_files;
+    files.remove("model.safetensors.index.json");
+    files.insert("model.safetensors".into(), HEADER.into());
+    let profile = built.derive();
+    let model = &profile.model_info;
+    assert_eq!(
+        (model.num_parameters, model.checkpoint_bytes),
+        (Some(6), Some(36))
+    );
+    let weights = calculated(&profile, Component::ModelWeights);
+    assert_eq!(weights[0].bytes, 36, "{}", weights[0].quote);
+    // Shards beside an index that has their total size only.
+    let files = &mut built.capture.model_files;
+    files.insert("m-2.safetensors".into(), HEADER.into());
+    files.insert(
+        "model.safetensors.index.json".into(),
+        r#"{"metadata": {"total_size": 72}, "weight_map": {"a": "model.safetensors", "b": "m-2.safetensors"}}"#.into(),
+    );
+    assert_eq!(built.derive().model_info.num_parameters, Some(12));
+    built.capture.model_files.remove("m-2.safetensors");
+    let partly = built.derive();
+    assert_eq!(partly.model_info.num_parameters, None, "a shard is missing");
+    // Packed values are no parameters.
+    let files = &mut built.capture.model_files;
+    files.remove("model.safetensors.index.json");
+    files.insert(
+        "config.json".into(),
+        r#"{"torch_dtype": "bfloat16", "quantization_config": {"quant_method": "awq"}}"#.into(),
+    );
+    let packed = built.derive();
+    assert_eq!(packed.model_info.num_parameters, None);
+    assert_eq!(packed.model_info.checkpoint_bytes, Some(36));
+    assert!(packed.unknown["model_info.num_parameters"].contains("quantized"));
+}
+
+#[test]
+fn the_type_of_the_model_is_the_one_it_runs_in() {
+    let mut built = one_gpu();
+    built.lines[0].text = built.lines[0]
+        .text
+        .replace("torch.bfloat16", "torch.float16");
+    let profile = built.derive();
+    let document = serde_json::to_value(&profile).unwrap();
+    assert_eq!(document["model_info"]["dtype"], "float16");
+    assert_eq!(document["model_info"]["checkpoint_dtype"], "bfloat16");
+    assert_eq!(
+        calculated(&profile, Component::ModelWeights)[0].bytes as u64,
+        GPU.weights
+    );
+}
+
+#[test]
+fn a_baseline_with_the_engine_in_it_is_marked_as_such() {
+    let includes = |built: &Built| {
+        let document = serde_json::to_value(built.derive()).unwrap();
+        let measured = &document["memory_measurements"];
+        assert!(measured["baseline"]["total_gb"].is_number());
+        measured["baseline_includes_engine"].clone()
+    };
+    assert_eq!(includes(&serving_host()), true, "the engine served before");
+    assert_eq!(includes(&idle_reference()), false);
+    assert_eq!(includes(&two_gpus()), false);
+}

@@ -779,6 +779,10 @@ async fn files_go_in_and_out_also_where_the_archive_endpoint_is_blind() {
             runtime.read_file(&c.id, &file, 1000).await.is_err(),
             "larger than asked for"
         );
+        assert_eq!(
+            runtime.read_start(&c.id, &file, 1000).await.expect("start"),
+            Some(vec![b'z'; 1000])
+        );
         assert!(runtime.remove_dir(&c.id, dir).await);
         assert_eq!(
             runtime
@@ -799,6 +803,10 @@ async fn files_go_in_and_out_also_where_the_archive_endpoint_is_blind() {
         runtime.read_file(&c.id, "/l/s", 100).await.expect("link"),
         Some(b"hi\n".to_vec())
     );
+    for (file, start) in [("/l/s", Some(b"hi".to_vec())), ("/l/none", None)] {
+        let read = runtime.read_start(&c.id, file, 2).await.expect("start");
+        assert_eq!(read, start, "{file}");
+    }
     assert!(
         runtime
             .write_file(&c.id, "/nowhere/f", b"x", false)

@@ -137,11 +137,20 @@ fn holds(document: &Value) {
         Some(POOL as f64 / (1u64 << 30) as f64)
     );
     assert_eq!(part(document, "kv_cache"), POOL);
-    // The checkpoint's bytes.
-    let file = std::fs::metadata(models().join("tiny-llama/model.safetensors"))
-        .expect("model")
-        .len();
-    assert_eq!(part(document, "model_weights"), file);
+    // The checkpoint's tensors: the file without its header.
+    let file = std::fs::read(models().join("tiny-llama/model.safetensors")).expect("model");
+    let header = u64::from_le_bytes(file[..8].try_into().expect("a length"));
+    let tensors = file.len() as u64 - 8 - header;
+    assert_eq!(part(document, "model_weights"), tensors);
+    let model = &document["model_info"];
+    assert_eq!(model["checkpoint_bytes"].as_u64(), Some(tensors));
+    assert_eq!(
+        model["num_parameters"].as_u64(),
+        Some(tensors / 2),
+        "2 bytes each"
+    );
+    assert_eq!(internal["gpu_memory_utilization"].as_f64(), Some(0.92));
+    assert!(!codes(document).contains(&"gpu_memory_utilization_default"));
     assert!(
         !codes(document).contains(&"witnesses_disagree"),
         "{:#}",

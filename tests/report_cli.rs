@@ -183,6 +183,33 @@ fn runs_of_one_name_are_told_apart_by_their_folders() {
 }
 
 #[test]
+fn a_document_whose_figures_disagree_is_reported() {
+    let folder = Folder::new();
+    let mut sound = example("sound");
+    folder.profile("sound.json", &sound);
+    let (_, out, talk) = folder.run(&["sound.json", "--format", "md", "-o", "-"]);
+    assert!(
+        !out.contains("parts_do_not_sum") && talk.is_empty(),
+        "{talk}"
+    );
+    // Changed by hand: the figures in GiB, and the parts of a device.
+    sound.memory_breakdown.kv_cache_gb = Some(9.0);
+    folder.profile("changed.json", &sound);
+    let mut device = example("device");
+    device.memory_breakdown.per_gpu[0].parts[0].bytes += 4096;
+    folder.profile("device.json", &device);
+    for (file, part) in [("changed.json", "kv_cache_gb"), ("device.json", "device 0")] {
+        let (code, out, talk) = folder.run(&[file, "--format", "md", "-o", "-"]);
+        assert_eq!(code, 0, "{talk}");
+        assert!(
+            out.contains("parts_do_not_sum") && out.contains(part),
+            "{file}: {out}"
+        );
+        assert!(talk.contains(part), "{file}: {talk}");
+    }
+}
+
+#[test]
 fn a_hostile_name_of_a_model_stays_text() {
     let folder = Folder::new();
     let mut profile = example("a");

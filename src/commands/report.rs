@@ -10,15 +10,16 @@ use crate::console::Console;
 use crate::error::{ExitCode, Failure};
 use crate::report::chapters;
 use crate::report::format::{self, Format};
-use crate::report::material::Material;
+use crate::report::material::{Material, Run};
 use std::path::Path;
 
 pub fn run(console: &Console, args: &ReportArgs) -> anyhow::Result<ExitCode> {
     let formats = formats(args)?;
     let place = writing::Place::of(args, formats.len())?;
     let material = reading::read(args)?;
-    for sentence in &material.unread {
-        console.warning(sentence);
+    let contradictions = material.runs.iter().filter_map(Run::contradiction);
+    for sentence in material.unread.iter().cloned().chain(contradictions) {
+        console.warning(&sentence);
     }
     let report = chapters::report(title(args, &material), about(args), &material);
     writing::write(console, &report, &formats, &place, args.force)?;

@@ -17,6 +17,15 @@ pub enum Archive {
 /// The first entry of an archive, where it is a regular file of `limit` bytes at most. What it is
 /// called does not matter: a name that leads elsewhere leads nowhere.
 pub fn first_file(bytes: &[u8], limit: usize) -> Archive {
+    read_first(bytes, limit, false)
+}
+
+/// The first bytes of the same, `most` at most, however long the file is.
+pub fn start_of_first_file(bytes: &[u8], most: usize) -> Archive {
+    read_first(bytes, most, true)
+}
+
+fn read_first(bytes: &[u8], limit: usize, cut: bool) -> Archive {
     let mut archive = tar::Archive::new(bytes);
     let Some(Ok(entry)) = archive.entries().ok().and_then(|mut e| e.next()) else {
         return Archive::Other;
@@ -25,7 +34,7 @@ pub fn first_file(bytes: &[u8], limit: usize) -> Archive {
     if !entry.header().entry_type().is_file() {
         return Archive::Other;
     }
-    if entry.size() > limit as u64 {
+    if entry.size() > limit as u64 && !cut {
         return Archive::TooLarge;
     }
     let mut content = Vec::new();

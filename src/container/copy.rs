@@ -1,6 +1,6 @@
 //! Files in and out of a container.
 
-use super::archive::{Archive, first_file};
+use super::archive::{Archive, first_file, start_of_first_file};
 use super::exec::{ExecRequest, Input, Output};
 use super::{Runtime, answer, checked_name, failed};
 use crate::capture::ExecEnd;
@@ -47,6 +47,27 @@ impl Runtime {
                 }
             }
         }
+    }
+
+    /// The first bytes of a file of the container, `most` at most; `None` when there is no such file.
+    pub async fn read_start(
+        &self,
+        container: &str,
+        path: &str,
+        most: usize,
+    ) -> Result<Option<Vec<u8>>, Failure> {
+        if let Some(bytes) = self.download(container, path, most).await? {
+            if let Archive::File(start) = start_of_first_file(&bytes, most) {
+                return Ok(Some(start));
+            }
+        }
+        // A link, or a file of a tmpfs.
+        let count = most.to_string();
+        let output = self
+            .helper(container, &["head", "-c", &count, "--"], &[path], most)
+            .await?;
+        let whole = output.end == ExecEnd::Exited(0) && !output.cut;
+        Ok(whole.then_some(output.stdout))
     }
 
     /// Size of a file of the container, bytes; `None` when there is no such file, or when it is a
@@ -240,6 +261,20 @@ impl Runtime {
         path: &str,
         limit: usize,
     ) -> Result<Archive, Failure> {
+        Ok(match self.download(container, path, limit).await? {
+            None => Archive::Other,
+            Some(bytes) if bytes.len() > limit + TAR_OVERHEAD => Archive::TooLarge,
+            Some(bytes) => first_file(&bytes, limit),
+        })
+    }
+
+    /// The archive of a path, cut off a little behind `limit` bytes; `None` when there is no such path.
+    async fn download(
+        &self,
+        container: &str,
+        path: &str,
+        limit: usize,
+    ) -> Result<Option<Vec<u8>>, Failure> {
         let name = checked_name(container)?;
         let download = || async {
             let options = DownloadFromContainerOptionsBuilder::default()
@@ -266,15 +301,7 @@ impl Runtime {
                 PATIENCE.as_secs()
             ))
         })?;
-        let read =
-            read.map_err(|e| failed(format!("cannot read `{path}` from the container"), e))?;
-        let Some(bytes) = read else {
-            return Ok(Archive::Other);
-        };
-        if bytes.len() > limit + TAR_OVERHEAD {
-            return Ok(Archive::TooLarge);
-        }
-        Ok(first_file(&bytes, limit))
+        read.map_err(|e| failed(format!("cannot read `{path}` from the container"), e))
     }
 }
 

@@ -132,6 +132,9 @@ pub struct Finding {
     pub quote: Option<String>,
 }
 
+/// A finding of a log whose arguments have no `gpu_memory_utilization`: the release's default holds.
+pub const DEFAULT_UTILIZATION: &str = "gpu_memory_utilization_default";
+
 /// How much a finding matters.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,

@@ -152,6 +152,11 @@ pub trait Engine: Sync {
         None
     }
 
+    /// The share of a GPU's memory that this release takes where no flag sets it.
+    fn default_memory_fraction(&self, _version: &str) -> Option<f64> {
+        None
+    }
+
     /// A fresh parser for this engine's log, without its carrier: see [`parser_of`].
     fn log_parser(&self) -> Box<dyn LogParser>;
 

@@ -4,12 +4,19 @@ use super::record::{Record, of_runs};
 use super::{Asked, Kind};
 use crate::capture::RequestRow;
 use crate::engine::BenchResult;
-use crate::engine::torch_probe::TorchMemory;
-use crate::profile::Profile;
+use crate::engine::torch_probe::{MeasuredBy, TorchMemory};
 use crate::profile::stats::{mean, quantile};
+use crate::profile::{InternalMetrics, Profile};
 use crate::units::GIB;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+
+/// Gauges of an engine are read so often, seconds.
+const READING_S: f64 = 1.0;
+
+/// Sequences of a batch that get a row each, at most.
+const MOST_SEQUENCES: u64 = 10_000;
 
 /// How a level ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +63,68 @@ pub struct LevelRun {
     pub requests: Vec<RequestRow>,
     /// Wall time of the zero of their moments, nanoseconds since the Unix epoch.
     pub wall_start_ns: i64,
+}
+
+impl LevelRun {
+    /// Its requests; of a bench of batches each sequence counts as one, and only how long it took is known.
+    pub(super) fn rows(&self) -> Cow<'_, [RequestRow]> {
+        match (&self.profile, self.requests.is_empty()) {
+            (Some(profile), true) => Cow::Owned(of_batches(profile)),
+            _ => Cow::Borrowed(&self.requests),
+        }
+    }
+}
+
+fn of_batches(profile: &Profile) -> Vec<RequestRow> {
+    let torch = profile.torch_memory.as_ref().map(|t| &t.load);
+    let workload = &profile.parameters.workload;
+    let batch = match torch {
+        Some(load) => load.batch_size,
+        None => u64::from(workload.batch_size.unwrap_or(1)),
+    };
+    let counted = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+    let prompt = torch.map_or(workload.input_len, |l| counted(l.prompt_tokens));
+    let output = torch.map_or(workload.output_len, |l| counted(l.generated_tokens));
+    let mut rows = Vec::new();
+    for repeat in profile.latency_stats.iter().flat_map(|l| &l.repeats) {
+        let mut begin_ns = 0;
+        for ms in &repeat.result.latencies_ms {
+            let end_ns = begin_ns + (ms * 1e6) as i64;
+            rows.extend((0..batch.min(MOST_SEQUENCES)).map(|_| RequestRow {
+                repeat: repeat.repeat,
+                intended_at_ns: begin_ns,
+                sent_at_ns: Some(begin_ns),
+                last_at_ns: Some(end_ns),
+                ended_at_ns: end_ns,
+                input_asked: prompt,
+                input_tokens: torch.map(|l| l.prompt_tokens),
+                output_asked: output,
+                output_tokens: Some(u64::from(output)),
+                ..RequestRow::default()
+            }));
+            begin_ns = end_ns;
+        }
+    }
+    (rows.iter_mut().zip(0..)).for_each(|(row, number)| row.number = number);
+    rows
+}
+
+/// How many prompts must have been in the pool at once, where the gauge, read once a second, saw less than they take.
+fn missed_requests(
+    run: &LevelRun,
+    engine: &InternalMetrics,
+    mean_latency_s: Option<f64>,
+) -> Option<u32> {
+    mean_latency_s.filter(|s| *s < READING_S)?;
+    let (used, pool) = (engine.kv_cache_used_gb?, engine.total_gpu_kv_cache_gb?);
+    let tokens = used / pool * engine.total_gpu_kv_cache_tokens? as f64;
+    let asked = &run.asked;
+    let shortest = asked
+        .short_prompts
+        .map_or(asked.prompt_tokens, |s| s.input_len);
+    let together = asked.concurrency.min(asked.requests);
+    let least = f64::from(together) * f64::from(shortest);
+    (tokens < least * 0.99).then_some(together)
 }
 
 /// A level with its figures. Null is not measured; [`super::Experiment::not_measured`] says why.
@@ -150,11 +219,22 @@ impl Level {
         let profile = run.profile.as_deref();
         let engine = profile.map(|p| &p.vllm_internal_metrics);
         let torch = profile.and_then(|p| p.torch_memory.as_ref());
-        let load = match run.requests.is_empty() {
-            true => of_bench(profile),
-            false => of_requests(&run.requests),
+        let by_bench = of_bench(profile);
+        let load = match run.rows() {
+            rows if rows.is_empty() => by_bench,
+            rows => {
+                let load = of_requests(&rows);
+                let by_bench = by_bench.mean_ttft_s.filter(|_| run.requests.is_empty());
+                Level {
+                    mean_ttft_s: load.mean_ttft_s.or(by_bench),
+                    ..load
+                }
+            }
         };
         let bytes = |gib: f64| (gib * GIB).round() as u64;
+        let gauge = engine.filter(|e| missed_requests(run, e, load.mean_latency_s).is_none());
+        // On CPU the probe reads the memory of the whole process.
+        let torch = torch.filter(|t| t.measured_by != MeasuredBy::Rss);
         Level {
             name: run.name.clone(),
             x: match kind {
@@ -169,8 +249,8 @@ impl Level {
             message: run.why.as_ref().map(|(_, message)| message.clone()),
             peak_bytes: profile.and_then(|p| p.memory_breakdown.total_measured_bytes),
             kv_pool_bytes: engine.and_then(|e| e.total_gpu_kv_cache_gb).map(bytes),
-            kv_used_bytes: engine.and_then(|e| e.kv_cache_used_gb).map(bytes),
-            kv_used_share: engine.and_then(|e| e.kv_cache_usage_peak),
+            kv_used_bytes: gauge.and_then(|e| e.kv_cache_used_gb).map(bytes),
+            kv_used_share: gauge.and_then(|e| e.kv_cache_usage_peak),
             peak_alloc_bytes: torch.and_then(|t| over_devices(t, |d| d.peak_bytes)),
             peak_reserved_bytes: torch.and_then(|t| over_devices(t, |d| d.peak_reserved_bytes)),
             by_prompt: by_prompt(&run.requests),
@@ -360,12 +440,21 @@ pub(super) fn not_measured(runs: &[&LevelRun], levels: &[Level]) -> BTreeMap<Str
         let without = measured
             .filter(|(run, _)| run.state == State::Done && run.profile.is_some())
             .find(|(run, level)| match figure {
-                "requests" => run.requests.is_empty(),
+                "requests" => run.rows().is_empty(),
                 _ => !known(level),
             });
-        if let Some((run, _)) = without {
+        if let Some((run, level)) = without {
             if let Some(profile) = run.profile.as_deref() {
-                reasons.insert(figure.to_owned(), why(figure, profile));
+                let engine = &profile.vllm_internal_metrics;
+                let missed = missed_requests(run, engine, level.mean_latency_s)
+                    .filter(|_| figure.starts_with("kv_used"));
+                let reason = match missed {
+                    Some(n) => format!(
+                        "the engine's gauge is read once a second, and saw less in use than {n} prompts take together: longer answers show it"
+                    ),
+                    None => why(figure, profile),
+                };
+                reasons.insert(figure.to_owned(), reason);
             }
         }
     }
@@ -412,10 +501,12 @@ fn unknown(profile: &Profile, path: &str) -> Option<String> {
 /// What the loads' results say beside their figures, each sentence once.
 pub(super) fn notes(runs: &[&LevelRun]) -> Vec<String> {
     let mut notes: Vec<(String, Vec<&str>)> = Vec::new();
+    let batches = "a request is a sequence of a batch, and takes as long as its batch".to_owned();
     for run in runs {
         let load = run.profile.iter().filter_map(|p| p.latency_stats.as_ref());
-        let said = load.flat_map(|l| &l.repeats).flat_map(|r| &r.notes);
-        for note in said {
+        let reported = load.flat_map(|l| &l.repeats).flat_map(|r| &r.notes);
+        let of_batches = run.requests.is_empty() && !run.rows().is_empty();
+        for note in reported.chain(of_batches.then_some(&batches)) {
             match notes.iter_mut().find(|(known, _)| known == note) {
                 Some((_, levels)) if !levels.contains(&run.name.as_str()) => levels.push(&run.name),
                 Some(_) => {}

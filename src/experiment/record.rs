@@ -43,8 +43,14 @@ pub(super) fn of_runs(experiment: &Experiment, runs: &[LevelRun]) -> Vec<Record>
     let levels = experiment.levels.iter().filter_map(|l| Some((l, of(l)?)));
     levels
         .flat_map(|(level, run)| {
-            let rows = run.requests.iter();
-            rows.map(|row| record(experiment, level, run.wall_start_ns, row))
+            // When the sequences of a batch were sent is not known.
+            let wall_start_ns = if run.requests.is_empty() {
+                0
+            } else {
+                run.wall_start_ns
+            };
+            let rows = run.rows().into_owned().into_iter();
+            rows.map(move |row| record(experiment, level, wall_start_ns, &row))
         })
         .collect()
 }

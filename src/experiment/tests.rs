@@ -3,6 +3,8 @@
 use super::samples::{answered, asked, head, level, mixed, refused, without};
 use super::*;
 use crate::capture::{ErrorKind, RequestRow};
+use crate::engine::LoadKind;
+use crate::profile::{LatencyStats, RepeatResult};
 use proptest::prelude::*;
 
 fn near(a: Option<f64>, b: f64) -> bool {
@@ -123,6 +125,93 @@ fn rows_are_named_by_level_and_stand_at_their_time() {
     let last = records.last().unwrap();
     assert_eq!((last.tokens_per_s, last.ttft_s), (None, None));
     assert!(last.error.as_ref().unwrap().starts_with("refused: "));
+}
+
+/// A level of a bench that runs batches in one process, as it reports on CPU.
+fn batches() -> LevelRun {
+    let result = include_str!("../../tests/fixtures/transformers/cpu-bfloat16.json");
+    let engine = crate::engine::by_name("transformers").unwrap();
+    let bench = LoadKind::ALL
+        .iter()
+        .find(|k| k.as_str() == "probe")
+        .unwrap();
+    let kind = bench.of_engine().unwrap();
+    let mut run = LevelRun {
+        requests: Vec::new(),
+        ..level(4, 400 << 20, None)
+    };
+    let profile = run.profile.as_mut().unwrap();
+    profile.parameters.bench = "probe".into();
+    profile.torch_memory = Some(engine.read_memory(kind, result).unwrap().memory);
+    profile.latency_stats = Some(LatencyStats {
+        bench: *bench,
+        mean_latency_ms: None,
+        tokens_per_second: None,
+        requests_per_second: None,
+        mean_latency_spread: None,
+        tokens_per_second_spread: None,
+        peak_bytes_spread: None,
+        repeats: vec![RepeatResult {
+            repeat: 1,
+            peak_bytes: None,
+            result: engine.read_bench(kind, result).unwrap(),
+            notes: Vec::new(),
+        }],
+    });
+    run
+}
+
+#[test]
+fn a_bench_of_batches_has_its_requests_and_no_allocator_on_cpu() {
+    let runs = [batches()];
+    let e = Experiment::of(head(Kind::Concurrency), &runs);
+    let level = &e.levels[0];
+    assert_eq!(
+        (level.total, level.failed, level.error_rate),
+        (Some(12), Some(0), Some(0.0))
+    );
+    assert!(
+        near(level.p95_latency_s, 5.512_553_330_999_708),
+        "{:?}",
+        level.p95_latency_s
+    );
+    assert_eq!(
+        level.peak_alloc_bytes, None,
+        "resident memory is no allocation of torch"
+    );
+    assert!(e.why("peak_alloc_bytes").unwrap().contains("no account"));
+    assert_eq!(e.why("requests"), None);
+    let records = e.records(&runs);
+    assert_eq!(records.len(), 12);
+    let first = &records[0];
+    assert_eq!((first.seq_prompt, first.seq_generate), (64, Some(16)));
+    assert_eq!(first.timestamp, None, "when it was sent is not known");
+    assert!(
+        e.notes.iter().any(|n| n.contains("sequence")),
+        "{:?}",
+        e.notes
+    );
+}
+
+#[test]
+fn a_gauge_that_is_read_too_seldom_for_the_load_is_no_figure() {
+    let mut runs = [
+        level(1, 1 << 30, Some(256 << 10)),
+        level(4, 1 << 30, Some(256 << 10)),
+    ];
+    for run in &mut runs {
+        // 2048 bytes per token: prompts of 128 tokens take 256 KiB each.
+        let engine = &mut run.profile.as_mut().unwrap().vllm_internal_metrics;
+        engine.total_gpu_kv_cache_tokens = Some(4 << 20);
+    }
+    let e = Experiment::of(head(Kind::Concurrency), &runs);
+    let used: Vec<Option<u64>> = e.levels.iter().map(|l| l.kv_used_bytes).collect();
+    assert_eq!(used, [Some(256 << 10), None]);
+    let why = e.why("kv_used_bytes").unwrap();
+    assert!(
+        why.contains("once a second") && why.contains("4 prompts"),
+        "{why}"
+    );
 }
 
 /// Any request: answered, failed in some way, or cut off by the end.

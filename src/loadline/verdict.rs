@@ -96,13 +96,13 @@ impl Fault {
     }
 }
 
-/// Most requests that the engine ran at once by its own word, where its gauges were read often
-/// enough to see that. It goes before what the client saw: on a busy host a server hands on late
-/// what the engine has long done, and answers seem to overlap.
-fn running(seen: &Observed) -> Option<u64> {
+/// Most requests that the engine ran at once by its own gauges, where one reading found all of them running, or where
+/// they were read often enough to see how many run. It goes before what the client saw: on a busy host a server
+/// hands on late what the engine has long done, and answers seem to overlap.
+fn running(seen: &Observed, concurrency: u64) -> Option<u64> {
     let often = seen.readings >= FEWEST_READINGS;
     let long = seen.generation_s.is_some_and(|s| s >= SHORTEST_S);
-    seen.running_most.filter(|_| often && long)
+    (seen.running_most).filter(|n| *n >= concurrency || often && long)
 }
 
 /// Everything that was wrong with a round; nothing is a round that held.
@@ -119,7 +119,7 @@ pub fn judge(concurrency: u64, seen: &Observed, objectives: &Objectives) -> Vec<
     }
     // The requests of the first wave are sent together: where the engine runs all of them at once,
     // all are half-way at some moment.
-    let together = running(seen).or(seen.together);
+    let together = running(seen, concurrency).or(seen.together);
     let apart = together.is_some_and(|n| n < concurrency);
     let long = seen.queued_long.is_some_and(|n| n > 0);
     // Only where nothing finer was told: a reading finds a queue by chance.
@@ -289,6 +289,24 @@ mod tests {
             ..late
         };
         assert_eq!((words(&seldom).len(), words(&short).len()), (0, 0));
+    }
+
+    #[test]
+    fn an_engine_that_ran_all_at_once_is_believed_however_short_the_answers() {
+        let short = Observed {
+            generation_s: Some(0.2),
+            readings: 2,
+            running_most: Some(32),
+            together: Some(30),
+            queued_long: Some(0),
+            ..good()
+        };
+        assert_eq!(words(&short), [""; 0]);
+        let fewer = Observed {
+            running_most: Some(31),
+            ..short
+        };
+        assert_eq!(words(&fewer), ["queueing: 30 of 32 at once"]);
     }
 
     #[test]

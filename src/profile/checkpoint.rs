@@ -1,8 +1,10 @@
 //! What a model's checkpoint says of its weights in memory, and when it says nothing.
 
+use super::configuration::WEIGHT_INDEX;
 use super::observation::Observation;
 use super::{DtypeMetadata, ModelInfo};
 use crate::units::Bytes;
+use std::collections::BTreeMap;
 
 /// Bytes that the checkpoint takes in memory, with the words for it. `None` while nothing shows
 /// that it was loaded, and where its weights take a size there that their files do not tell.
@@ -11,13 +13,16 @@ pub fn loaded_bytes(
     model: &ModelInfo,
     dtypes: &DtypeMetadata,
 ) -> Option<(i64, String)> {
-    if !o.engine_loaded() || dtypes.quantization.is_some() || stored_quantized(o) {
+    if !o.engine_loaded() || dtypes.quantization.is_some() || is_quantized(&o.capture.model_files) {
         return None;
     }
     let (bytes, quote) = match model.checkpoint_bytes {
+        Some(bytes) if o.capture.model_files.contains_key(WEIGHT_INDEX) => {
+            (bytes, format!("{WEIGHT_INDEX}: total_size={bytes}"))
+        }
         Some(bytes) => (
             bytes,
-            format!("model.safetensors.index.json: total_size={bytes}"),
+            format!("model.safetensors: its tensors have {bytes} bytes"),
         ),
         None => {
             let sizes = o.capture.model_file_sizes.values().copied();
@@ -27,7 +32,10 @@ pub fn loaded_bytes(
             (bytes, quote)
         }
     };
-    let (stored, loaded) = (model.dtype.as_deref()?, dtypes.weights.as_deref()?);
+    let (stored, loaded) = (
+        model.checkpoint_dtype.as_deref()?,
+        dtypes.weights.as_deref()?,
+    );
     let (from, to) = (element_bytes(stored)?, element_bytes(loaded)?);
     let in_memory = i64::try_from(bytes).ok()?.checked_mul(to)? / from;
     let quote = if from == to {
@@ -52,9 +60,10 @@ pub fn element_bytes(dtype: &str) -> Option<i64> {
     }
 }
 
-fn stored_quantized(o: &Observation<'_>) -> bool {
-    let config = o.capture.model_files.get("config.json");
-    config
+/// Whether `config.json` names a quantization of the stored weights.
+pub fn is_quantized(files: &BTreeMap<String, String>) -> bool {
+    files
+        .get("config.json")
         .and_then(|text| serde_json::from_str::<serde_json::Value>(text).ok())
         .is_some_and(|c| c.get("quantization_config").is_some_and(|q| !q.is_null()))
 }

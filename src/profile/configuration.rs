@@ -1,10 +1,13 @@
 //! The engine and the model: settings asked for, settings in force, what the engine says of itself.
 
-use super::ranks::Ranks;
+use super::checkpoint;
+use super::observation::Observation;
+use super::pool::ExactPool;
 use crate::capture::{Capture, Mode};
-use crate::engine::facts::{EngineStep, FactValue, LogReport};
+use crate::engine::facts::{DEFAULT_UTILIZATION, EngineStep, FactValue, Finding, LogReport};
 use crate::engine::{Engine, ProbeFacts, ServerSettings, same};
-use crate::units::{GIB, gib};
+use crate::estimate::headers::{Stored, safetensors};
+use crate::units::{GIB, gib, gib_signed};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -51,7 +54,7 @@ pub struct ModelInfo {
     pub name: Option<String>,
     /// Architecture class.
     pub architecture: Option<String>,
-    /// Parameters; from the weight index, else unknown.
+    /// Parameters; from the weight index, else counted in the headers of the weight files.
     pub num_parameters: Option<u64>,
     /// Layers.
     pub num_layers: Option<u64>,
@@ -63,9 +66,12 @@ pub struct ModelInfo {
     pub hidden_size: Option<u64>,
     /// Size of one head.
     pub head_dim: Option<u64>,
-    /// Type of the checkpoint.
+    /// Type of the weights as they run, as `dtype_metadata.weights`; that of the checkpoint where it is not known.
     pub dtype: Option<String>,
-    /// Bytes of the checkpoint's tensors, where its index says so.
+    /// Type of the checkpoint, by its `config.json`.
+    #[serde(default)]
+    pub checkpoint_dtype: Option<String>,
+    /// Bytes of the checkpoint's tensors; from the weight index, else from the headers of the weight files.
     pub checkpoint_bytes: Option<u64>,
 }
 
@@ -84,29 +90,62 @@ impl ModelInfo {
         let num_heads = number("num_attention_heads");
         let hidden_size = number("hidden_size");
         let string = |v: Option<&serde_json::Value>| v.and_then(|v| v.as_str()).map(str::to_owned);
-        let index = file("model.safetensors.index.json").unwrap_or_default();
+        let index = file(WEIGHT_INDEX).unwrap_or_default();
+        let total = |key: &str| index.pointer(key).and_then(serde_json::Value::as_u64);
+        let (parameters, bytes) = (
+            total("/metadata/total_parameters"),
+            total("/metadata/total_size"),
+        );
+        let tensors = match (parameters, bytes) {
+            (Some(_), Some(_)) => None,
+            _ => stored_tensors(files),
+        };
+        // Files of a quantized checkpoint hold several parameters in one value.
+        let counted = tensors
+            .as_ref()
+            .filter(|_| !checkpoint::is_quantized(files));
+        let stored_dtype = string(
+            text.get("dtype")
+                .or_else(|| text.get("torch_dtype"))
+                .or_else(|| config.get("dtype"))
+                .or_else(|| config.get("torch_dtype")),
+        );
         ModelInfo {
             name,
             architecture: string(config.pointer("/architectures/0")),
-            num_parameters: index
-                .pointer("/metadata/total_parameters")
-                .and_then(serde_json::Value::as_u64),
+            num_parameters: parameters.or_else(|| {
+                let floats = counted?.iter().filter(|t| t.float_bits().is_some());
+                Some(floats.fold(0, |sum, t| t.values().saturating_add(sum)))
+            }),
             num_layers: number("num_hidden_layers"),
             num_heads,
             num_kv_heads: number("num_key_value_heads"),
             hidden_size,
             head_dim: number("head_dim").or_else(|| hidden_size?.checked_div(num_heads?)),
-            dtype: string(
-                text.get("dtype")
-                    .or_else(|| text.get("torch_dtype"))
-                    .or_else(|| config.get("dtype"))
-                    .or_else(|| config.get("torch_dtype")),
-            ),
-            checkpoint_bytes: index
-                .pointer("/metadata/total_size")
-                .and_then(serde_json::Value::as_u64),
+            dtype: stored_dtype.clone(),
+            checkpoint_dtype: stored_dtype,
+            checkpoint_bytes: bytes.or_else(|| {
+                let all = tensors.as_ref()?.iter();
+                Some(all.fold(0, |sum, t| t.bytes.saturating_add(sum)))
+            }),
         }
     }
+}
+
+/// The file that lists which shard holds which tensor.
+pub(super) const WEIGHT_INDEX: &str = "model.safetensors.index.json";
+
+/// The tensors of all weight files, by their headers; `None` where one's header is missing or damaged.
+fn stored_tensors(files: &BTreeMap<String, String>) -> Option<Vec<Stored>> {
+    let names = match files.get(WEIGHT_INDEX) {
+        Some(index) => safetensors::index_files(index.as_bytes()).ok()?,
+        None => vec!["model.safetensors".to_owned()],
+    };
+    let mut all = Vec::new();
+    for name in names {
+        all.extend(safetensors::tensors(files.get(&name)?.as_bytes(), None).ok()?);
+    }
+    Some(all)
 }
 
 /// What the engine says of its own memory, over all its ranks: a figure that it prints for one
@@ -165,15 +204,14 @@ pub(super) fn load_missed(capture: &Capture) -> bool {
 
 impl InternalMetrics {
     pub(super) fn of(
-        capture: &Capture,
-        log: &LogReport,
-        probes: &ProbeFacts,
-        ranks: Ranks,
+        o: &Observation<'_>,
         effective: &BTreeMap<String, String>,
+        pool: &ExactPool,
     ) -> InternalMetrics {
+        let (capture, log, probes, ranks) = (o.capture, &o.log, &o.probes, o.ranks());
         let count = |key: &str| log.number(key).filter(|v| *v >= 0.0).map(|v| v as u64);
         // Pools of engines beside each other add up; a pool's own figure is its smallest rank's.
-        let pool = |key: &str| match &log.facts.get(key)?.value {
+        let summed = |key: &str| match &log.facts.get(key)?.value {
             FactValue::List(engines) => Some(engines.iter().sum::<f64>() as u64),
             _ => count(key),
         };
@@ -186,7 +224,11 @@ impl InternalMetrics {
             .kv_cache_bytes
             .and_then(|bytes| bytes.checked_mul(ranks.per_engine))
             .map(gib)
-            .or_else(|| total("kv_cache_gib"));
+            .or_else(|| {
+                let rounded = total("kv_cache_gib")?;
+                let exact = pool.behind(bytes_of_gib(rounded)?, ranks.count());
+                Some(exact.map_or(rounded, |(bytes, _)| gib_signed(bytes)))
+            });
         let usage = capture
             .gauges
             .iter()
@@ -209,13 +251,13 @@ impl InternalMetrics {
         InternalMetrics {
             num_gpu_blocks: probes
                 .num_gpu_blocks
-                .or_else(|| pool("kv_pool_blocks"))
+                .or_else(|| summed("kv_pool_blocks"))
                 .or_else(|| count("num_gpu_blocks")),
             num_cpu_blocks: probes.num_cpu_blocks.or_else(|| count("num_cpu_blocks")),
             block_size: probes.block_size.or_else(|| count("block_size")),
             total_gpu_kv_cache_tokens: probes
                 .kv_cache_tokens
-                .or_else(|| pool("kv_pool_tokens"))
+                .or_else(|| summed("kv_pool_tokens"))
                 .or_else(|| count("kv_cache_tokens")),
             total_gpu_kv_cache_gb: kv_bytes,
             kv_cache_used_gb: kv_bytes.zip(usage).map(|(pool, share)| pool * share),
@@ -229,7 +271,17 @@ impl InternalMetrics {
                 .map(|(w, k)| w + k + activations.unwrap_or(0.0)),
             gpu_memory_utilization: probes
                 .gpu_memory_utilization
-                .or_else(|| log.number("gpu_memory_utilization")),
+                .or_else(|| log.number("gpu_memory_utilization"))
+                .or_else(|| {
+                    // The log has the arguments, and this one is not among them.
+                    let default = |f: &Finding| f.code == DEFAULT_UTILIZATION;
+                    log.findings.iter().find(|f| default(f))?;
+                    let version = probes
+                        .engine_version
+                        .as_ref()
+                        .or(log.engine_version.as_ref());
+                    o.engine?.default_memory_fraction(version?)
+                }),
             max_model_len: probes.max_model_len.or_else(|| count("max_model_len")),
             max_concurrency: least("max_concurrency"),
             cuda_graphs_enabled: graphs_enabled(log, effective),

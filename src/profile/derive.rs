@@ -18,13 +18,6 @@ pub fn derive(
     let mut o = Observation::new(capture, samples, lines);
     let (engine_excerpt, bench_excerpt) = std::mem::take(&mut o.excerpts);
     let configuration = configuration(capture, &o.settings, &o.log, &o.probes);
-    let mut metrics = InternalMetrics::of(
-        capture,
-        &o.log,
-        &o.probes,
-        o.ranks(),
-        &configuration.effective,
-    );
     let name = capture
         .request
         .model
@@ -34,10 +27,13 @@ pub fn derive(
         .or_else(|| o.log.text("model").map(str::to_owned));
     let mut model_info = ModelInfo::read(&capture.model_files, name);
     let mut gpu_info = GpuInfo::of(capture);
-    torch::fill(&o, &mut metrics, &mut model_info, &mut gpu_info);
     let dtype_metadata = dtypes(&o, &configuration, &model_info);
+    let pool = pool::ExactPool::read(&o, &model_info, &dtype_metadata);
+    let mut metrics = InternalMetrics::of(&o, &configuration.effective, &pool);
+    model_info.dtype = dtype_metadata.weights.clone().or(model_info.dtype);
+    torch::fill(&o, &mut metrics, &mut model_info, &mut gpu_info);
 
-    let evidence = witnesses::collect(&o, &model_info, &dtype_metadata);
+    let evidence = witnesses::collect(&o, &model_info, &dtype_metadata, &pool);
     let peaks: Vec<series::Peak> = o.top().map(|t| t.peaks.clone()).unwrap_or_default();
     let device_peaks: Vec<DevicePeak> = peaks
         .iter()
@@ -62,6 +58,7 @@ pub fn derive(
         &evidence,
         &memory_breakdown,
         &configuration,
+        &metrics,
         latency_stats.as_ref(),
     );
     let engine_metadata = engine_metadata(capture, o.engine, &o.log, &o.probes);
@@ -134,6 +131,7 @@ fn measurements(o: &Observation<'_>, peaks: &[series::Peak]) -> Measurements {
         .zip(baseline.as_ref())
         .map(|(p, b)| crate::units::gib_signed(p.total_bytes as i64 - b.total_bytes as i64));
     Measurements {
+        baseline_includes_engine: baseline.is_some() && o.capture.mode == Mode::Serving,
         baseline,
         post_warmup,
         peak,
@@ -153,7 +151,7 @@ fn dtypes(o: &Observation<'_>, configuration: &Configuration, model: &ModelInfo)
     };
     let dtype = get("dtype").or_else(|| {
         // What is stored in 32 bits some engines halve when nothing is asked for.
-        let stored = model.dtype.clone();
+        let stored = model.checkpoint_dtype.clone();
         stored.filter(|d| checkpoint::element_bytes(d) != Some(4))
     });
     let kv = o

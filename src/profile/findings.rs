@@ -5,15 +5,19 @@ use super::observation::{Observation, observes_only};
 use super::placement::{self, Placement};
 use super::series::PeakSource;
 use super::ticks;
-use super::{Breakdown, Configuration, Evidence, LatencyStats, replayed, torch};
+use super::{Breakdown, Configuration, Evidence, InternalMetrics, LatencyStats, replayed, torch};
+use crate::breakdown::Component;
 use crate::capture::{AtNs, DeviceEvent, ExecEnd, ExecRole, Mode, RunEnd};
-use crate::engine::facts::{EngineStep, Finding, Severity};
+use crate::engine::facts::{DEFAULT_UTILIZATION, EngineStep, Finding, Severity};
 use crate::units::{Bytes, signed};
 
 /// Two witnesses may differ by this share before it is told.
 const DISAGREEMENT_SHARE: f64 = 0.05;
 /// And by at least this much, bytes: printed figures are rounded.
 const DISAGREEMENT_BYTES: i64 = 64 << 20;
+/// The same of two figures of a KV pool that are stated and not measured: more than their rounding.
+const STATED_SHARE: f64 = 0.01;
+const STATED_BYTES: i64 = 10 << 20;
 
 /// More failed requests than this share make another load.
 const FAILED_SHARE: f64 = 0.01;
@@ -24,9 +28,13 @@ pub fn collect(
     evidence: &[Evidence],
     breakdown: &Breakdown,
     configuration: &Configuration,
+    metrics: &InternalMetrics,
     latency: Option<&LatencyStats>,
 ) -> Vec<Finding> {
     let mut findings = o.log.findings.clone();
+    if metrics.gpu_memory_utilization.is_some() {
+        findings.retain(|f| f.code != DEFAULT_UTILIZATION);
+    }
     outcome(o, &mut findings);
     requests(latency, &mut findings);
     torch::findings(o, &mut findings);
@@ -268,11 +276,15 @@ fn disagreements(evidence: &[&Evidence], findings: &mut Vec<Finding>) {
             .filter(|e| !e.used && e.component == used.component && e.gpu_id == used.gpu_id)
         {
             let apart = used.bytes.saturating_sub(other.bytes).saturating_abs();
-            if apart > DISAGREEMENT_BYTES
-                && apart as f64
-                    > used.bytes.unsigned_abs().max(other.bytes.unsigned_abs()) as f64
-                        * DISAGREEMENT_SHARE
-            {
+            let measured = |e: &Evidence| e.source.names_its_device();
+            let (least, share) =
+                if used.component == Component::KvCache && !measured(used) && !measured(other) {
+                    (STATED_BYTES, STATED_SHARE)
+                } else {
+                    (DISAGREEMENT_BYTES, DISAGREEMENT_SHARE)
+                };
+            let larger = used.bytes.unsigned_abs().max(other.bytes.unsigned_abs());
+            if apart > least && apart as f64 > larger as f64 * share {
                 let message = format!(
                     "two witnesses of {} on device {} disagree: {} and {}",
                     in_a_sentence(used.component.label()),
@@ -469,6 +481,8 @@ fn peaks(o: &Observation<'_>, findings: &mut Vec<Finding>) {
             };
             let when = if reached_looking_closer(o, device, ever) {
                 "after the load, while plimsoll itself looked closer (--per-layer)"
+            } else if reached_in_warm_up(o, device, ever) {
+                "in the warm-up before it, when an engine compiles kernels and fills its caches"
             } else if o.is_host(device) {
                 "at start-up or under another load"
             } else {
@@ -491,6 +505,13 @@ fn peaks(o: &Observation<'_>, findings: &mut Vec<Finding>) {
             ));
         }
     }
+}
+
+/// Whether a level was reached between the start of a bench and its measured part.
+fn reached_in_warm_up(o: &Observation<'_>, device: usize, bytes: u64) -> bool {
+    let warm_ups = (o.repeats.iter()).filter_map(|r| Some((r.window.from, r.bench_at?)));
+    let mut peaks = warm_ups.filter_map(|(from, to)| o.series.peak(device, from, to));
+    peaks.any(|p| p.bytes >= bytes)
 }
 
 /// Whether a level was reached between a repeat's load and the end of its bench: a probe looks into

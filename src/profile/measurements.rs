@@ -11,12 +11,18 @@ use serde::{Deserialize, Serialize};
 /// Memory at three points of the run. For a container's cgroup the figures include page cache.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Measurements {
-    /// Before the load: before the engine too, where plimsoll saw it start (`metadata.mode`).
+    /// Before the load; before the engine too, where plimsoll saw it start. `memory_breakdown.baseline_gb` is always
+    /// without the engine.
     pub baseline: Option<Point>,
+    /// Whether the engine was loaded when `baseline` was read: so for one that served already. The increase is
+    /// then what the load added, and no more.
+    #[serde(default)]
+    pub baseline_includes_engine: bool,
     /// When the measured part of the bench began.
     pub post_warmup: Option<Point>,
-    /// The highest moment of the load: of the bench from its start to its end, or, where no bench
-    /// was asked for, of the time that the container was watched. Null when none of these began.
+    /// The highest moment of the load: of the measured part of the bench, or, where the bench loads the
+    /// engine itself, of the bench from its start to its end; where no bench was asked for, of the time that
+    /// the container was watched. Null when none of these began.
     pub peak: Option<Point>,
     /// Peak less baseline, GiB.
     pub memory_increase_gb: Option<f64>,

@@ -15,6 +15,7 @@ mod neighbours;
 mod observation;
 mod performance;
 mod placement;
+mod pool;
 mod ranks;
 mod replayed;
 pub mod series;

@@ -46,7 +46,8 @@ pub struct Repeat {
     pub warmup_at: Option<AtNs>,
     /// When the measured part of the bench began, where seen.
     pub bench_at: Option<AtNs>,
-    /// Peak of each device in the window.
+    /// Peak of each device: in the measured part, where the engine was loaded before and that part was seen; else in
+    /// the window. A warm-up compiles kernels and fills caches, which no later request does.
     pub peaks: Vec<Peak>,
 }
 
@@ -351,12 +352,17 @@ fn repeats(capture: &Capture, series: &Series) -> Vec<Repeat> {
                 from: e.started_at_ns,
                 to: at(Phase::Cooldown).unwrap_or(e.ended_at_ns),
             };
+            let bench_at = at(Phase::Bench);
+            let measured = bench_at
+                .filter(|_| capture.mode != Mode::Idle)
+                .map(|from| peaks(Window { from, ..window }))
+                .filter(|peaks| !peaks.is_empty());
             Repeat {
                 number: e.repeat,
                 window,
                 warmup_at: at(Phase::Warmup),
-                bench_at: at(Phase::Bench),
-                peaks: peaks(window),
+                bench_at,
+                peaks: measured.unwrap_or_else(|| peaks(window)),
             }
         })
         .collect();

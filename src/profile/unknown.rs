@@ -1,7 +1,8 @@
 //! Why a value is null. Every null of the document has a reason here, each a true sentence about
 //! this run; a test checks that none is missing.
 
-use super::configuration::load_missed;
+use super::checkpoint;
+use super::configuration::{WEIGHT_INDEX, load_missed};
 use super::observation::{Observation, observes_only};
 use super::torch;
 use super::under_load::{FEWEST_SAMPLES, SHORTEST_S};
@@ -45,7 +46,7 @@ fn reason(path: &str, o: &Observation<'_>, document: &Value) -> String {
         "parameters" => parameters(rest),
         "gpu_info" => gpu_info(rest, o),
         "model_info" => model_info(rest, o),
-        "dtype_metadata" => dtype(rest, o),
+        "dtype_metadata" => dtype(rest, o, document),
         "memory_measurements" => measurements(rest, o),
         "memory_breakdown" => breakdown(rest, o, document),
         "memory_timeline" => timeline(rest, o, document),
@@ -172,27 +173,39 @@ fn model_info(rest: &str, o: &Observation<'_>) -> String {
         Some(why) => format!("{what} could not be read: {why}"),
         None => format!("{what} was not found in the container"),
     };
-    let index = "model.safetensors.index.json";
     match rest {
         "name" => "neither the command line, the engine nor its log names it".into(),
-        "num_parameters" | "checkpoint_bytes" if has(index) => {
-            format!("{index} does not say")
+        "num_parameters" if checkpoint::is_quantized(&c.model_files) => {
+            "the checkpoint is quantized: its files hold packed values, and their number is not that of the parameters".into()
+        }
+        "num_parameters" | "checkpoint_bytes" if has(WEIGHT_INDEX) => {
+            format!("{WEIGHT_INDEX} does not have it, and not every shard's header could be read")
+        }
+        "num_parameters" | "checkpoint_bytes" if has("model.safetensors") => {
+            "the header of model.safetensors is damaged".into()
         }
         "num_parameters" | "checkpoint_bytes" => {
-            unread(&format!("{index} (a checkpoint in one file has none)"))
+            unread(&format!("{WEIGHT_INDEX} (or a model.safetensors with a header)"))
         }
         _ if has("config.json") => "the model's config.json does not say".into(),
         _ => unread("the model's config.json"),
     }
 }
 
-fn dtype(rest: &str, o: &Observation<'_>) -> String {
+fn dtype(rest: &str, o: &Observation<'_>, document: &Value) -> String {
     let quantization = o
         .log
         .text("quantization")
         .or_else(|| o.probes.values.get("quantization").map(String::as_str));
+    let printed = |log: &str| {
+        let text = document.pointer(log).and_then(Value::as_str);
+        text.is_some_and(|t| t.contains("quantization=None"))
+    };
     match (rest, quantization) {
         ("quantization", Some("None")) => "the engine runs unquantized".into(),
+        ("quantization", None) if printed("/raw_logs/engine") || printed("/raw_logs/bench") => {
+            "the engine runs unquantized".into()
+        }
         ("quantization", _) => "the engine named no quantization method".into(),
         _ => unsaid(o),
     }
@@ -361,8 +374,18 @@ fn internal(rest: &str, o: &Observation<'_>, document: &Value) -> String {
             unsaid(o)
         ),
         "total_allocated_gb" => {
-            "needs the engine's own figures for weights and KV pool, and one is unknown".into()
+            let parts = [("model_weights_gb", "weights"), ("total_gpu_kv_cache_gb", "KV pool")];
+            let missing = parts.into_iter().filter(|(key, _)| {
+                let value = document.pointer(&format!("/vllm_internal_metrics/{key}"));
+                value.is_none_or(Value::is_null)
+            });
+            let missing: Vec<&str> = missing.map(|(_, name)| name).collect();
+            format!("needs the engine's own figures; unknown: {}", missing.join(" and "))
         }
+        "block_size" if o.log.facts.contains_key("kv_cache_tokens") => format!(
+            "{}; it prints the pool in tokens, and a block size only where --block-size sets one",
+            unsaid(o)
+        ),
         "cuda_graphs_gb" if o.is_host(0) => {
             format!("{}; on CPU there are none", unsaid(o))
         }

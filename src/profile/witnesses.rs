@@ -1,11 +1,11 @@
 //! The witnesses of each part of the peak: what the engine says, what was measured, what the
 //! model's files give. All are kept; of each part and device the best is marked as used.
 
-use super::attention::kv_bytes_per_token;
 use super::configuration::{ModelInfo, bytes_of_gib};
 use super::neighbours::growth;
 use super::observation::{Observation, Repeat, file_bytes};
 use super::placement::Placement;
+use super::pool::ExactPool;
 use super::ranks::{Ranks, whole};
 use super::series::{MOST_BYTES, Peak};
 use super::{DtypeMetadata, checkpoint, torch};
@@ -41,7 +41,12 @@ struct Witnesses<'a, 'b> {
 }
 
 /// All evidence for the peaks of the top repeat.
-pub fn collect(o: &Observation<'_>, model: &ModelInfo, dtypes: &DtypeMetadata) -> Vec<Evidence> {
+pub fn collect(
+    o: &Observation<'_>,
+    model: &ModelInfo,
+    dtypes: &DtypeMetadata,
+    pool: &ExactPool,
+) -> Vec<Evidence> {
     let Some(top) = o.top() else {
         return Vec::new();
     };
@@ -59,7 +64,7 @@ pub fn collect(o: &Observation<'_>, model: &ModelInfo, dtypes: &DtypeMetadata) -
         w.baseline(peak);
         w.runtime();
         w.weights(model, dtypes);
-        w.kv_cache(model, dtypes.kv_cache.as_deref());
+        w.kv_cache(pool);
         if o.is_host(w.device) {
             w.host_load(top, peak);
         } else {
@@ -279,7 +284,7 @@ impl Witnesses<'_, '_> {
         }
     }
 
-    fn kv_cache(&mut self, model: &ModelInfo, kv_dtype: Option<&str>) {
+    fn kv_cache(&mut self, pool: &ExactPool) {
         let probes = &self.o.probes;
         let (ranks, here) = (self.ranks, self.ranks_here());
         if let Some(bytes) = probes.kv_cache_bytes.filter(|_| here > 0) {
@@ -289,22 +294,23 @@ impl Witnesses<'_, '_> {
                 Component::KvCache,
                 product(&[per_rank, here]),
                 EvidenceSource::EngineMetrics,
-                format!("/metrics: kv_cache_memory_bytes={per_rank} per rank"),
+                format!("/metrics: cache_config_info has {per_rank} bytes per rank"),
             );
         }
         self.add_logged(Component::KvCache, "kv_cache_gib");
-        if let (Some(blocks), Some(size), Some(token)) = (
-            probes.num_gpu_blocks,
-            probes.block_size,
-            kv_bytes_per_token(&self.o.capture.model_files, model, kv_dtype, ranks.tensor)
-                .filter(|_| here > 0),
-        ) {
-            let quote = format!(
-                "/metrics: {blocks} blocks of {size} tokens; {token} bytes per token by config.json"
-            );
+        let rounded = |e: &&mut Evidence| {
+            e.component == Component::KvCache && e.source == EvidenceSource::EngineLog
+        };
+        if let Some(logged) = self.found.last_mut().filter(rounded) {
+            if let Some((bytes, quote)) = pool.behind(logged.bytes, here) {
+                logged.bytes = bytes;
+                logged.quote = format!("{} | {quote}", logged.quote);
+            }
+        }
+        if let Some((bytes, quote)) = pool.calculated.as_ref().filter(|_| here > 0) {
             self.add(
                 Component::KvCache,
-                product(&[blocks, size, token, here]).map(|all| all / ranks.count() as i64),
+                bytes.checked_mul(here as i64),
                 EvidenceSource::Architecture,
                 quote,
             );

@@ -274,11 +274,16 @@ fn phases(capture: &Capture, steps: &[StepMark], first: f64) -> Vec<Phase> {
             }
         })
         .collect();
-    // A bench that loads its own engine: its start ends the baseline.
-    if capture.mode == Mode::Idle {
-        let benches = capture.execs.iter().filter(|e| e.role == ExecRole::Bench);
-        begins.extend(benches.map(|e| (e.started_at_ns, "start".to_owned())));
-    }
+    // The start of a bench ends the baseline: it loads its own engine, or its client prepares requests.
+    let benches = capture.execs.iter().filter(|e| e.role == ExecRole::Bench);
+    begins.extend(benches.map(|e| {
+        let word = match (capture.mode, e.repeat.filter(|_| many)) {
+            (Mode::Idle, _) => "start".to_owned(),
+            (_, Some(n)) => format!("warm-up {n}"),
+            (_, None) => "warm-up".to_owned(),
+        };
+        (e.started_at_ns, word)
+    }));
     // A step ends what is named after it.
     let mut before: Option<AtNs> = None;
     for step in steps {
@@ -382,4 +387,46 @@ fn origin(wall_ns: i64) -> Option<String> {
 
 fn seconds(at: AtNs) -> f64 {
     at as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::capture::{ExecOutcome, Mark};
+
+    /// A client of an attached engine that takes 22 seconds to start sending.
+    #[test]
+    fn the_start_of_a_client_is_warm_up_and_no_baseline() {
+        let mark = |s: i64, phase| Mark {
+            at_ns: s * 1_000_000_000,
+            phase,
+            repeat: Some(1),
+        };
+        let capture = Capture {
+            marks: vec![
+                mark(0, Part::Baseline),
+                mark(24, Part::Warmup),
+                mark(27, Part::Bench),
+            ],
+            execs: vec![ExecOutcome {
+                role: ExecRole::Bench,
+                repeat: Some(1),
+                started_at_ns: 2_000_000_000,
+                ..ExecOutcome::default()
+            }],
+            ended_at_ns: 40_000_000_000,
+            ..Capture::default()
+        };
+        let drawn: Vec<(String, f64, f64)> = phases(&capture, &[], 0.0)
+            .into_iter()
+            .map(|p| (p.label, p.from_s, p.to_s))
+            .collect();
+        let phase = |label: &str, from, to| (label.to_owned(), from, to);
+        let expected = [
+            phase("baseline", 0.0, 2.0),
+            phase("warm-up", 2.0, 27.0),
+            phase("load", 27.0, 40.0),
+        ];
+        assert_eq!(drawn, expected);
+    }
 }

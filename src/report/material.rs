@@ -47,6 +47,17 @@ pub struct Run {
     pub in_full: bool,
 }
 
+impl Run {
+    /// What of its own figures does not agree, a sentence.
+    pub fn contradiction(&self) -> Option<String> {
+        let wrong = self.profile.memory_breakdown.contradiction()?;
+        Some(format!(
+            "{}: figures of the document disagree: {wrong}",
+            self.name
+        ))
+    }
+}
+
 /// A document as it lies on the disk.
 #[derive(Debug)]
 pub struct Stored {

@@ -633,3 +633,27 @@ pub fn process(pid: u32, bytes: u64, ours: bool) -> ProcessMemory {
         peak_bytes: None,
     }
 }
+
+/// The tiny model of [`idle_vllm`]: 2048 bytes of KV cache per token.
+pub const TINY_CONFIG: &str = r#"{"architectures": ["LlamaForCausalLM"], "torch_dtype": "bfloat16",
+    "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 2, "hidden_size": 512, "head_dim": 64}"#;
+
+/// vLLM in an idle container, on host memory: [`idle_reference`]'s memory with vLLM's own lines. The log rounds the
+/// pool of 134217728 bytes to 0.12 GiB.
+pub fn idle_vllm() -> Built {
+    let mut built = idle_reference();
+    built.capture.engine = "vllm".into();
+    built.capture.model_files = [("config.json".to_owned(), TINY_CONFIG.to_owned())].into();
+    built.lines = [
+        (2_050, "(MainProcess pid=9) INFO 11-21 01:36:15 [api_utils.py:286] non-default args: {'max_model_len': 2048, 'enforce_eager': True, 'kv_cache_memory_bytes': 134217728, 'model': '/models/tiny'}"),
+        (2_060, "(EngineCore pid=10) INFO 11-21 01:36:15 [core.py:133] Initializing a V1 LLM engine (v0.32.0) with config: model='/models/tiny', dtype=torch.bfloat16, max_seq_len=2048, tensor_parallel_size=1, pipeline_parallel_size=1, data_parallel_size=1, quantization=None, enforce_eager=True, kv_cache_dtype=auto, device_config=cpu"),
+        (2_480, "(Worker pid=11) INFO 11-21 01:36:15 [cpu_model_runner.py:68] Starting to load model /models/tiny..."),
+        (3_460, "(Worker pid=11) INFO 11-21 01:36:16 [default_loader.py:501] Loading weights took 0.02 seconds"),
+        (3_520, "(Worker pid=11) INFO 11-21 01:36:16 [cpu_worker.py:260] Explicitly set (0.12/64.0) GiB for KV cache on node 0."),
+        (3_860, "(EngineCore pid=10) INFO 11-21 01:36:17 [kv_cache_utils.py:2327] CPU KV cache size: 65,536 tokens, Maximum concurrency for 2,048 tokens per request: 32.00x"),
+        (4_200, "(EngineCore pid=10) INFO 11-21 01:36:17 [core.py:402] init engine (profile, create kv cache, warmup model) took 1.03 s"),
+    ]
+    .map(|(ms, text)| line(ms, LineSource::Exec(0), text))
+    .to_vec();
+    built
+}

@@ -27,8 +27,7 @@ pub const ROWS: &[(&str, &str, May)] = &[
     ("B59", ".schema_version", Must),
     ("B60", ".metadata.timestamp", Must),
     ("B61", ".model_info.name", Must),
-    // In the weight index of a checkpoint in several files only.
-    ("B62", ".model_info.num_parameters", Null),
+    ("B62", ".model_info.num_parameters", Must),
     ("B63", ".model_info.num_layers", Must),
     ("B64", ".model_info.dtype", Must),
     ("B65", ".memory_measurements.baseline.total_gb", Must),

@@ -139,7 +139,8 @@ fn read_configs(configs: &BTreeMap<String, Sample<'_>>, names: &Names, facts: &m
     facts.kv_cache_tokens = sum("kv_cache_size_tokens");
     // Set by the user, or by a backend that fixes its pool in bytes; blocks tell no bytes.
     facts.kv_cache_bytes = if names.trust_kv_bytes {
-        sum("kv_cache_memory_bytes")
+        // Of a CPU's pool, older releases (0.11, 0.19) have only the space it was given.
+        sum("kv_cache_memory_bytes").or_else(|| sum("cpu_kvcache_space_bytes").filter(|b| *b > 0))
     } else {
         None
     };
@@ -291,6 +292,16 @@ mod tests {
         );
         assert_eq!((facts.num_gpu_blocks, facts.block_size), (None, Some(16)));
         assert_eq!(facts.values["num_gpu_blocks"], "None");
+    }
+
+    #[test]
+    fn older_releases_call_the_pool_of_a_cpu_its_space() {
+        let facts = metrics(
+            "vllm:cache_config_info{block_size=\"128\",cpu_kvcache_space_bytes=\"1073741824\",num_gpu_blocks=\"4095\"} 1.0\n",
+        );
+        assert_eq!(facts.kv_cache_bytes, Some(1 << 30));
+        let gpu = metrics("vllm:cache_config_info{cpu_kvcache_space_bytes=\"None\"} 1.0\n");
+        assert_eq!(gpu.kv_cache_bytes, None);
     }
 
     #[test]

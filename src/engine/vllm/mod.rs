@@ -27,6 +27,21 @@ fn debug_log() -> Vec<(String, String)> {
     vec![("VLLM_LOGGING_LEVEL".to_owned(), "DEBUG".to_owned())]
 }
 
+/// `gpu_memory_utilization` of a release, where no flag sets it (vllm/config/cache.py).
+pub const fn default_utilization(major: u32, minor: u32) -> f64 {
+    if major > 0 || minor >= 21 { 0.92 } else { 0.90 }
+}
+
+/// The same, of a version as it is printed: `0.19.1rc1+cu128`.
+fn default_utilization_of(version: &str) -> Option<f64> {
+    let mut numbers = version.trim_start_matches('v').split(['.', '-', '+']);
+    let (major, minor) = (numbers.next()?, numbers.next()?);
+    Some(default_utilization(
+        major.parse().ok()?,
+        minor.parse().ok()?,
+    ))
+}
+
 /// vLLM, releases 0.4 to 0.32.
 pub struct Vllm;
 
@@ -116,6 +131,10 @@ impl Engine for Vllm {
             "[cpu_worker.py:",
             "[arg_utils.py:",
         ]
+    }
+
+    fn default_memory_fraction(&self, version: &str) -> Option<f64> {
+        default_utilization_of(version)
     }
 
     fn untold(&self, log: &LogReport, on_gpu: bool) -> Option<&'static str> {

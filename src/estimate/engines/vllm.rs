@@ -2,6 +2,7 @@
 
 use super::{Settings, gpu_model};
 use crate::catalog::GpuModel;
+use crate::engine::vllm::default_utilization;
 use crate::estimate::{Deployment, EngineKind, Mixer, Model, Version};
 
 /// The newest version whose rules were read.
@@ -124,11 +125,7 @@ pub fn settings(model: &Model, deployment: &Deployment) -> Settings {
     Settings {
         fraction: deployment
             .memory_fraction
-            .unwrap_or(if v >= Version::new(0, 21, 0) {
-                0.92
-            } else {
-                0.90
-            }),
+            .unwrap_or(default_utilization(v.major, v.minor)),
         batched_tokens: batched_tokens.max(1),
         sequences,
         block: deployment

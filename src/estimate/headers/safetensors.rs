@@ -85,13 +85,21 @@ pub fn parse(start: &[u8], file: Option<u64>) -> Result<Vec<Stored>, HeaderError
     let needed = length + 8;
     let end = usize::try_from(needed).map_err(|_| HeaderError::Short(needed))?;
     let json = start.get(8..end).ok_or(HeaderError::Short(needed))?;
+    tensors(json, file.map(|size| size.saturating_sub(needed)))
+}
+
+/// Reads the JSON of a header. `data`: how many bytes of tensors follow it, where that is known.
+///
+/// # Errors
+///
+/// As those of [`parse`].
+pub fn tensors(json: &[u8], data: Option<u64>) -> Result<Vec<Stored>, HeaderError> {
     let Entries(entries) = serde_json::from_slice(json).map_err(|e| {
         HeaderError::bad(format!(
             "its header cannot be read: {}",
             shown(&e.to_string())
         ))
     })?;
-    let data = file.map(|size| size.saturating_sub(needed));
     let mut names = HashSet::with_capacity(entries.len());
     let mut places = Vec::with_capacity(entries.len());
     for (name, entry) in &entries {

@@ -36,7 +36,8 @@ pub(super) fn write(material: &Material, sources: &mut Sources) -> Vec<Chapter> 
         blocks.push(Block::Table(table(&mut figures, i)));
     }
     blocks.extend(runs.iter().filter_map(torn).map(Block::Note));
-    if runs.iter().any(|r| whole(r) == Some(true)) && runs.iter().all(|r| whole(r) != Some(false)) {
+    let measured = |r: &Run| r.profile.memory_breakdown.total_measured_bytes.is_some();
+    if runs.iter().any(measured) && runs.iter().all(|r| torn(r).is_none()) {
         let text = "Each device is taken at its own highest moment. The parts sum to the peak, exactly and in bytes; what no witness accounts for is unexplained, and negative where the witnesses claim more than was measured.";
         blocks.push(Block::Text(text.into()));
     }
@@ -47,20 +48,12 @@ pub(super) fn write(material: &Material, sources: &mut Sources) -> Vec<Chapter> 
     }]
 }
 
-/// Whether the parts of a run sum to its peak; nothing where there is none.
-fn whole(run: &Run) -> Option<bool> {
-    let found = &run.profile.memory_breakdown;
-    let peak = i128::from(found.total_measured_bytes?);
-    let sum: i128 = found.components.iter().map(|p| i128::from(p.bytes)).sum();
-    Some(peak == sum)
-}
-
 /// A document that was changed by hand.
 fn torn(run: &Run) -> Option<Note> {
-    (whole(run) == Some(false)).then(|| Note {
+    Some(Note {
         severity: Severity::Error,
         code: Some("parts_do_not_sum".into()),
-        message: format!("{}: the parts do not sum to the peak", run.name),
+        message: run.contradiction()?,
         quote: None,
     })
 }

@@ -2,7 +2,8 @@
 
 use super::run::Run;
 use super::trouble::Witness;
-use crate::engine::facts::{EngineStep, FactValue, Finding, Severity};
+use crate::engine::facts::{DEFAULT_UTILIZATION, EngineStep, FactValue, Finding, Severity};
+use crate::engine::vllm::default_utilization_of;
 
 const GIB: f64 = 1_073_741_824.0;
 
@@ -39,9 +40,12 @@ pub fn of(run: &Run) -> Vec<Finding> {
     pool(run, &mut findings);
     if run.settings.arguments_seen && run.settings.get("gpu_memory_utilization").is_none() {
         findings.push(finding(
-            "gpu_memory_utilization_default",
+            DEFAULT_UTILIZATION,
             Severity::Info,
-            "gpu_memory_utilization was not given, so the release's default holds: 0.90 before 0.21, 0.92 since".to_owned(),
+            match run.identity.version().and_then(|v| Some((default_utilization_of(&v)?, v))) {
+                Some((share, version)) => format!("gpu_memory_utilization was not set; the default of {version} is {share:.2}"),
+                None => "gpu_memory_utilization was not set, and the log names no version: the default is 0.90 before 0.21, 0.92 since".to_owned(),
+            },
             None,
         ));
     }
