@@ -3,6 +3,7 @@
 use super::Collected;
 use crate::capture::{Capture, RunEnd};
 use crate::error::{ExitCode, Failure};
+use crate::profile::KILLED_FROM_OUTSIDE;
 use crate::progress::{Progress, Sink, Stage};
 use crate::report::Renderer;
 use crate::store::{RunPaths, StoredCapture, write_atomically};
@@ -99,7 +100,11 @@ fn advice(message: &str, logs: &profile::RawLogs) -> &'static [&'static str] {
             .iter()
             .any(|w| message.contains(w) || logs.bench.contains(w) || logs.engine.contains(w))
     };
-    if said(&["No available memory for the cache blocks"]) {
+    if message.contains(KILLED_FROM_OUTSIDE) {
+        &[
+            "find what sent SIGKILL: the journal of systemd-oomd, the scheduler's log, other users of this host",
+        ]
+    } else if said(&["No available memory for the cache blocks"]) {
         &[
             "nothing is left for the KV cache: a higher --gpu-memory-utilization, a shorter --max-model-len, or more GPUs (--tensor-parallel-size)",
             FITS,

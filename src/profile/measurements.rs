@@ -16,7 +16,8 @@ pub struct Measurements {
     /// When the measured part of the bench began.
     pub post_warmup: Option<Point>,
     /// The highest moment of the load: of the bench from its start to its end, or, where no bench
-    /// was asked for, of the time that the container was watched. Null when none of these began.
+    /// was asked for, of the time that the container was watched. Where memory ran out before the
+    /// load, of the whole run. Null when none of these began.
     pub peak: Option<Point>,
     /// Peak less baseline, GiB.
     pub memory_increase_gb: Option<f64>,

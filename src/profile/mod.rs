@@ -12,6 +12,7 @@ mod findings;
 mod measurements;
 mod neighbours;
 mod observation;
+mod out_of_memory;
 mod performance;
 mod placement;
 mod ranks;
@@ -29,6 +30,7 @@ pub use crate::breakdown::{Breakdown, Component, Confidence, Evidence, EvidenceS
 pub use configuration::{Configuration, Difference, EngineMetadata, InternalMetrics, ModelInfo};
 pub use derive::derive;
 pub use measurements::{DetailedGpuMetrics, GpuInfo, Measurements, Point, PointDevice};
+pub use out_of_memory::{KILLED_FROM_OUTSIDE, OomKill, OomVerdict, describe_cgroup};
 pub use performance::{LatencyStats, RepeatResult};
 pub use replayed::recording;
 pub use timeline::{Timeline, TimelinePoint};
