@@ -9,6 +9,7 @@ use crate::engine::causes::find_cause;
 use crate::engine::log::{auto::AutoParser, unwrap::Unwrapped};
 use crate::engine::{self, LogParser};
 use crate::error::Failure;
+use crate::profile::OomVerdict;
 use crate::telemetry::{self, MemoryBackend};
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -106,8 +107,8 @@ async fn with_end(runtime: &Runtime, found: &Found, failure: Failure) -> Failure
         (None, None, None) => ending::EMPTY_LOG.to_owned(),
     };
     let message = format!("{failure}: {cause}");
-    let text = match (facts.state.oom_killed, facts.memory_limit_bytes) {
-        (true, Some(limit)) => ending::limit_words(limit),
+    let text = match OomVerdict::judge(facts, facts.state.oom_killed, &[], None) {
+        OomVerdict::Killed(kill) => kill.describe(),
         _ => cause,
     };
     let advice = find_cause(&text)

@@ -43,6 +43,32 @@ const FAILURE_CAUSES: &[FailureCause] = &[
         ],
     },
     FailureCause {
+        name: "host_ram_oom_parent_cgroup",
+        signs: &["out of memory, the limit of "],
+        before_engine: false,
+        advice: &[
+            "raise the named limit, which is above the container's own, or use less: --batch-size, --input-len, --max-model-len, a smaller model",
+            CHECK_FIT,
+        ],
+    },
+    FailureCause {
+        name: "host_ram_oom_kernel",
+        signs: &["out of memory, the host has "],
+        before_engine: false,
+        advice: &[
+            "free memory on the host, or use less: --batch-size, --input-len, --max-model-len, a smaller model",
+            CHECK_FIT,
+        ],
+    },
+    FailureCause {
+        name: "killed_from_outside",
+        signs: &["so it was killed from outside ("],
+        before_engine: false,
+        advice: &[
+            "find what sent SIGKILL: the journal of systemd-oomd, the scheduler's log, other users of this host",
+        ],
+    },
+    FailureCause {
         name: "out_of_memory",
         signs: &["out of memory", "OutOfMemory"],
         before_engine: false,
