@@ -93,9 +93,10 @@ fn headers_needed(texts: &BTreeMap<String, String>) -> Vec<String> {
         return Vec::new();
     }
     let shards = safetensors::index_files(index.as_bytes()).unwrap_or_default();
-    (shards.len() <= MOST_SHARDS)
-        .then_some(shards)
-        .unwrap_or_default()
+    if shards.len() > MOST_SHARDS {
+        return Vec::new();
+    }
+    shards
 }
 
 /// The JSON of a safetensors file's header; `None` where there is no such file, or no header of a bearable size.
