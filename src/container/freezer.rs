@@ -17,7 +17,7 @@ pub fn frozen(container: &str) -> Option<PathBuf> {
         Some(path.to_owned())
     })?;
     let folder = Path::new(MOUNT).join(path.trim_start_matches('/'));
-    // Of a cgroup above it this says nothing: that one is not the container's.
+    // `freezer.state` is FROZEN below a frozen parent too; only the container's own cgroup is thawed.
     let own = fs::read_to_string(folder.join("freezer.self_freezing")).ok()?;
     (own.trim() == "1").then(|| folder.join("freezer.state"))
 }

@@ -32,8 +32,8 @@ impl Runtime {
     }
 }
 
-/// Whether OpenSSH listens on a socket: then the daemon is another machine's, whose boots and
-/// processes are not this one's.
+/// Whether OpenSSH listens on a socket: then the daemon runs on another machine, with other
+/// boots and processes.
 pub(super) async fn is_forwarded(socket: &Path) -> bool {
     let Some(pid) = listener(socket).await else {
         return false;

@@ -251,15 +251,15 @@ pub(super) fn understand(c: ContainerInspectResponse) -> Found {
     }
 }
 
-/// An answer about containers, also where the daemon's word for a state is none of Docker's.
+/// An answer about containers, also where it holds a state that Docker's API does not define.
 pub(super) fn known_states<T: DeserializeOwned>(answer: Result<T, Error>) -> Result<T, Error> {
     let Err(Error::JsonDataError { contents, .. }) = &answer else {
         return answer;
     };
-    let Ok(mut told) = serde_json::from_str::<Value>(contents) else {
+    let Ok(mut parsed) = serde_json::from_str::<Value>(contents) else {
         return answer;
     };
-    let all = match &mut told {
+    let all = match &mut parsed {
         Value::Array(list) => list.iter_mut().collect(),
         one => vec![one],
     };
@@ -274,10 +274,10 @@ pub(super) fn known_states<T: DeserializeOwned>(answer: Result<T, Error>) -> Res
             *text = docker_state(text).to_owned();
         }
     }
-    serde_json::from_value(told).or(answer)
+    serde_json::from_value(parsed).or(answer)
 }
 
-/// Docker's word for a state; empty where it has none.
+/// The state in the words of Docker's API; empty where it is not known.
 fn docker_state(word: &str) -> &str {
     match word {
         "stopped" => "exited",

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Between the label that says when a container was created and Docker's own word for that lies
-/// less, nanoseconds: Docker may be busy, and its clock a little off.
+/// The label `plimsoll.created` and Docker's own time of creation differ by less, nanoseconds: Docker
+/// may be busy, and its clock a little off.
 const CREATION: u64 = 600_000_000_000;
 
 /// Whether the labels by which a container is ours are its own. They can come with an image that was
@@ -18,9 +18,9 @@ const CREATION: u64 = 600_000_000_000;
 pub fn labels_are_its_own(facts: &ContainerFacts, image: &BTreeMap<String, String>) -> bool {
     let own = |label| facts.labels.get(label) != image.get(label);
     let label = facts.labels.get(CREATED_LABEL);
-    let said = label.and_then(|label| label.parse::<jiff::Timestamp>().ok());
-    let said_ns = said.and_then(|at| i64::try_from(at.as_nanosecond()).ok());
-    let apart = said_ns.zip(facts.created_ns).map(|(a, b)| a.abs_diff(b));
+    let stated = label.and_then(|label| label.parse::<jiff::Timestamp>().ok());
+    let stated_ns = stated.and_then(|at| i64::try_from(at.as_nanosecond()).ok());
+    let apart = stated_ns.zip(facts.created_ns).map(|(a, b)| a.abs_diff(b));
     let copied = apart.is_some_and(|ns| ns > CREATION);
     own(OWNER_LABEL) && own(RUN_LABEL) && !copied
 }

@@ -34,7 +34,8 @@ impl Work<'_> {
         let mut may = |facts: &ContainerFacts| {
             let why = spared(facts)
                 .or_else(|| changed(verdict, look, facts, judged_ns, began))
-                .or_else(|| self.joined(verdict, facts));
+                // Once it was asked to stop Docker itself kills it, whoever joined since.
+                .or_else(|| (!began).then(|| self.joined(verdict, facts))?);
             if let Some(why) = why {
                 return May::Not(why);
             }
