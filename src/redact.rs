@@ -170,9 +170,9 @@ impl Redactor {
 
     /// The text without its secrets; borrowed when there were none. Idempotent.
     pub fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        // A colour may stand in the middle of a secret. Where one is found without it, the line
+        // A colour or a carriage return may stand in the middle of a secret. Where one is found without it, the line
         // loses its colours too.
-        if memchr::memchr2(0x1b, b'\\', text.as_bytes()).is_some() {
+        if memchr::memchr3(0x1b, b'\\', b'\r', text.as_bytes()).is_some() {
             let plain = COLOUR.replace_all(text, "");
             if let Cow::Owned(plain) = plain {
                 if let Cow::Owned(clean) = self.plain(&plain) {
@@ -232,9 +232,9 @@ impl Redactor {
     }
 }
 
-/// What colours a terminal, also as it stands escaped in a string.
+/// What moves or colours in a terminal, also as it stands escaped in a string.
 static COLOUR: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"(?:\x1b|\\u001[bB]|\\x1[bB]|\\033|\\e)\[[0-9;:?]*[A-Za-z]")
+    Regex::new(r"(?:\x1b|\\u001[bB]|\\x1[bB]|\\033|\\e)\[[0-9;:?]*[A-Za-z]|\r")
         .expect("a constant pattern, compiled by a test")
 });
 

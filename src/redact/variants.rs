@@ -1,92 +1,211 @@
 //! A known secret as others write it: encoded for a URL, escaped in JSON, as base64 of `user:secret`,
-//! a line at a time.
+//! a line at a time. All encoders stand in the tables here.
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+use std::collections::HashSet;
 
 /// A line of a secret of many lines that is searched for by itself, bytes at least.
 const SHORTEST_LINE: usize = 16;
 /// A piece of base64 that is searched for, characters at least: less is met by chance.
 const SHORTEST_PIECE: usize = 8;
 
-/// The value and all of its other spellings, each once.
+/// A longer value is searched for in one spelling at a time, bytes: few are spelt twice, and each pair
+/// of spellings takes memory.
+const LONGEST_SPELT_TWICE: usize = 512;
+
+/// The value and all of its other spellings, each once: also one spelling in another, as a line of
+/// JSON in a URL is.
 pub(super) fn of(value: &str) -> Vec<String> {
-    let mut all = vec![value.to_owned()];
-    let mut add = |spelling: String| {
-        if !all.contains(&spelling) {
-            all.push(spelling);
-        }
-    };
+    let mut all = spelt(value);
+    if value.len() <= LONGEST_SPELT_TWICE {
+        let twice: Vec<String> = all.iter().flat_map(|once| spelt(once)).collect();
+        all.extend(twice);
+    }
     // A log prints a private key line by line.
     if value.contains('\n') {
-        for line in value.lines().map(str::trim) {
-            if line.len() >= SHORTEST_LINE && !line.starts_with("-----") {
-                add(line.to_owned());
-            }
-        }
+        let lines = value.lines().map(str::trim);
+        let lines = lines.filter(|l| l.len() >= SHORTEST_LINE && !l.starts_with("-----"));
+        all.extend(lines.flat_map(spelt));
     }
-    // As most encode for a URL, as Python's `quote` does, and as JavaScript's `encodeURIComponent`.
-    for kept in ["-._~", "-._~/", "-._~!*'()"] {
-        for hex in [b"0123456789ABCDEF", b"0123456789abcdef"] {
-            let encoded = percent(value, kept.as_bytes(), hex);
-            add(encoded.replace("%20", "+"));
-            add(encoded);
-        }
-    }
-    let json = in_json(value);
-    for json in [ascii(&json, &four_digits), json] {
-        add(json.replace('/', "\\/"));
-        add(in_json(&json));
-        add(json);
-    }
-    // Python's `repr`, in either quotes: of a text, of one for ASCII only, and of its bytes.
-    let doubled = value.replace('\\', "\\\\");
-    for quoted in [doubled.replace('\'', "\\'"), doubled] {
-        add(ascii(&quoted, &fewest_digits));
-        add(ascii(&quoted, &|c| {
-            let mut bytes = [0; 4];
-            let bytes = c.encode_utf8(&mut bytes).bytes();
-            bytes.map(|b| format!("\\x{b:02x}")).collect()
-        }));
-        add(quoted);
-    }
-    add(value.replace('\'', "'\\''"));
-    for apostrophe in ["&#39;", "&#x27;"] {
-        add(value
-            .replace('&', "&amp;")
-            .replace('<', "&lt;")
-            .replace('>', "&gt;")
-            .replace('"', "&quot;")
-            .replace('\'', apostrophe));
-    }
-    for before in 0..3 {
-        for piece in pieces(value.as_bytes(), before) {
-            add(piece);
-        }
-    }
+    let mut seen = HashSet::new();
+    all.retain(|spelling| seen.insert(spelling.clone()));
     all
 }
 
-/// As it stands between the quotes of a string of JSON.
-fn in_json(value: &str) -> String {
-    let quoted = serde_json::Value::from(value).to_string();
-    quoted[1..quoted.len() - 1].to_owned()
+/// What stays as it is in a URL besides letters and digits: for most encoders, Python's `quote`,
+/// JavaScript's `encodeURIComponent` and its `encodeURI`.
+const KEPT_IN_URLS: [&str; 4] = ["-._~", "-._~/", "-._~!*'()", "-._~!*'();/?:@&=+$,#"];
+
+/// How a language writes a character that it escapes by its number.
+type Number = fn(char) -> String;
+
+/// Escapes by backslash: the quotes that are escaped, and how what is no printable ASCII is written
+/// (`None`: as it is). JSON and C, shells and Python's `repr` in either quotes.
+const ESCAPED: [&str; 4] = ["\"", "", "'", "\"'"];
+const NUMBERS: [Option<Number>; 5] = [
+    None,
+    Some(|c| units(c, false)),
+    Some(fewest_digits),
+    Some(|c| of_bytes(c, |b| format!("\\x{b:02x}"))),
+    Some(|c| of_bytes(c, |b| format!("\\{b:03o}"))),
+];
+
+/// What is replaced besides in JSON: slashes (PHP, and by number), what HTML would read (Go), and
+/// all that .NET distrusts.
+const IN_JSON: [&[(char, &str)]; 5] = [
+    &[('/', "\\/")],
+    &[('/', "\\u002f")],
+    &[('/', "\\u002F")],
+    &[('&', "\\u0026"), ('<', "\\u003c"), ('>', "\\u003e")],
+    &[
+        ('&', "\\u0026"),
+        ('<', "\\u003C"),
+        ('>', "\\u003E"),
+        ('\'', "\\u0027"),
+        ('+', "\\u002B"),
+        ('`', "\\u0060"),
+    ],
+];
+
+/// What is replaced elsewhere: in a shell's quotes, in YAML's, and in HTML with both quotes, one or none.
+const REPLACED: [&[(char, &str)]; 10] = [
+    &[('\'', "'\\''")],
+    &[('\'', "'\"'\"'")],
+    &[('\'', "''")],
+    &[('&', "&amp;"), ('<', "&lt;"), ('>', "&gt;")],
+    &[
+        ('&', "&amp;"),
+        ('<', "&lt;"),
+        ('>', "&gt;"),
+        ('"', "&quot;"),
+    ],
+    &[
+        ('&', "&amp;"),
+        ('<', "&lt;"),
+        ('>', "&gt;"),
+        ('"', "&quot;"),
+        ('\'', "&#39;"),
+    ],
+    &[
+        ('&', "&amp;"),
+        ('<', "&lt;"),
+        ('>', "&gt;"),
+        ('"', "&quot;"),
+        ('\'', "&#x27;"),
+    ],
+    &[
+        ('&', "&amp;"),
+        ('<', "&lt;"),
+        ('>', "&gt;"),
+        ('"', "&quot;"),
+        ('\'', "&apos;"),
+    ],
+    &[
+        ('&', "&amp;"),
+        ('<', "&lt;"),
+        ('>', "&gt;"),
+        ('"', "&#34;"),
+        ('\'', "&#39;"),
+    ],
+    &[
+        ('&', "&amp;"),
+        ('<', "&lt;"),
+        ('>', "&gt;"),
+        ('"', "&quot;"),
+        ('\'', "&#x27;"),
+        ('/', "&#x2F;"),
+    ],
+];
+
+/// The value as each encoder writes it.
+fn spelt(value: &str) -> Vec<String> {
+    let mut all = vec![value.to_owned()];
+    for kept in KEPT_IN_URLS {
+        let kept = |b: u8| b.is_ascii_alphanumeric() || kept.as_bytes().contains(&b);
+        for percent in [|b| format!("%{b:02X}"), |b| format!("%{b:02x}")] {
+            let encoded = encoded(value, kept, percent);
+            all.push(encoded.replace("%20", "+"));
+            all.push(encoded);
+        }
+    }
+    for quotes in ESCAPED {
+        all.extend(NUMBERS.map(|number| escaped(value, quotes, number)));
+    }
+    for json in [None, NUMBERS[1], Some(|c| units(c, true))] {
+        let json = escaped(value, "\"", json);
+        all.extend(IN_JSON.map(|pairs| replaced(&json, pairs)));
+    }
+    // .NET writes a double quote by its number, too.
+    let net = escaped(value, "", Some(|c| units(c, true)));
+    all.push(replaced(&net, IN_JSON[4]).replace('"', "\\u0022"));
+    all.extend(REPLACED.map(|pairs| replaced(value, pairs)));
+    // Quoted-printable.
+    let printable = |b: u8| (b' '..=b'~').contains(&b) && b != b'=';
+    all.push(encoded(value, printable, |b| format!("={b:02X}")));
+    let none = |_| false;
+    all.push(encoded(value, none, |b| format!("{b:02x}")));
+    all.push(encoded(value, none, |b| format!("{b:02X}")));
+    all.extend((0..3).flat_map(|before| pieces(value.as_bytes(), before)));
+    let mut seen = HashSet::new();
+    all.retain(|spelling| seen.insert(spelling.clone()));
+    all
 }
 
-/// With all that is not ASCII escaped.
-fn ascii(value: &str, escape: &dyn Fn(char) -> String) -> String {
-    let each = value.chars().map(|c| match c.is_ascii() {
-        true => c.to_string(),
-        false => escape(c),
-    });
-    each.collect()
+/// With the bytes that are not kept written otherwise.
+fn encoded(value: &str, kept: impl Fn(u8) -> bool, other: impl Fn(u8) -> String) -> String {
+    let mut out = String::new();
+    for c in value.chars() {
+        let mut bytes = [0; 4];
+        for b in c.encode_utf8(&mut bytes).bytes() {
+            match b.is_ascii() && kept(b) {
+                true => out.push(char::from(b)),
+                false => out.push_str(&other(b)),
+            }
+        }
+    }
+    out
+}
+
+fn replaced(value: &str, pairs: &[(char, &str)]) -> String {
+    let mut out = String::new();
+    for c in value.chars() {
+        match pairs.iter().find(|pair| pair.0 == c) {
+            Some((_, other)) => out.push_str(other),
+            None => out.push(c),
+        }
+    }
+    out
+}
+
+/// As it stands between quotes, where a backslash escapes.
+fn escaped(value: &str, quotes: &str, number: Option<Number>) -> String {
+    let mut out = String::new();
+    for c in value.chars() {
+        match (c, number) {
+            ('\n', _) => out.push_str("\\n"),
+            ('\r', _) => out.push_str("\\r"),
+            ('\t', _) => out.push_str("\\t"),
+            ('\\', _) => out.push_str("\\\\"),
+            (c, _) if quotes.contains(c) => out.extend(['\\', c]),
+            (' '..='~', _) => out.push(c),
+            (c, Some(number)) => out.push_str(&number(c)),
+            (c, None) if c.is_ascii() => out.push_str(&units(c, false)),
+            (c, None) => out.push(c),
+        }
+    }
+    out
 }
 
 /// `\u00e4`, as JSON has it: two of them for what is beyond.
-fn four_digits(c: char) -> String {
+fn units(c: char, upper: bool) -> String {
     let mut units = [0; 2];
     let units = c.encode_utf16(&mut units).iter();
-    units.map(|unit| format!("\\u{unit:04x}")).collect()
+    let each = units.map(|unit| match upper {
+        true => format!("\\u{unit:04X}"),
+        false => format!("\\u{unit:04x}"),
+    });
+    each.collect()
 }
 
 /// `\xe4`, `\u20ac` or `\U0001f511`, as Python has it.
@@ -96,6 +215,12 @@ fn fewest_digits(c: char) -> String {
         n @ ..0x1_0000 => format!("\\u{n:04x}"),
         n => format!("\\U{n:08x}"),
     }
+}
+
+/// `\303\244` or `\xc3\xa4`, as C and Python's bytes have it.
+fn of_bytes(c: char, each: fn(u8) -> String) -> String {
+    let mut bytes = [0; 4];
+    c.encode_utf8(&mut bytes).bytes().map(each).collect()
 }
 
 /// Without the percent signs of a URL. What is no encoding stays.
@@ -111,20 +236,6 @@ pub(super) fn percent_decoded(text: &str) -> String {
         rest = if byte.is_some() { &after[2..] } else { after };
     }
     String::from_utf8_lossy(&bytes).into_owned()
-}
-
-fn percent(value: &str, kept: &[u8], hex: &[u8; 16]) -> String {
-    let mut out = String::new();
-    for b in value.bytes() {
-        if b.is_ascii_alphanumeric() || kept.contains(&b) {
-            out.push(char::from(b));
-        } else {
-            out.push('%');
-            out.push(char::from(hex[usize::from(b >> 4)]));
-            out.push(char::from(hex[usize::from(b & 15)]));
-        }
-    }
-    out
 }
 
 /// The characters that a value has in every base64 in which so many bytes (modulo three) stand
