@@ -135,12 +135,25 @@ impl fmt::Debug for Secrets {
 /// Takes secrets out of texts. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Redactor {
-    known: Option<AhoCorasick>,
+    known: Option<Known>,
+}
+
+/// Values that are known, in all their spellings.
+#[derive(Clone)]
+struct Known {
+    all: AhoCorasick,
+    anchors: AhoCorasick,
+}
+
+impl Known {
+    fn is_match(&self, text: &str) -> bool {
+        self.anchors.is_match(text) && self.all.is_match(text)
+    }
 }
 
 impl fmt::Debug for Redactor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let known = self.known.as_ref().map_or(0, AhoCorasick::patterns_len);
+        let known = self.known.as_ref().map_or(0, |k| k.all.patterns_len());
         write!(f, "Redactor({known} known values)")
     }
 }
@@ -149,23 +162,25 @@ impl Redactor {
     /// A redactor that knows these values besides the shapes. Values that are too short or too
     /// ordinary to be searched for are left out.
     pub fn new(secrets: impl IntoIterator<Item = String>) -> Self {
-        let values: Vec<String> = secrets
-            .into_iter()
-            .filter(|v| !is_ordinary(v))
-            .flat_map(|v| variants::of(&v))
-            .filter(|v| {
-                v.len() >= SHORTEST_KNOWN && !is_ordinary(v) && !REDACTED.contains(v.as_str())
-            })
-            .collect();
+        let (mut all, mut anchors) = (Vec::new(), Vec::new());
+        for secret in secrets.into_iter().filter(|v| !is_ordinary(v)) {
+            let spellings = variants::of(&secret, |v| {
+                v.len() >= SHORTEST_KNOWN && !is_ordinary(v) && !REDACTED.contains(v)
+            });
+            all.extend(spellings.all);
+            anchors.extend(spellings.anchors);
+        }
         // The builder fails only on more patterns than fit its state ids; shapes still work then.
-        let known = match values.is_empty() {
-            true => None,
-            false => AhoCorasick::builder()
-                .match_kind(MatchKind::LeftmostLongest)
-                .build(&values)
-                .ok(),
+        let built = |words: &[String]| {
+            let mut builder = AhoCorasick::builder();
+            builder.match_kind(MatchKind::LeftmostLongest);
+            builder.build(words).ok().filter(|_| !words.is_empty())
         };
-        Redactor { known }
+        Redactor {
+            known: built(&all)
+                .zip(built(&anchors))
+                .map(|(all, anchors)| Known { all, anchors }),
+        }
     }
 
     /// The text without its secrets; borrowed when there were none. Idempotent.
@@ -221,9 +236,9 @@ impl Redactor {
 
     fn once<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let mut text = Cow::Borrowed(text);
-        if let Some(known) = self.known.as_ref().filter(|k| k.is_match(&*text)) {
-            let replacements = vec![REDACTED; known.patterns_len()];
-            text = Cow::Owned(known.replace_all(&text, &replacements));
+        if let Some(known) = self.known.as_ref().filter(|k| k.is_match(&text)) {
+            let replacements = vec![REDACTED; known.all.patterns_len()];
+            text = Cow::Owned(known.all.replace_all(&text, &replacements));
         }
         if shapes::possible(&text) {
             shapes::replace(&mut text);

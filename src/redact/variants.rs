@@ -9,28 +9,76 @@ use std::collections::HashSet;
 const SHORTEST_LINE: usize = 16;
 /// A piece of base64 that is searched for, characters at least: less is met by chance.
 const SHORTEST_PIECE: usize = 8;
+/// A text by which a line is chosen for a closer look, bytes at least.
+const SHORTEST_ANCHOR: usize = 4;
 
 /// A longer value is searched for in one spelling at a time, bytes: few are spelt twice, and each pair
 /// of spellings takes memory.
 const LONGEST_SPELT_TWICE: usize = 512;
 
-/// The value and all of its other spellings, each once: also one spelling in another, as a line of
-/// JSON in a URL is.
-pub(super) fn of(value: &str) -> Vec<String> {
-    let mut all = spelt(value);
-    if value.len() <= LONGEST_SPELT_TWICE {
-        let twice: Vec<String> = all.iter().flat_map(|once| spelt(once)).collect();
-        all.extend(twice);
-    }
+/// How a value may be written.
+#[derive(Debug, Default)]
+pub(super) struct Spellings {
+    /// The value and all of its other spellings: also one spelling in another, as a line of JSON in
+    /// a URL is.
+    pub all: Vec<String>,
+    /// Short texts, one of which stands in each spelling: a line without any needs no other look.
+    pub anchors: Vec<String>,
+}
+
+/// Every spelling of a value that is long enough to be searched for.
+pub(super) fn of(value: &str, is_searched: impl Fn(&str) -> bool) -> Spellings {
+    let mut found = Spellings::default();
+    let mut add = |value: &str, twice: bool| {
+        let mut all = spelt(value);
+        if twice {
+            let again: Vec<String> = all.iter().flat_map(|once| spelt(once)).collect();
+            all.extend(again);
+        }
+        let mut all = each_once(all);
+        all.retain(|spelling| is_searched(spelling));
+        found.anchors.extend(anchors(value, &all));
+        found.all.extend(all);
+    };
+    add(value, value.len() <= LONGEST_SPELT_TWICE);
     // A log prints a private key line by line.
     if value.contains('\n') {
         let lines = value.lines().map(str::trim);
         let lines = lines.filter(|l| l.len() >= SHORTEST_LINE && !l.starts_with("-----"));
-        all.extend(lines.flat_map(spelt));
+        lines.for_each(|line| add(line, false));
     }
+    found
+}
+
+/// No encoder of text changes letters and digits, so the longest word of a value stands in each of
+/// them; hex and base64 of that word stand in those of the value.
+fn anchors(value: &str, spellings: &[String]) -> Vec<String> {
+    let mut all = vec![longest_word(value)];
+    for _ in 0..2 {
+        let next: Vec<String> = all
+            .iter()
+            .flat_map(|a| binary(a, SHORTEST_ANCHOR))
+            .collect();
+        all.extend(next.iter().map(|text| longest_word(text)));
+    }
+    let mut all = each_once(all);
+    all.retain(|anchor| anchor.len() >= SHORTEST_ANCHOR);
+    let of_each = spellings.iter().map(|spelling| {
+        let known = all.iter().find(|anchor| spelling.contains(*anchor));
+        known.unwrap_or(spelling).clone()
+    });
+    each_once(of_each.collect())
+}
+
+fn longest_word(text: &str) -> String {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric());
+    words.max_by_key(|w| w.len()).unwrap_or_default().to_owned()
+}
+
+fn each_once(mut texts: Vec<String>) -> Vec<String> {
     let mut seen = HashSet::new();
-    all.retain(|spelling| seen.insert(spelling.clone()));
-    all
+    texts.retain(|text| seen.insert(text.clone()));
+    texts
 }
 
 /// What stays as it is in a URL besides letters and digits: for most encoders, Python's `quote`,
@@ -143,12 +191,18 @@ fn spelt(value: &str) -> Vec<String> {
     // Quoted-printable.
     let printable = |b: u8| (b' '..=b'~').contains(&b) && b != b'=';
     all.push(encoded(value, printable, |b| format!("={b:02X}")));
+    all.extend(binary(value, SHORTEST_PIECE));
+    each_once(all)
+}
+
+/// In hex and in base64, which change every character.
+fn binary(value: &str, shortest: usize) -> Vec<String> {
     let none = |_| false;
-    all.push(encoded(value, none, |b| format!("{b:02x}")));
-    all.push(encoded(value, none, |b| format!("{b:02X}")));
-    all.extend((0..3).flat_map(|before| pieces(value.as_bytes(), before)));
-    let mut seen = HashSet::new();
-    all.retain(|spelling| seen.insert(spelling.clone()));
+    let mut all = vec![
+        encoded(value, none, |b| format!("{b:02x}")),
+        encoded(value, none, |b| format!("{b:02X}")),
+    ];
+    all.extend((0..3).flat_map(|before| pieces(value.as_bytes(), before, shortest)));
     all
 }
 
@@ -240,7 +294,7 @@ pub(super) fn percent_decoded(text: &str) -> String {
 
 /// The characters that a value has in every base64 in which so many bytes (modulo three) stand
 /// before it, whatever they are and whatever follows.
-fn pieces(value: &[u8], before: usize) -> Vec<String> {
+fn pieces(value: &[u8], before: usize, shortest: usize) -> Vec<String> {
     let mut bytes = vec![0; before];
     bytes.extend_from_slice(value);
     // A character is six bits: those that share bits with a neighbour are left out.
@@ -249,7 +303,7 @@ fn pieces(value: &[u8], before: usize) -> Vec<String> {
     [STANDARD_NO_PAD, URL_SAFE_NO_PAD]
         .iter()
         .filter_map(|engine| Some(engine.encode(&bytes).get(from..to)?.to_owned()))
-        .filter(|piece| piece.len() >= SHORTEST_PIECE)
+        .filter(|piece| piece.len() >= shortest)
         .collect()
 }
 
@@ -267,7 +321,7 @@ mod tests {
             after in "[ -~]{0,9}",
         ) {
             let encoded = STANDARD.encode(format!("{before}{value}{after}"));
-            let pieces = pieces(value.as_bytes(), before.len() % 3);
+            let pieces = pieces(value.as_bytes(), before.len() % 3, SHORTEST_PIECE);
             prop_assert!(pieces.iter().any(|p| encoded.contains(p)), "{encoded} {pieces:?}");
         }
     }
@@ -280,7 +334,7 @@ mod tests {
 
     #[test]
     fn each_spelling_is_there_once() {
-        let all = of("a b/c\"d'e");
+        let all = spelt("a b/c\"d'e");
         for spelling in [
             "a%20b%2Fc%22d%27e",
             "a+b%2fc%22d%27e",
@@ -292,7 +346,7 @@ mod tests {
         ] {
             assert!(all.iter().any(|s| s == spelling), "{spelling}: {all:?}");
         }
-        let all = of("it's é€🔑\\");
+        let all = spelt("it's é€🔑\\");
         for spelling in [
             "it's \\u00e9\\u20ac\\ud83d\\udd11\\\\",
             "it's \\xe9\\u20ac\\U0001f511\\\\",
@@ -301,7 +355,7 @@ mod tests {
         ] {
             assert!(all.iter().any(|s| s == spelling), "{spelling}: {all:?}");
         }
-        let plain = of("plain-word");
+        let plain = spelt("plain-word");
         assert_eq!(plain.iter().filter(|s| *s == "plain-word").count(), 1);
     }
 }
