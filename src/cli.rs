@@ -17,6 +17,7 @@ mod loadline;
 mod models;
 mod replay;
 mod report;
+mod schema;
 mod shell;
 mod start;
 mod sweep;
@@ -34,6 +35,7 @@ pub use loadline::LoadlineArgs;
 pub use models::ModelsArgs;
 pub use replay::ReplayArgs;
 pub use report::ReportArgs;
+pub use schema::{SchemaArgs, SchemaCommand};
 pub use shell::{CompletionsArgs, ManArgs, ManPage, man_pages};
 pub use start::{EngineFlags, StartArgs};
 pub use sweep::{MergeArgs, Scheduler, SweepArgs, SweepBench, SweepCommand, SweepRunArgs};
@@ -153,9 +155,8 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// Check a sweep file, write one to begin with, or print its schema
     Config(ConfigArgs),
-    /// Print the JSON Schema of the profile document
-    #[command(after_help = examples::SCHEMA)]
-    Schema,
+    /// Print the JSON Schema of the profile document, or check documents against it
+    Schema(SchemaArgs),
     /// Print a script by which a shell completes commands and flags
     Completions(CompletionsArgs),
     /// Print the manual page, or write the pages of all commands into a folder

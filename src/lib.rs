@@ -15,9 +15,10 @@
 //! report
 //! matrix, loadline
 //! compare, experiment -> profile -> breakdown -> estimate -> engine
-//! capture, catalog, clock, host, preset, progress, redact, error, units
+//! bounded, capture, catalog, clock, host, preset, progress, redact, error, units
 //! ```
 
+pub mod bounded;
 pub mod breakdown;
 pub mod capture;
 pub mod catalog;

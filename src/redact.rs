@@ -135,12 +135,25 @@ impl fmt::Debug for Secrets {
 /// Takes secrets out of texts. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Redactor {
-    known: Option<AhoCorasick>,
+    known: Option<Known>,
+}
+
+/// Values that are known, in all their spellings.
+#[derive(Clone)]
+struct Known {
+    all: AhoCorasick,
+    anchors: AhoCorasick,
+}
+
+impl Known {
+    fn is_match(&self, text: &str) -> bool {
+        self.anchors.is_match(text) && self.all.is_match(text)
+    }
 }
 
 impl fmt::Debug for Redactor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let known = self.known.as_ref().map_or(0, AhoCorasick::patterns_len);
+        let known = self.known.as_ref().map_or(0, |k| k.all.patterns_len());
         write!(f, "Redactor({known} known values)")
     }
 }
@@ -149,30 +162,32 @@ impl Redactor {
     /// A redactor that knows these values besides the shapes. Values that are too short or too
     /// ordinary to be searched for are left out.
     pub fn new(secrets: impl IntoIterator<Item = String>) -> Self {
-        let values: Vec<String> = secrets
-            .into_iter()
-            .filter(|v| !is_ordinary(v))
-            .flat_map(|v| variants::of(&v))
-            .filter(|v| {
-                v.len() >= SHORTEST_KNOWN && !is_ordinary(v) && !REDACTED.contains(v.as_str())
-            })
-            .collect();
+        let (mut all, mut anchors) = (Vec::new(), Vec::new());
+        for secret in secrets.into_iter().filter(|v| !is_ordinary(v)) {
+            let spellings = variants::of(&secret, |v| {
+                v.len() >= SHORTEST_KNOWN && !is_ordinary(v) && !REDACTED.contains(v)
+            });
+            all.extend(spellings.all);
+            anchors.extend(spellings.anchors);
+        }
         // The builder fails only on more patterns than fit its state ids; shapes still work then.
-        let known = match values.is_empty() {
-            true => None,
-            false => AhoCorasick::builder()
-                .match_kind(MatchKind::LeftmostLongest)
-                .build(&values)
-                .ok(),
+        let built = |words: &[String]| {
+            let mut builder = AhoCorasick::builder();
+            builder.match_kind(MatchKind::LeftmostLongest);
+            builder.build(words).ok().filter(|_| !words.is_empty())
         };
-        Redactor { known }
+        Redactor {
+            known: built(&all)
+                .zip(built(&anchors))
+                .map(|(all, anchors)| Known { all, anchors }),
+        }
     }
 
     /// The text without its secrets; borrowed when there were none. Idempotent.
     pub fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        // A colour may stand in the middle of a secret. Where one is found without it, the line
+        // A colour or a carriage return may stand in the middle of a secret. Where one is found without it, the line
         // loses its colours too.
-        if memchr::memchr2(0x1b, b'\\', text.as_bytes()).is_some() {
+        if memchr::memchr3(0x1b, b'\\', b'\r', text.as_bytes()).is_some() {
             let plain = COLOUR.replace_all(text, "");
             if let Cow::Owned(plain) = plain {
                 if let Cow::Owned(clean) = self.plain(&plain) {
@@ -221,9 +236,9 @@ impl Redactor {
 
     fn once<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let mut text = Cow::Borrowed(text);
-        if let Some(known) = self.known.as_ref().filter(|k| k.is_match(&*text)) {
-            let replacements = vec![REDACTED; known.patterns_len()];
-            text = Cow::Owned(known.replace_all(&text, &replacements));
+        if let Some(known) = self.known.as_ref().filter(|k| k.is_match(&text)) {
+            let replacements = vec![REDACTED; known.all.patterns_len()];
+            text = Cow::Owned(known.all.replace_all(&text, &replacements));
         }
         if shapes::possible(&text) {
             shapes::replace(&mut text);
@@ -232,9 +247,9 @@ impl Redactor {
     }
 }
 
-/// What colours a terminal, also as it stands escaped in a string.
+/// What moves or colours in a terminal, also as it stands escaped in a string.
 static COLOUR: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"(?:\x1b|\\u001[bB]|\\x1[bB]|\\033|\\e)\[[0-9;:?]*[A-Za-z]")
+    Regex::new(r"(?:\x1b|\\u001[bB]|\\x1[bB]|\\033|\\e)\[[0-9;:?]*[A-Za-z]|\r")
         .expect("a constant pattern, compiled by a test")
 });
 

@@ -184,3 +184,56 @@ fn old_paths_still_lead_somewhere() {
         .collect();
     assert!(lost.is_empty(), "scripts read these: {lost:#?}");
 }
+
+/// What `schema check` says of a text in a file: its exit code and its words.
+fn checked(dir: &Path, text: &str) -> (i32, String) {
+    let file = dir.join("x.json");
+    std::fs::write(&file, text).unwrap();
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+    let out = command
+        .args(["schema", "check"])
+        .arg(&file)
+        .output()
+        .unwrap();
+    let words = [out.stdout, out.stderr].concat();
+    (
+        out.status.code().unwrap(),
+        String::from_utf8(words).unwrap(),
+    )
+}
+
+#[test]
+fn schema_check_names_the_place_of_what_is_not_valid() {
+    let dir = tempfile::tempdir().unwrap();
+    let document = serde_json::to_value(captures::idle_reference().derive()).unwrap();
+    let (code, words) = checked(dir.path(), &document.to_string());
+    assert_eq!(code, 0, "{words}");
+    assert!(words.contains("valid, a profile of schema 4."), "{words}");
+
+    let mut wrong = document.clone();
+    wrong["memory_breakdown"]["baseline_gb"] = "much".into();
+    let mut missing = document.clone();
+    missing["metadata"]
+        .as_object_mut()
+        .unwrap()
+        .remove("run_id");
+    let mut newer = document.clone();
+    newer["schema_version"] = "9.0".into();
+    for (text, said) in [
+        (wrong.to_string(), "memory_breakdown.baseline_gb"),
+        (missing.to_string(), "run_id"),
+        (newer.to_string(), "newer plimsoll"),
+        (document.to_string()[1..].to_owned(), "no JSON"),
+        (r#"{"document": "sweep"}"#.to_owned(), "has no schema"),
+        (r#"{"document": "loadline"}"#.to_owned(), "missing field"),
+        (r#"{"capture_version": 1}"#.to_owned(), "missing field"),
+        (
+            r#"{"memory_breakdown": {"total_gb": 1.5}}"#.to_owned(),
+            "older than",
+        ),
+    ] {
+        let (code, words) = checked(dir.path(), &text);
+        assert_eq!(code, 2, "{said}: {words}");
+        assert!(words.contains(said), "{said}: {words}");
+    }
+}

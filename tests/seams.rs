@@ -109,7 +109,7 @@ const LAYERS: &[&[&str]] = &[
     &["estimate"],
     &["engine"],
     &[
-        "catalog", "clock", "error", "host", "preset", "progress", "redact", "units",
+        "bounded", "catalog", "clock", "error", "host", "preset", "progress", "redact", "units",
     ],
     &["capture"],
 ];
@@ -306,7 +306,7 @@ fn one_place_creates_files_and_folders() {
 /// Where files are opened that are not found in results: those of the kernel, and the user's own.
 const OPENS: &[&str] = &[
     // The opener itself.
-    "store/bounded.rs",
+    "bounded.rs",
     // Folders, to be synced or locked, and the kernel's list of locks.
     "store/private.rs",
     "store/jsonl.rs",

@@ -450,6 +450,235 @@ fn pipes_and_devices_in_others_results_are_left() {
 }
 
 /// What the user names may be a pipe of a shell's.
+/// The most resident memory that a document of others may take, MiB.
+const MOST_MIB: u64 = 512;
+const MIB: usize = 1 << 20;
+
+/// Runs it to its end: its exit code, the most memory that it had (MiB), and what it says.
+fn weighed(args: &[&str]) -> (Option<i32>, u64, String) {
+    let mut child = common::e2e::plimsoll(args)
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let status = format!("/proc/{}/status", child.id());
+    let mut peak = 0;
+    let ended = loop {
+        // A mark that only rises; it goes with the process.
+        let read = std::fs::read_to_string(&status).unwrap_or_default();
+        let mark = read.lines().find_map(|l| l.strip_prefix("VmHWM:"));
+        let kib = mark.and_then(|l| l.split_whitespace().next()?.parse::<u64>().ok());
+        peak = kib.unwrap_or(0).max(peak);
+        if let Some(ended) = child.try_wait().unwrap() {
+            break ended;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    };
+    let mut words = String::new();
+    std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut words).unwrap();
+    (ended.code(), peak >> 10, words)
+}
+
+/// Writes a unit so often between a beginning and an end.
+fn write_many(path: &Path, begin: &str, unit: &str, size: usize, end: &str) {
+    use std::io::Write;
+    let mut file = std::fs::File::create(path).unwrap();
+    let block = unit.repeat((MIB / unit.len()).clamp(1, size.div_ceil(unit.len())));
+    file.write_all(begin.as_bytes()).unwrap();
+    for _ in 0..(size / block.len()).max(1) {
+        file.write_all(block.as_bytes()).unwrap();
+    }
+    file.write_all(end.as_bytes()).unwrap();
+}
+
+#[test]
+fn a_document_of_any_shape_takes_less_than_half_a_gibibyte() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("x.json");
+    let name = file.display().to_string();
+    let profile = std::fs::read_to_string("results/example/tiny-profile.json").unwrap();
+    let rest = &profile[1..];
+    let verbs: [&[&str]; 8] = [
+        &[
+            "report", "--force", "--output", "-", "--format", "html", &name,
+        ],
+        &["compare", &name, &name],
+        &["validate", &name],
+        &["replay", &name],
+        &["derive", "--json", &name],
+        &["calibrate", "--correlations", &name],
+        &["schema", "check", &name],
+        &["estimate", "m", "--config", &name, "--gpu", "H100"],
+    ];
+    let sweep = "{\"document\": \"sweep\", \"schema_version\": \"1.0\", \"rows\": [";
+    let mut wrong = Vec::new();
+    let mut look = |what: &str, args: &[&str], refused: bool| {
+        let (code, mib, words) = weighed(args);
+        let verb = args[0];
+        let sentence = code == Some(2) && !words.trim().is_empty();
+        if mib >= MOST_MIB || code.is_none() || code == Some(1) || (refused && !sentence) {
+            wrong.push(format!("{verb}, {what}: {mib} MiB, {code:?}, {words}"));
+        }
+    };
+    // Larger than any: refused before it is read.
+    for (what, begin, unit) in [
+        ("numbers", "{\"x\":[", "0,"),
+        ("one string", "{\"x\":[\"", "abcdefgh"),
+    ] {
+        write_many(&file, begin, unit, 255 * MIB, "0]}");
+        let some = if what == "numbers" {
+            &verbs[..]
+        } else {
+            &verbs[..1]
+        };
+        some.iter().for_each(|args| look(what, args, true));
+    }
+    // Not too long, and too much in memory.
+    for (what, begin, unit) in [
+        ("numbers", "{\"x\":[", "0,"),
+        ("maps", "{\"x\":[", "{\"\":0},"),
+        ("one key", "{\"x\":{\"k\":0", ",\"k\":[0]"),
+        ("depth", "", "["),
+        ("rows", sweep, "{},"),
+        ("one number", "", "9"),
+    ] {
+        write_many(&file, begin, unit, 60 * MIB, "");
+        look(what, verbs[0], true);
+    }
+    // As much as is read: whatever comes of it, it stays small.
+    for (what, unit, count) in [
+        ("numbers", "0,", 3_200_000),
+        ("lists", "[0],", 430_000),
+        ("maps", "{\"\":0},", 370_000),
+        ("text", "a\\n", 18_000_000),
+    ] {
+        let size = unit.len() * count;
+        let (begin, end) = match what {
+            "text" => ("{\"x\":[\"", "\"],"),
+            _ => ("{\"x\":[", "0],"),
+        };
+        write_many(&file, begin, unit, size, &format!("{end}{rest}"));
+        let some = if what == "maps" {
+            &verbs[..]
+        } else {
+            &verbs[..2]
+        };
+        some.iter().for_each(|args| look(what, args, false));
+    }
+    for (what, unit, count) in [
+        ("rows", "{\"cell\":\"x\",\"status\":\"done\"},", 280_000),
+        ("empty rows", "{},", 430_000),
+    ] {
+        write_many(&file, sweep, unit, unit.len() * count, "{}]}");
+        look(what, verbs[0], false);
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn a_capture_or_a_run_of_any_shape_takes_less_than_half_a_gibibyte() {
+    let dir = tempfile::tempdir().unwrap();
+    let capture = dir.path().join("x.capture");
+    let run = dir.path().join("run");
+    for folder in [&capture, &run] {
+        std::fs::create_dir(folder).unwrap();
+    }
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    let own = Path::new("results/example/tiny-profile.capture");
+    let whole = |name: &str| std::fs::copy(own.join(name), capture.join(name)).unwrap();
+    let (named, run_named, page) = (at("x.capture"), at("run"), at("o.html"));
+    let derive = ["derive", &named, "--json"];
+    let report = ["report", &named, "--output", &page, "--force"];
+    let replay = ["replay", &named];
+    let merge = ["sweep", "merge", &run_named];
+    let text = std::fs::read_to_string(own.join("capture.json")).unwrap();
+    let mut wrong = Vec::new();
+    let mut look = |what: &str, args: &[&str], refused: bool| {
+        let (code, mib, words) = weighed(args);
+        let sentence = code == Some(2) && !words.trim().is_empty();
+        if mib >= MOST_MIB || code.is_none() || code == Some(1) || (refused && !sentence) {
+            wrong.push(format!("{args:?}, {what}: {mib} MiB, {code:?}, {words}"));
+        }
+    };
+    let of_capture = ["capture.json", "samples.jsonl", "log.txt"];
+    for (name, begin, unit, size, end, refused) in [
+        ("capture.json", "{\"x\":[", "0,", 255 * MIB, "0]}", true),
+        (
+            "capture.json",
+            "{\"x\":[",
+            "{\"\":0},",
+            60 * MIB,
+            "0]}",
+            true,
+        ),
+        (
+            "capture.json",
+            "{\"x\":[",
+            "{\"\":0},",
+            3 * MIB,
+            "0],",
+            false,
+        ),
+        (
+            "samples.jsonl",
+            "",
+            "{\"at_ns\":1,\"device\":0,\"used_bytes\":0}\n",
+            255 * MIB,
+            "",
+            true,
+        ),
+        (
+            "samples.jsonl",
+            "",
+            "{\"at_ns\":1,\"device\":0,\"used_bytes\":0}\n",
+            75 * MIB,
+            "",
+            false,
+        ),
+        (
+            "samples.jsonl",
+            "",
+            "{\"at_ns\":9,\"device\":0,\"used_bytes\":0}\n{\"at_ns\":1,\"device\":0,\"used_bytes\":0}\n",
+            40 * MIB,
+            "",
+            false,
+        ),
+        ("samples.jsonl", "", "{\"at_ns\":1", 255 * MIB, "", true),
+        ("log.txt", "1 c o ", "x", 255 * MIB, "", true),
+        ("log.txt", "", "1 c o \n", 64 * MIB, "", false),
+    ] {
+        of_capture.iter().for_each(|name| {
+            whole(name);
+        });
+        let end = match end.ends_with(',') {
+            true => format!("{end}{}", &text[1..]),
+            false => end.to_owned(),
+        };
+        write_many(&capture.join(name), begin, unit, size, &end);
+        let what = format!("{name} of {unit:?}, {} MiB", size / MIB);
+        look(&what, &derive, refused);
+        look(&what, &replay, refused);
+        if size == 255 * MIB {
+            look(&what, &report, refused);
+        }
+    }
+    for (name, begin, unit, size, refused) in [
+        ("journal.jsonl", "", "{\"begin\":{}}\n", 255 * MIB, true),
+        ("journal.jsonl", "", "x\n", 30 * MIB, false),
+        ("journal.jsonl", "", "x", 255 * MIB, true),
+        ("cells.json", "{\"cells\":[", "{},", 255 * MIB, true),
+        ("cells.json", "{\"cells\":[", "{},", 9 * MIB, true),
+    ] {
+        std::fs::write(run.join("journal.jsonl"), "{\"sweep\":{\"journal_version\":1,\"plimsoll_version\":\"0.1.0\",\"name\":\"s\",\"started\":\"2026-11-20T10:00:00Z\",\"fresh\":false}}\n").unwrap();
+        write_many(&run.join(name), begin, unit, size, "");
+        let what = format!("{name} of {unit:?}, {} MiB", size / MIB);
+        look(&what, &merge, refused);
+    }
+    write_many(&dir.path().join("cases"), "", "[0,", 255 * MIB, "");
+    look("cases", &["estimate", "--batch", &at("cases")], false);
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
 #[test]
 fn what_a_shell_hands_over_is_read() {
     let log =

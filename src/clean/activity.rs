@@ -4,7 +4,7 @@
 use super::history::{History, Moment, Seen};
 use super::survey::{Look, Observation};
 use crate::container::leftovers::boot_id;
-use crate::store::SharedFile;
+use crate::store::{SharedFile, bounded};
 use rustix::time::{ClockId, clock_gettime};
 
 /// Name of the file in the state folder.
@@ -25,7 +25,7 @@ impl Memory {
     pub fn complete(&mut self, look: &mut Look) {
         let file = SharedFile::open(FILE).filter(|_| !self.alone);
         let found = file.as_ref().and_then(SharedFile::read);
-        if let Some(history) = found.and_then(|text| serde_json::from_slice(&text).ok()) {
+        if let Some(history) = found.and_then(|text| bounded::json(&text).ok()) {
             self.history = history;
         }
         self.add(&now(), look);

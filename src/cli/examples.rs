@@ -196,7 +196,10 @@ Examples:
 /// Of `schema`.
 pub const SCHEMA: &str = "\
 Examples:
-  plimsoll schema";
+  plimsoll schema > schema.json
+  plimsoll schema check results/memory-profiles/*.json
+
+Exit codes of `check`: 0 all are valid, 2 one is not";
 
 /// Of `completions`.
 pub const COMPLETIONS: &str = "\

@@ -116,7 +116,7 @@ pub(super) fn learned(
     };
     let bytes = bytes.filter(|b| file.is_some() || !b.is_empty());
     let there = bytes.is_some();
-    let read = bytes.and_then(|bytes| serde_json::from_slice::<Calibration>(&bytes).ok());
+    let read = bytes.and_then(|bytes| bounded::json::<Calibration>(&bytes).ok());
     let known = read.filter(|known| known.document == "calibration");
     match (file, known) {
         (Some(file), None) => Err(no_database(file)),
@@ -164,7 +164,7 @@ impl<'a> Place<'a> {
         let Some(bytes) = bytes.filter(|b| !b.is_empty()) else {
             return Ok(Calibration::default());
         };
-        match serde_json::from_slice::<Calibration>(&bytes) {
+        match bounded::json::<Calibration>(&bytes) {
             Ok(known) if known.document == "calibration" => Ok(known),
             _ => Err(Failure::usage(format!(
                 "`{}` is no database of overheads",

@@ -72,7 +72,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Models(args) => models::run(&console, &args),
         Command::Record(args) => record::run(&console, &args),
         Command::Config(args) => config::run(&console, &args),
-        Command::Schema => schema::run(&console),
+        Command::Schema(args) => schema::run(&console, &args),
         Command::Completions(args) => completions::run(&console, &args),
         Command::Man(args) => man::run(&console, &args),
     };

@@ -1,11 +1,103 @@
-//! `plimsoll schema`: the JSON Schema of the profile document.
+//! `plimsoll schema`: the JSON Schema of the profile document, and documents checked against theirs.
 
+use crate::bounded;
+use crate::capture::Capture;
+use crate::cli::{SchemaArgs, SchemaCommand};
 use crate::console::Console;
-use crate::error::ExitCode;
+use crate::error::{ExitCode, Failure};
+use crate::estimate::calibration::Calibration;
+use crate::loadline::Loadline;
+use crate::store::{ProfileFile, read_profile};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use std::path::{Path, PathBuf};
 
-pub fn run(console: &Console) -> anyhow::Result<ExitCode> {
-    let mut text = serde_json::to_vec_pretty(&crate::profile::schema())?;
-    text.push(b'\n');
-    console.data(&text)?;
+pub fn run(console: &Console, args: &SchemaArgs) -> anyhow::Result<ExitCode> {
+    match &args.command {
+        None => {
+            let mut text = serde_json::to_vec_pretty(&crate::profile::schema())?;
+            text.push(b'\n');
+            console.data(&text)?;
+        }
+        Some(SchemaCommand::Check { files }) => check_all(console, files)?,
+    }
     Ok(ExitCode::Done)
+}
+
+fn check_all(console: &Console, files: &[PathBuf]) -> anyhow::Result<()> {
+    let mut invalid = Vec::new();
+    for file in files {
+        match check(file) {
+            Ok(kind) => {
+                let line = format!("{}: valid, {kind}\n", file.display());
+                console.data(line.as_bytes())?;
+            }
+            Err(failure) => invalid.push(anyhow::Error::from(failure)),
+        }
+    }
+    match invalid.len() {
+        0 => Ok(()),
+        1 => Err(invalid.remove(0)),
+        count => {
+            let all = format!("{count} of {} documents are not valid", files.len());
+            let each = invalid.iter().map(|error| format!("{error:#}"));
+            Err(each.fold(Failure::usage(all), Failure::hint).into())
+        }
+    }
+}
+
+/// What tells the kind of a document.
+#[derive(Deserialize)]
+struct Head {
+    document: Option<String>,
+    capture_version: Option<u32>,
+}
+
+/// Reads a document by its type.
+type Reader = fn(&[u8]) -> Result<(), serde_json::Error>;
+
+/// The kinds of documents besides profiles that are read by a type of their own.
+const KINDS: [(&str, Reader); 3] = [
+    ("capture", typed::<Capture>),
+    ("loadline", typed::<Loadline>),
+    ("calibration", typed::<Calibration>),
+];
+
+fn typed<T: DeserializeOwned>(bytes: &[u8]) -> Result<(), serde_json::Error> {
+    bounded::json::<T>(bytes).map(drop)
+}
+
+/// What a document is, by the schema of its own version.
+fn check(file: &Path) -> Result<String, Failure> {
+    let shown = file.display();
+    let bytes = bounded::document(file)
+        .map_err(|e| Failure::usage(format!("cannot read `{shown}`")).caused_by(e))?;
+    let head = bounded::json::<Head>(&bytes).ok();
+    let capture = head.as_ref().and_then(|h| h.capture_version);
+    let kind = head.and_then(|h| h.document);
+    let Some(kind) = kind.or(capture.map(|_| "capture".to_owned())) else {
+        drop(bytes);
+        return match read_profile(file)? {
+            ProfileFile::Profile(profile) => {
+                Ok(format!("a profile of schema {}", profile.schema_version))
+            }
+            ProfileFile::Older(_) => Err(Failure::usage(format!(
+                "`{shown}` is older than schema 4.0, and has no schema"
+            ))
+            .hint("`plimsoll compare` and `report` read its totals")),
+        };
+    };
+    match KINDS.iter().find(|(name, _)| *name == kind) {
+        Some((kind, read)) => read(&bytes)
+            .map(|()| format!("a document of the kind `{kind}`"))
+            .map_err(|e| {
+                Failure::usage(format!("`{shown}` is not valid as a `{kind}`")).caused_by(e)
+            }),
+        None => {
+            let kind: String = kind.chars().take(40).filter(|c| !c.is_control()).collect();
+            Err(Failure::usage(format!(
+                "`{shown}` is of the kind `{kind}`, which has no schema"
+            )))
+        }
+    }
 }

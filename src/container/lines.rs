@@ -29,6 +29,9 @@ enum After {
     Text,
     /// A `\r` that ended a piece: the `\n` of `\r\n` may follow and is not a second line.
     Piece,
+    /// A `\r` after what may be a part of a secret: where a word goes on behind it, so does the line, and the redactor
+    /// sees both parts.
+    Torn,
     /// A `\r` with nothing before it: with `\n` it makes an empty line, alone it makes none.
     Nothing,
 }
@@ -36,7 +39,17 @@ enum After {
 impl LineCutter {
     /// Feeds bytes; `emit` gets every line that they complete.
     pub fn feed(&mut self, mut bytes: &[u8], mut emit: impl FnMut(String)) {
-        while let Some(at) = memchr::memchr2(b'\n', b'\r', bytes) {
+        while let Some(next) = bytes.first() {
+            if self.after == After::Torn {
+                self.after = After::Piece;
+                match is_of_a_word(next) {
+                    true => self.keep(b"\r"),
+                    false => emit(self.take()),
+                }
+            }
+            let Some(at) = memchr::memchr2(b'\n', b'\r', bytes) else {
+                break;
+            };
             self.keep(&bytes[..at]);
             let empty = self.kept.is_empty() && self.cut == 0;
             if bytes[at] == b'\n' {
@@ -50,6 +63,8 @@ impl LineCutter {
                 } else {
                     After::Nothing
                 };
+            } else if self.ends_like_a_token() {
+                self.after = After::Torn;
             } else {
                 emit(self.take());
                 self.after = After::Piece;
@@ -57,6 +72,13 @@ impl LineCutter {
             bytes = &bytes[at + 1..];
         }
         self.keep(bytes);
+    }
+
+    /// Whether what was kept ends in what may be a part of a secret: letters with a digit or a hyphen.
+    fn ends_like_a_token(&self) -> bool {
+        let end = self.kept.iter().rev().take_while(|b| is_of_a_word(b));
+        let (letters, others): (Vec<u8>, Vec<u8>) = end.copied().partition(u8::is_ascii_alphabetic);
+        !letters.is_empty() && !others.is_empty() && letters.len() + others.len() >= 4
     }
 
     /// The end of the stream: `emit` gets what was left without a newline.
@@ -99,6 +121,10 @@ impl LineCutter {
         self.cut = 0;
         line
     }
+}
+
+fn is_of_a_word(byte: &u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"_-".contains(byte)
 }
 
 /// A line cutter for each stream of one exec.
@@ -364,6 +390,14 @@ mod tests {
     #[test]
     fn lines_and_repaints_are_cut() {
         assert_eq!(cut(&[b"a\nb\r\n\r\nc\n\nd"]), ["a", "b", "", "c", "", "d"]);
+        assert_eq!(
+            cut(&[b"is hf_abcd\r", b"efgh\nx"]),
+            ["is hf_abcd\refgh", "x"]
+        );
+        assert_eq!(
+            cut(&[b"at 5s\rnext hf_ab\r\nlast hf_ab\r"]),
+            ["at 5s", "next hf_ab", "last hf_ab"]
+        );
         assert_eq!(
             cut(&[b"\r 10%", b"\r 20%\r", b"\n", b"done\n"]),
             [" 10%", " 20%", "done"]

@@ -9,15 +9,18 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
 
-/// Connections at a time. A scraper has one.
-const MOST_CONNECTIONS: usize = 16;
+/// Connections at a time. With more, the oldest is closed: who asks and reads is done long before.
+const MOST_CONNECTIONS: usize = 256;
+/// Bytes of a request's head.
+const LONGEST_HEAD: usize = 16 << 10;
 /// Time for a request's head, and for a whole connection.
 const HEAD: Duration = Duration::from_secs(5);
 const CONNECTION: Duration = Duration::from_secs(60);
@@ -42,7 +45,7 @@ impl Door {
 
     /// Answers with the latest page, until the sender of the pages is gone.
     pub async fn serve(self, pages: watch::Receiver<String>) {
-        let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+        let mut open: VecDeque<AbortHandle> = VecDeque::new();
         let mut gone = pages.clone();
         loop {
             let accepted = tokio::select! {
@@ -55,11 +58,14 @@ impl Door {
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             };
-            let Ok(place) = Arc::clone(&room).acquire_owned().await else {
-                return;
-            };
+            open.retain(|connection| !connection.is_finished());
+            if open.len() >= MOST_CONNECTIONS {
+                if let Some(oldest) = open.pop_front() {
+                    oldest.abort();
+                }
+            }
             let pages = pages.clone();
-            tokio::spawn(async move {
+            let connection = tokio::spawn(async move {
                 let service = service_fn(|request| {
                     let answer = answer(&request, &pages);
                     async move { Ok::<_, Infallible>(answer) }
@@ -67,10 +73,11 @@ impl Door {
                 let connection = http1::Builder::new()
                     .timer(TokioTimer::new())
                     .header_read_timeout(HEAD)
+                    .max_buf_size(LONGEST_HEAD)
                     .serve_connection(TokioIo::new(stream), service);
                 let _ = tokio::time::timeout(CONNECTION, connection).await;
-                drop(place);
             });
+            open.push_back(connection.abort_handle());
         }
     }
 }
@@ -147,5 +154,31 @@ mod tests {
         drop(sender);
         served.await.unwrap();
         assert!(Door::open(address).await.is_ok(), "the door is shut");
+    }
+
+    #[tokio::test]
+    async fn connections_that_drip_do_not_shut_the_scraper_out() {
+        let (_sender, pages) = watch::channel("a 1\n".to_owned());
+        let door = Door::open(([127, 0, 0, 1], 0).into()).await.unwrap();
+        let address = door.address().unwrap();
+        tokio::spawn(door.serve(pages));
+        for count in [200, 600] {
+            let mut slow = Vec::new();
+            for _ in 0..count {
+                let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+                stream.write_all(b"GET /met").await.unwrap();
+                slow.push(stream);
+            }
+            // With more than there may be, the oldest is closed; else the scraper is answered before any is.
+            let mut first = slow.swap_remove(0);
+            let given_up = async {
+                let _ = first.read(&mut [0; 64]).await;
+            };
+            tokio::select! {
+                biased;
+                reply = ask(address, "GET /metrics") => assert!(reply.ends_with("a 1\n"), "{reply}"),
+                () = given_up, if count < MOST_CONNECTIONS => panic!("a slow one was given up first"),
+            }
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! JSON as exporters write it: bounded in size, and with Python's `Infinity` and `NaN`.
 
+use crate::bounded;
 use crate::error::Failure;
 use serde_json::Value;
 use std::fs::File;
@@ -29,11 +30,15 @@ pub(super) fn read(path: &Path) -> Result<Option<Value>, Failure> {
         .and_then(|file| file.take(MAX_BYTES + 1).read_to_string(&mut text))
         .map_err(|e| said("cannot be read").caused_by(e))?;
     if text.len() as u64 > MAX_BYTES {
-        return Err(said("is larger than any model's configuration"));
+        return Err(Failure::usage(format!(
+            "`{}` is larger than any model's configuration",
+            path.display()
+        )));
     }
-    parse(&text)
-        .map(Some)
-        .map_err(|e| said("is not JSON").caused_by(e))
+    parse(&text).map(Some).map_err(|e| match e.is_data() {
+        true => Failure::usage(format!("`{}` is too large", path.display())).caused_by(e),
+        false => said("is not JSON").caused_by(e),
+    })
 }
 
 /// JSON, with `NaN` and `Infinity` (Nemotron's `time_step_limit`) taken for null. A mark of the byte order before it,
@@ -43,6 +48,7 @@ pub(super) fn read(path: &Path) -> Result<Option<Value>, Failure> {
 /// What is wrong with it.
 pub fn parse(text: &str) -> Result<Value, serde_json::Error> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    bounded::weigh(text.as_bytes())?;
     match serde_json::from_str(text) {
         Ok(value) => Ok(value),
         Err(e) => serde_json::from_str(&plain(text)).map_err(|_| e),

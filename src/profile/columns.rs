@@ -103,6 +103,10 @@ impl<T: Copy> Rare<T> {
     }
 }
 
+/// Names of processes and containers that are kept, and bytes of one.
+const MOST_NAMES: usize = 50_000;
+const LONGEST_NAME: usize = 1024;
+
 /// Process lists, with each name kept once.
 #[derive(Debug, Clone, Default)]
 struct Lists {
@@ -132,20 +136,26 @@ impl Lists {
                 used_bytes: p.used_bytes,
                 peak_bytes: p.peak_bytes,
                 ours: p.ours,
-                name: p.name.map(|n| self.place(n)),
-                container: p.container_id.map(|id| self.place(id)),
+                name: p.name.and_then(|n| self.place(n)),
+                container: p.container_id.and_then(|id| self.place(id)),
             };
             self.entries.push(entry);
         }
         self.ends.push((row, self.entries.len()));
     }
 
-    fn place(&mut self, name: String) -> u32 {
-        let names = &mut self.names;
-        *self.places.entry(name).or_insert_with_key(|name| {
-            names.push(name.clone());
-            names.len() as u32 - 1
-        })
+    /// Where a name is kept; `None` for what no host has so many of.
+    fn place(&mut self, name: String) -> Option<u32> {
+        if let Some(place) = self.places.get(&name) {
+            return Some(*place);
+        }
+        if self.names.len() >= MOST_NAMES || name.len() > LONGEST_NAME {
+            return None;
+        }
+        let place = self.names.len() as u32;
+        self.names.push(name.clone());
+        self.places.insert(name, place);
+        Some(place)
     }
 
     fn get(&self, row: u32) -> Option<Vec<ProcessMemory>> {

@@ -37,7 +37,7 @@ impl Series {
         let mut devices: Vec<Columns> = Vec::new();
         // Out of order, by device: a damaged capture has some.
         let mut late: Vec<Vec<MemorySample>> = Vec::new();
-        let mut impossible = 0;
+        let (mut impossible, mut late_count) = (0, 0);
         for mut sample in samples {
             if !is_possible(&sample) {
                 impossible += 1;
@@ -56,16 +56,18 @@ impl Series {
                 .last_at()
                 .is_some_and(|last| last > sample.at_ns)
             {
-                late[index].push(sample);
+                late_count += 1;
+                match late_count <= MOST_LATE {
+                    true => late[index].push(sample),
+                    false => impossible += 1,
+                }
             } else {
                 devices[index].push(sample);
             }
         }
         for (columns, late) in devices.iter_mut().zip(late) {
             if !late.is_empty() {
-                let mut all: Vec<MemorySample> = columns.rows().iter().chain(late).collect();
-                all.sort_by_key(|s| s.at_ns);
-                *columns = Columns::of(all);
+                *columns = in_order(columns, late);
             }
         }
         Series {
@@ -195,6 +197,24 @@ impl Series {
         }
         Some(peak)
     }
+}
+
+/// So many samples may stand out of order. More is no damage that happens.
+const MOST_LATE: usize = 100_000;
+
+/// Samples in the order of time, with those that came late.
+fn in_order(columns: &Columns, mut late: Vec<MemorySample>) -> Columns {
+    late.sort_by_key(|s| s.at_ns);
+    let mut late = late.into_iter().peekable();
+    let mut all = Columns::default();
+    for sample in columns.rows().iter() {
+        while let Some(before) = late.next_if(|s| s.at_ns < sample.at_ns) {
+            all.push(before);
+        }
+        all.push(sample);
+    }
+    late.for_each(|s| all.push(s));
+    all
 }
 
 /// A device that was never sampled.

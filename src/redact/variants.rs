@@ -1,92 +1,265 @@
 //! A known secret as others write it: encoded for a URL, escaped in JSON, as base64 of `user:secret`,
-//! a line at a time.
+//! a line at a time. All encoders stand in the tables here.
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+use std::collections::HashSet;
 
 /// A line of a secret of many lines that is searched for by itself, bytes at least.
 const SHORTEST_LINE: usize = 16;
 /// A piece of base64 that is searched for, characters at least: less is met by chance.
 const SHORTEST_PIECE: usize = 8;
+/// A text by which a line is chosen for a closer look, bytes at least.
+const SHORTEST_ANCHOR: usize = 4;
 
-/// The value and all of its other spellings, each once.
-pub(super) fn of(value: &str) -> Vec<String> {
-    let mut all = vec![value.to_owned()];
-    let mut add = |spelling: String| {
-        if !all.contains(&spelling) {
-            all.push(spelling);
+/// A longer value is searched for in one spelling at a time, bytes: few are spelt twice, and each pair
+/// of spellings takes memory.
+const LONGEST_SPELT_TWICE: usize = 512;
+
+/// How a value may be written.
+#[derive(Debug, Default)]
+pub(super) struct Spellings {
+    /// The value and all of its other spellings: also one spelling in another, as a line of JSON in
+    /// a URL is.
+    pub all: Vec<String>,
+    /// Short texts, one of which stands in each spelling: a line without any needs no other look.
+    pub anchors: Vec<String>,
+}
+
+/// Every spelling of a value that is long enough to be searched for.
+pub(super) fn of(value: &str, is_searched: impl Fn(&str) -> bool) -> Spellings {
+    let mut found = Spellings::default();
+    let mut add = |value: &str, twice: bool| {
+        let mut all = spelt(value);
+        if twice {
+            let again: Vec<String> = all.iter().flat_map(|once| spelt(once)).collect();
+            all.extend(again);
         }
+        let mut all = each_once(all);
+        all.retain(|spelling| is_searched(spelling));
+        found.anchors.extend(anchors(value, &all));
+        found.all.extend(all);
     };
+    add(value, value.len() <= LONGEST_SPELT_TWICE);
     // A log prints a private key line by line.
     if value.contains('\n') {
-        for line in value.lines().map(str::trim) {
-            if line.len() >= SHORTEST_LINE && !line.starts_with("-----") {
-                add(line.to_owned());
-            }
+        let lines = value.lines().map(str::trim);
+        let lines = lines.filter(|l| l.len() >= SHORTEST_LINE && !l.starts_with("-----"));
+        lines.for_each(|line| add(line, false));
+    }
+    found
+}
+
+/// No encoder of text changes letters and digits, so the longest word of a value stands in each of
+/// them; hex and base64 of that word stand in those of the value.
+fn anchors(value: &str, spellings: &[String]) -> Vec<String> {
+    let mut all = vec![longest_word(value)];
+    for _ in 0..2 {
+        let next: Vec<String> = all
+            .iter()
+            .flat_map(|a| binary(a, SHORTEST_ANCHOR))
+            .collect();
+        all.extend(next.iter().map(|text| longest_word(text)));
+    }
+    let mut all = each_once(all);
+    all.retain(|anchor| anchor.len() >= SHORTEST_ANCHOR);
+    let of_each = spellings.iter().map(|spelling| {
+        let known = all.iter().find(|anchor| spelling.contains(*anchor));
+        known.unwrap_or(spelling).clone()
+    });
+    each_once(of_each.collect())
+}
+
+fn longest_word(text: &str) -> String {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric());
+    words.max_by_key(|w| w.len()).unwrap_or_default().to_owned()
+}
+
+fn each_once(mut texts: Vec<String>) -> Vec<String> {
+    let mut seen = HashSet::new();
+    texts.retain(|text| seen.insert(text.clone()));
+    texts
+}
+
+/// What stays as it is in a URL besides letters and digits: for most encoders, Python's `quote`,
+/// JavaScript's `encodeURIComponent` and its `encodeURI`.
+const KEPT_IN_URLS: [&str; 4] = ["-._~", "-._~/", "-._~!*'()", "-._~!*'();/?:@&=+$,#"];
+
+/// How a language writes a character that it escapes by its number.
+type Number = fn(char) -> String;
+
+/// Escapes by backslash: the quotes that are escaped, and how what is no printable ASCII is written
+/// (`None`: as it is). JSON and C, shells and Python's `repr` in either quotes.
+const ESCAPED: [&str; 4] = ["\"", "", "'", "\"'"];
+const NUMBERS: [Option<Number>; 5] = [
+    None,
+    Some(|c| units(c, false)),
+    Some(fewest_digits),
+    Some(|c| of_bytes(c, |b| format!("\\x{b:02x}"))),
+    Some(|c| of_bytes(c, |b| format!("\\{b:03o}"))),
+];
+
+/// What is replaced besides in JSON: slashes (PHP, and by number), what HTML would read (Go), and
+/// all that .NET distrusts.
+const IN_JSON: [&[(char, &str)]; 5] = [
+    &[('/', "\\/")],
+    &[('/', "\\u002f")],
+    &[('/', "\\u002F")],
+    &[('&', "\\u0026"), ('<', "\\u003c"), ('>', "\\u003e")],
+    &[
+        ('&', "\\u0026"),
+        ('<', "\\u003C"),
+        ('>', "\\u003E"),
+        ('\'', "\\u0027"),
+        ('+', "\\u002B"),
+        ('`', "\\u0060"),
+    ],
+];
+
+/// What is replaced elsewhere: in a shell's quotes, in YAML's, and in HTML with both quotes, one or none.
+const REPLACED: [&[(char, &str)]; 10] = [
+    &[('\'', "'\\''")],
+    &[('\'', "'\"'\"'")],
+    &[('\'', "''")],
+    &[('&', "&amp;"), ('<', "&lt;"), ('>', "&gt;")],
+    &[
+        ('&', "&amp;"),
+        ('<', "&lt;"),
+        ('>', "&gt;"),
+        ('"', "&quot;"),
+    ],
+    &[
+        ('&', "&amp;"),
+        ('<', "&lt;"),
+        ('>', "&gt;"),
+        ('"', "&quot;"),
+        ('\'', "&#39;"),
+    ],
+    &[
+        ('&', "&amp;"),
+        ('<', "&lt;"),
+        ('>', "&gt;"),
+        ('"', "&quot;"),
+        ('\'', "&#x27;"),
+    ],
+    &[
+        ('&', "&amp;"),
+        ('<', "&lt;"),
+        ('>', "&gt;"),
+        ('"', "&quot;"),
+        ('\'', "&apos;"),
+    ],
+    &[
+        ('&', "&amp;"),
+        ('<', "&lt;"),
+        ('>', "&gt;"),
+        ('"', "&#34;"),
+        ('\'', "&#39;"),
+    ],
+    &[
+        ('&', "&amp;"),
+        ('<', "&lt;"),
+        ('>', "&gt;"),
+        ('"', "&quot;"),
+        ('\'', "&#x27;"),
+        ('/', "&#x2F;"),
+    ],
+];
+
+/// The value as each encoder writes it.
+fn spelt(value: &str) -> Vec<String> {
+    let mut all = vec![value.to_owned()];
+    for kept in KEPT_IN_URLS {
+        let kept = |b: u8| b.is_ascii_alphanumeric() || kept.as_bytes().contains(&b);
+        for percent in [|b| format!("%{b:02X}"), |b| format!("%{b:02x}")] {
+            let encoded = encoded(value, kept, percent);
+            all.push(encoded.replace("%20", "+"));
+            all.push(encoded);
         }
     }
-    // As most encode for a URL, as Python's `quote` does, and as JavaScript's `encodeURIComponent`.
-    for kept in ["-._~", "-._~/", "-._~!*'()"] {
-        for hex in [b"0123456789ABCDEF", b"0123456789abcdef"] {
-            let encoded = percent(value, kept.as_bytes(), hex);
-            add(encoded.replace("%20", "+"));
-            add(encoded);
-        }
+    for quotes in ESCAPED {
+        all.extend(NUMBERS.map(|number| escaped(value, quotes, number)));
     }
-    let json = in_json(value);
-    for json in [ascii(&json, &four_digits), json] {
-        add(json.replace('/', "\\/"));
-        add(in_json(&json));
-        add(json);
+    for json in [None, NUMBERS[1], Some(|c| units(c, true))] {
+        let json = escaped(value, "\"", json);
+        all.extend(IN_JSON.map(|pairs| replaced(&json, pairs)));
     }
-    // Python's `repr`, in either quotes: of a text, of one for ASCII only, and of its bytes.
-    let doubled = value.replace('\\', "\\\\");
-    for quoted in [doubled.replace('\'', "\\'"), doubled] {
-        add(ascii(&quoted, &fewest_digits));
-        add(ascii(&quoted, &|c| {
-            let mut bytes = [0; 4];
-            let bytes = c.encode_utf8(&mut bytes).bytes();
-            bytes.map(|b| format!("\\x{b:02x}")).collect()
-        }));
-        add(quoted);
-    }
-    add(value.replace('\'', "'\\''"));
-    for apostrophe in ["&#39;", "&#x27;"] {
-        add(value
-            .replace('&', "&amp;")
-            .replace('<', "&lt;")
-            .replace('>', "&gt;")
-            .replace('"', "&quot;")
-            .replace('\'', apostrophe));
-    }
-    for before in 0..3 {
-        for piece in pieces(value.as_bytes(), before) {
-            add(piece);
-        }
-    }
+    // .NET writes a double quote by its number, too.
+    let net = escaped(value, "", Some(|c| units(c, true)));
+    all.push(replaced(&net, IN_JSON[4]).replace('"', "\\u0022"));
+    all.extend(REPLACED.map(|pairs| replaced(value, pairs)));
+    // Quoted-printable.
+    let printable = |b: u8| (b' '..=b'~').contains(&b) && b != b'=';
+    all.push(encoded(value, printable, |b| format!("={b:02X}")));
+    all.extend(binary(value, SHORTEST_PIECE));
+    each_once(all)
+}
+
+/// In hex and in base64, which change every character.
+fn binary(value: &str, shortest: usize) -> Vec<String> {
+    let none = |_| false;
+    let mut all = vec![
+        encoded(value, none, |b| format!("{b:02x}")),
+        encoded(value, none, |b| format!("{b:02X}")),
+    ];
+    all.extend((0..3).flat_map(|before| pieces(value.as_bytes(), before, shortest)));
     all
 }
 
-/// As it stands between the quotes of a string of JSON.
-fn in_json(value: &str) -> String {
-    let quoted = serde_json::Value::from(value).to_string();
-    quoted[1..quoted.len() - 1].to_owned()
+/// With the bytes that are not kept written otherwise.
+fn encoded(value: &str, kept: impl Fn(u8) -> bool, other: impl Fn(u8) -> String) -> String {
+    let mut out = String::new();
+    for c in value.chars() {
+        let mut bytes = [0; 4];
+        for b in c.encode_utf8(&mut bytes).bytes() {
+            match b.is_ascii() && kept(b) {
+                true => out.push(char::from(b)),
+                false => out.push_str(&other(b)),
+            }
+        }
+    }
+    out
 }
 
-/// With all that is not ASCII escaped.
-fn ascii(value: &str, escape: &dyn Fn(char) -> String) -> String {
-    let each = value.chars().map(|c| match c.is_ascii() {
-        true => c.to_string(),
-        false => escape(c),
-    });
-    each.collect()
+fn replaced(value: &str, pairs: &[(char, &str)]) -> String {
+    let mut out = String::new();
+    for c in value.chars() {
+        match pairs.iter().find(|pair| pair.0 == c) {
+            Some((_, other)) => out.push_str(other),
+            None => out.push(c),
+        }
+    }
+    out
+}
+
+/// As it stands between quotes, where a backslash escapes.
+fn escaped(value: &str, quotes: &str, number: Option<Number>) -> String {
+    let mut out = String::new();
+    for c in value.chars() {
+        match (c, number) {
+            ('\n', _) => out.push_str("\\n"),
+            ('\r', _) => out.push_str("\\r"),
+            ('\t', _) => out.push_str("\\t"),
+            ('\\', _) => out.push_str("\\\\"),
+            (c, _) if quotes.contains(c) => out.extend(['\\', c]),
+            (' '..='~', _) => out.push(c),
+            (c, Some(number)) => out.push_str(&number(c)),
+            (c, None) if c.is_ascii() => out.push_str(&units(c, false)),
+            (c, None) => out.push(c),
+        }
+    }
+    out
 }
 
 /// `\u00e4`, as JSON has it: two of them for what is beyond.
-fn four_digits(c: char) -> String {
+fn units(c: char, upper: bool) -> String {
     let mut units = [0; 2];
     let units = c.encode_utf16(&mut units).iter();
-    units.map(|unit| format!("\\u{unit:04x}")).collect()
+    let each = units.map(|unit| match upper {
+        true => format!("\\u{unit:04X}"),
+        false => format!("\\u{unit:04x}"),
+    });
+    each.collect()
 }
 
 /// `\xe4`, `\u20ac` or `\U0001f511`, as Python has it.
@@ -96,6 +269,12 @@ fn fewest_digits(c: char) -> String {
         n @ ..0x1_0000 => format!("\\u{n:04x}"),
         n => format!("\\U{n:08x}"),
     }
+}
+
+/// `\303\244` or `\xc3\xa4`, as C and Python's bytes have it.
+fn of_bytes(c: char, each: fn(u8) -> String) -> String {
+    let mut bytes = [0; 4];
+    c.encode_utf8(&mut bytes).bytes().map(each).collect()
 }
 
 /// Without the percent signs of a URL. What is no encoding stays.
@@ -113,23 +292,9 @@ pub(super) fn percent_decoded(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-fn percent(value: &str, kept: &[u8], hex: &[u8; 16]) -> String {
-    let mut out = String::new();
-    for b in value.bytes() {
-        if b.is_ascii_alphanumeric() || kept.contains(&b) {
-            out.push(char::from(b));
-        } else {
-            out.push('%');
-            out.push(char::from(hex[usize::from(b >> 4)]));
-            out.push(char::from(hex[usize::from(b & 15)]));
-        }
-    }
-    out
-}
-
 /// The characters that a value has in every base64 in which so many bytes (modulo three) stand
 /// before it, whatever they are and whatever follows.
-fn pieces(value: &[u8], before: usize) -> Vec<String> {
+fn pieces(value: &[u8], before: usize, shortest: usize) -> Vec<String> {
     let mut bytes = vec![0; before];
     bytes.extend_from_slice(value);
     // A character is six bits: those that share bits with a neighbour are left out.
@@ -138,7 +303,7 @@ fn pieces(value: &[u8], before: usize) -> Vec<String> {
     [STANDARD_NO_PAD, URL_SAFE_NO_PAD]
         .iter()
         .filter_map(|engine| Some(engine.encode(&bytes).get(from..to)?.to_owned()))
-        .filter(|piece| piece.len() >= SHORTEST_PIECE)
+        .filter(|piece| piece.len() >= shortest)
         .collect()
 }
 
@@ -156,7 +321,7 @@ mod tests {
             after in "[ -~]{0,9}",
         ) {
             let encoded = STANDARD.encode(format!("{before}{value}{after}"));
-            let pieces = pieces(value.as_bytes(), before.len() % 3);
+            let pieces = pieces(value.as_bytes(), before.len() % 3, SHORTEST_PIECE);
             prop_assert!(pieces.iter().any(|p| encoded.contains(p)), "{encoded} {pieces:?}");
         }
     }
@@ -169,7 +334,7 @@ mod tests {
 
     #[test]
     fn each_spelling_is_there_once() {
-        let all = of("a b/c\"d'e");
+        let all = spelt("a b/c\"d'e");
         for spelling in [
             "a%20b%2Fc%22d%27e",
             "a+b%2fc%22d%27e",
@@ -181,7 +346,7 @@ mod tests {
         ] {
             assert!(all.iter().any(|s| s == spelling), "{spelling}: {all:?}");
         }
-        let all = of("it's é€🔑\\");
+        let all = spelt("it's é€🔑\\");
         for spelling in [
             "it's \\u00e9\\u20ac\\ud83d\\udd11\\\\",
             "it's \\xe9\\u20ac\\U0001f511\\\\",
@@ -190,7 +355,7 @@ mod tests {
         ] {
             assert!(all.iter().any(|s| s == spelling), "{spelling}: {all:?}");
         }
-        let plain = of("plain-word");
+        let plain = spelt("plain-word");
         assert_eq!(plain.iter().filter(|s| *s == "plain-word").count(), 1);
     }
 }

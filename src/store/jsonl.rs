@@ -2,16 +2,20 @@
 //!
 //! A line is written at once and synced before the next step is taken, so a process that is killed
 //! or a host that loses its power leaves at most one torn line, the last. That one was never
-//! finished; it is cut off when the file is opened again.
+//! finished; it is cut off when the file is opened again. Each line bears a checksum of its document, so that one that
+//! was changed on disk is no result.
 
 use super::{bounded, private, write_failure};
 use crate::error::Failure;
+use crate::redact;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::ser::Error as _;
+use std::borrow::Cow;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
 
 /// The lines of a file, read.
@@ -34,11 +38,49 @@ pub struct JsonLines {
     whole: u64,
 }
 
-/// One value as a line.
+/// What the record of a line takes in memory for each of its objects, bytes at most.
+const RECORD_BYTES: u64 = 300;
+/// Lines that are named where something is wrong with several.
+const NAMED: usize = 20;
+
+/// Stands between a line's document and its checksum, as the last key of the same object.
+const SUM: &str = ",\"crc32\":\"";
+/// Bytes of the checksum with what stands around it.
+const SUM_BYTES: usize = SUM.len() + 8 + "\"}".len();
+
+/// One value as a line, with its checksum.
 pub fn json_line(value: &impl Serialize) -> Result<Vec<u8>, serde_json::Error> {
-    let mut line = serde_json::to_vec(value)?;
-    line.push(b'\n');
+    let mut line = redact::harmless(&serde_json::to_vec(value)?).into_owned();
+    let sum = crc32fast::hash(&line);
+    if line.pop() != Some(b'}') {
+        return Err(serde_json::Error::custom("a line is an object"));
+    }
+    line.extend(format!("{SUM}{sum:08x}\"}}\n").bytes());
     Ok(line)
+}
+
+/// The document of a line; `None` where its checksum is wrong.
+pub fn line_document(line: &[u8]) -> Option<Cow<'_, [u8]>> {
+    let (document, right) = checked(line);
+    (right != Some(false)).then_some(document)
+}
+
+/// A line's document, and whether its checksum is right; `None` where it has none.
+fn checked(line: &[u8]) -> (Cow<'_, [u8]>, Option<bool>) {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    let Some((document, sum)) = line
+        .len()
+        .checked_sub(SUM_BYTES)
+        .map(|at| line.split_at(at))
+    else {
+        return (line.into(), None);
+    };
+    let Some(sum) = sum.strip_prefix(SUM.as_bytes()) else {
+        return (line.into(), None);
+    };
+    let document = [document, b"}"].concat();
+    let right = format!("{:08x}\"}}", crc32fast::hash(&document)).as_bytes() == sum;
+    (document.into(), Some(right))
 }
 
 impl JsonLines {
@@ -83,7 +125,6 @@ impl JsonLines {
     }
 
     fn add(&mut self, line: &[u8]) -> io::Result<()> {
-        let line = &crate::redact::harmless(line);
         self.file.write_all(line)?;
         self.file.sync_data()?;
         self.whole += line.len() as u64;
@@ -105,20 +146,16 @@ pub fn append_shared(path: &Path, value: &impl Serialize) -> Result<(), Failure>
 
 /// Reads a file of lines without touching it; one that is not there has none.
 pub fn read_lines<T: DeserializeOwned>(path: &Path) -> Result<FoundLines<T>, Failure> {
-    let bytes = match bounded::lines(path) {
-        Ok(bytes) => bytes,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
-        Err(e) => {
-            let message = format!("cannot read `{}`", path.display());
-            return Err(Failure::environment(message).caused_by(e));
-        }
+    let read = match bounded::records(path, RECORD_BYTES) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => parse(io::empty(), path),
+        opened => opened.and_then(|reader| parse(reader, path)),
     };
-    Ok(parse(&bytes, path))
+    read.map_err(|e| bounded::unreadable(path, e))
 }
 
-/// What the bytes hold. Only the last line can be torn; another that cannot be read was spoilt by
+/// What the lines hold. Only the last line can be torn; another that cannot be read, or was damaged, was spoilt by
 /// something else, and stays where it is.
-fn parse<T: DeserializeOwned>(bytes: &[u8], path: &Path) -> FoundLines<T> {
+fn parse<T: DeserializeOwned>(mut reader: impl BufRead, path: &Path) -> io::Result<FoundLines<T>> {
     let name = path.file_name().unwrap_or(path.as_os_str());
     let name = name.to_string_lossy();
     let mut found = FoundLines {
@@ -126,32 +163,61 @@ fn parse<T: DeserializeOwned>(bytes: &[u8], path: &Path) -> FoundLines<T> {
         warnings: Vec::new(),
         whole: 0,
     };
-    let mut lines = bytes
-        .split_inclusive(|b| *b == b'\n')
-        .enumerate()
-        .peekable();
-    while let Some((i, line)) = lines.next() {
+    let (mut line, mut number, mut wrong) = (Vec::new(), 0, 0);
+    let (mut with_sum, mut without) = (false, 0);
+    loop {
+        line.clear();
+        if reader.read_until(b'\n', &mut line)? == 0 {
+            break;
+        }
+        number += 1;
         let ended = line.ends_with(b"\n");
-        let read = serde_json::from_slice::<T>(line);
-        let last = lines.peek().is_none();
+        let last = reader.fill_buf()?.is_empty();
+        let (document, right) = checked(&line);
+        let read = serde_json::from_slice::<T>(&document);
         // A document that is whole but unknown was written by another release: it is kept.
-        let torn = last && (!ended || is_no_json(line));
+        let torn = last && (!ended || (right.is_none() && is_no_json(&document)));
         if !torn {
             found.whole += line.len() as u64;
         }
-        match read {
-            _ if torn => found.warnings.push(format!(
-                "the last line of `{name}` was not written to its end, and is left out"
+        with_sum |= right.is_some();
+        let warning = match (right, read) {
+            _ if torn => Some(format!(
+                "line {number} of `{name}`, the last line, was not written to its end, and is left out"
             )),
-            Ok(record) => found.records.push(record),
-            Err(_) if line.trim_ascii().is_empty() => {}
-            Err(e) => found.warnings.push(format!(
-                "line {} of `{name}` cannot be read, and is left out: {e}",
-                i + 1
+            (None, _) if line.trim_ascii().is_empty() => None,
+            (Some(true), Ok(record)) => {
+                found.records.push(record);
+                None
+            }
+            // Written by a release before there were checksums: these lines come first.
+            (None, Ok(record)) if !with_sum => {
+                without += 1;
+                found.records.push(record);
+                None
+            }
+            (Some(false), _) | (None, Ok(_)) => Some(format!(
+                "line {number} of `{name}` was changed after it was written (its checksum is wrong), and is left out"
             )),
-        }
+            (_, Err(e)) => Some(format!(
+                "line {number} of `{name}` cannot be read, and is left out: {e}"
+            )),
+        };
+        wrong += usize::from(warning.is_some());
+        found.warnings.extend(warning.filter(|_| wrong <= NAMED));
     }
-    found
+    if wrong > NAMED {
+        let more = wrong - NAMED;
+        found
+            .warnings
+            .push(format!("{more} more lines of `{name}` are left out"));
+    }
+    if without > 0 {
+        found.warnings.push(format!(
+            "{without} lines of `{name}` have no checksum, as an earlier release wrote them: damage to them does not show"
+        ));
+    }
+    Ok(found)
 }
 
 fn is_no_json(line: &[u8]) -> bool {
@@ -218,7 +284,7 @@ mod tests {
         assert!(found.warnings[1].starts_with("line 4 of `a.jsonl`"));
         lines.append(&Word { word: "c".into() }).unwrap();
         let kept = std::fs::read_to_string(&path).unwrap();
-        assert_eq!(kept, format!("{text}{{\"word\":\"c\"}}\n"));
+        assert!(kept.starts_with(&format!("{text}{{\"word\":\"c\",\"crc32\"")));
     }
 
     #[test]
@@ -227,7 +293,8 @@ mod tests {
         let path = dir.path().join("a.jsonl");
         std::fs::write(&path, "{\"word\":\"a\"}\n{\"word\":\n").unwrap();
         let (_, found) = JsonLines::open::<Word>(&path).unwrap();
-        assert_eq!((found.records.len(), found.warnings.len()), (1, 1));
+        assert_eq!(found.records.len(), 1);
+        assert!(found.warnings[0].contains("line 2 of `a.jsonl`, the last line"));
         assert_eq!(std::fs::read(&path).unwrap(), b"{\"word\":\"a\"}\n");
     }
 

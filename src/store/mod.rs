@@ -1,6 +1,5 @@
 //! The results directory: names, the atomic write, the capture on disk, the lock on a container.
 
-pub mod bounded;
 mod cache;
 mod documents;
 mod jsonl;
@@ -13,9 +12,10 @@ pub mod started;
 mod state;
 mod writer;
 
+pub use crate::bounded;
 pub use cache::{cached, keep};
 pub use documents::free_name;
-pub use jsonl::{FoundLines, JsonLines, append_shared, json_line, read_lines};
+pub use jsonl::{FoundLines, JsonLines, append_shared, json_line, line_document, read_lines};
 pub use lock::{ContainerLock, FileLock, LockRefusal, is_locked};
 pub use profiles::{
     FoundProfiles, ProfileFile, find_profiles, model_config, read_document, read_profile,
@@ -92,7 +92,7 @@ pub fn check_overwrite(file: &Path) -> Result<(), Failure> {
     }
     match bounded::document(file) {
         Ok(bytes) if bytes.is_empty() => return Ok(()),
-        Ok(bytes) if serde_json::from_slice::<Document>(&bytes).is_ok() => return Ok(()),
+        Ok(bytes) if bounded::json::<Document>(&bytes).is_ok() => return Ok(()),
         Ok(_) => {}
         // Longer than any of ours.
         Err(e) if e.kind() == std::io::ErrorKind::InvalidData => {}

@@ -6,8 +6,6 @@ use crate::profile::{Profile, SCHEMA_VERSION};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// A longer file is no profile, bytes: one of 2000 points on 16 GPUs has some MiB.
-const LONGEST: u64 = 256 << 20;
 /// Folders in folders are looked into so deep.
 const DEEPEST: usize = 16;
 /// Files in all.
@@ -38,10 +36,10 @@ pub fn read_profile(path: &Path) -> Result<ProfileFile, Failure> {
     if !found.is_file() {
         return Err(no_profile(path, "it is no regular file"));
     }
-    if found.len() > LONGEST {
-        return Err(no_profile(path, "it is too large for one"));
-    }
-    let bytes = bounded::bytes(path, LONGEST).map_err(unreadable)?;
+    let bytes = bounded::document(path).map_err(|e| match e.kind() {
+        std::io::ErrorKind::InvalidData => no_profile(path, &e.to_string()),
+        _ => unreadable(e),
+    })?;
     of_bytes(path, &bytes)
 }
 
@@ -50,8 +48,13 @@ fn no_profile(path: &Path, why: &str) -> Failure {
 }
 
 fn of_bytes(path: &Path, bytes: &[u8]) -> Result<ProfileFile, Failure> {
-    let document: Value = serde_json::from_slice(bytes)
-        .map_err(|e| no_profile(path, "it is no JSON").caused_by(e))?;
+    let document: Value = bounded::json(bytes).map_err(|e| {
+        let why = match e.is_data() {
+            true => "it is too large",
+            false => "it is no JSON",
+        };
+        no_profile(path, why).caused_by(e)
+    })?;
     if !document.is_object() {
         return Err(no_profile(path, "it is JSON, and no document"));
     }
@@ -80,11 +83,15 @@ fn of_bytes(path: &Path, bytes: &[u8]) -> Result<ProfileFile, Failure> {
         .map(str::to_owned);
     let ours = major(SCHEMA_VERSION);
     match version.as_deref().map(major) {
-        Some(theirs) if theirs == ours => serde_json::from_slice(bytes)
-            .map(|profile| ProfileFile::Profile(Box::new(profile)))
-            .map_err(|e| {
-                no_profile(path, "a part of it is missing or of another kind").caused_by(e)
-            }),
+        Some(theirs) if theirs == ours => {
+            // One of the two in memory at a time.
+            drop(document);
+            bounded::json(bytes)
+                .map(|profile| ProfileFile::Profile(Box::new(profile)))
+                .map_err(|e| {
+                    no_profile(path, "a part of it is missing or of another kind").caused_by(e)
+                })
+        }
         Some(Some(theirs)) if Some(theirs) > ours => Err(Failure::usage(format!(
             "`{}` was written by a newer plimsoll",
             path.display()
@@ -99,11 +106,7 @@ fn of_bytes(path: &Path, bytes: &[u8]) -> Result<ProfileFile, Failure> {
 
 /// Any document of plimsoll's and its kind, as its `document` says; `None` where a file is none.
 pub fn read_document(path: &Path) -> Option<(String, Value)> {
-    let found = std::fs::metadata(path).ok()?;
-    if !found.is_file() || found.len() > LONGEST {
-        return None;
-    }
-    let document: Value = serde_json::from_slice(&bounded::bytes(path, LONGEST).ok()?).ok()?;
+    let document: Value = bounded::json(&bounded::document(path).ok()?).ok()?;
     let kind = document.get("document")?.as_str()?.to_owned();
     Some((kind, document))
 }
@@ -178,7 +181,7 @@ fn walk(folder: &Path, deep: usize, files: &mut Vec<PathBuf>) -> Result<(), Fail
 /// The model's `config.json`, as the capture beside a profile keeps it.
 pub fn model_config(profile: &Path) -> Option<Value> {
     let stored = StoredCapture::open(profile).ok()?;
-    serde_json::from_str(stored.capture.model_files.get("config.json")?).ok()
+    bounded::json(stored.capture.model_files.get("config.json")?.as_bytes()).ok()
 }
 
 #[cfg(test)]

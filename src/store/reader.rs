@@ -5,8 +5,20 @@ use crate::capture::{
     CAPTURE_VERSION, Capture, LineSource, LogLine, MemorySample, RequestRow, Stream,
 };
 use crate::error::Failure;
-use std::io::BufReader;
+use serde::Deserialize;
 use std::path::{Path, PathBuf};
+
+/// What is kept of a sample when a profile is derived, bytes at most.
+const SAMPLE_BYTES: u64 = 200;
+/// What is kept of a request, bytes at most.
+const REQUEST_BYTES: u64 = 400;
+
+/// What is read of a capture first.
+#[derive(Deserialize)]
+struct Head {
+    #[serde(default)]
+    capture_version: Option<u64>,
+}
 
 /// A capture on disk.
 #[derive(Debug)]
@@ -64,7 +76,10 @@ impl StoredCapture {
 
     fn in_folder(folder: &Path) -> Result<StoredCapture, Failure> {
         let file = folder.join(CAPTURE_FILE);
-        let text = bounded::text(&file).map_err(|e| {
+        let bytes = bounded::document(&file).map_err(|e| {
+            if e.kind() == std::io::ErrorKind::InvalidData {
+                return Failure::usage(format!("cannot read `{}`", file.display())).caused_by(e);
+            }
             if [SAMPLES_FILE, LOG_FILE].iter().any(|f| folder.join(f).is_file()) {
                 return Failure::usage(format!(
                     "the capture in `{}` is not whole: its run was left before `{CAPTURE_FILE}` was written",
@@ -80,17 +95,15 @@ impl StoredCapture {
         let broken = |e: serde_json::Error| {
             Failure::usage(format!("`{}` is no capture", file.display())).caused_by(e)
         };
-        let version =
-            serde_json::from_str::<serde_json::Value>(&text).map_err(broken)?["capture_version"]
-                .as_u64();
-        if version.is_some_and(|v| v > u64::from(CAPTURE_VERSION)) {
+        let Head { capture_version } = bounded::json(&bytes).map_err(broken)?;
+        if capture_version.is_some_and(|v| v > u64::from(CAPTURE_VERSION)) {
             return Err(Failure::usage(format!(
                 "`{}` was written by a newer plimsoll",
                 file.display()
             ))
             .hint("update plimsoll"));
         }
-        let capture = serde_json::from_str(&text).map_err(broken)?;
+        let capture = bounded::json(&bytes).map_err(broken)?;
         Ok(StoredCapture {
             folder: folder.to_owned(),
             capture,
@@ -99,14 +112,17 @@ impl StoredCapture {
 
     /// The samples. A line that was cut off by a crash or a full disk is left out.
     pub fn samples(&self) -> Result<impl Iterator<Item = MemorySample> + use<>, Failure> {
-        Ok(lines_of(&self.folder.join(SAMPLES_FILE))?
+        Ok(lines_of(&self.folder.join(SAMPLES_FILE), SAMPLE_BYTES)?
             .filter_map(|line| serde_json::from_str(&line).ok()))
     }
 
     /// The requests of plimsoll's own load client; none where it did not run.
     pub fn requests(&self) -> Result<impl Iterator<Item = RequestRow> + use<>, Failure> {
         let path = self.folder.join(REQUESTS_FILE);
-        let rows = path.exists().then(|| lines_of(&path)).transpose()?;
+        let rows = path
+            .exists()
+            .then(|| lines_of(&path, REQUEST_BYTES))
+            .transpose()?;
         Ok(rows
             .into_iter()
             .flatten()
@@ -115,21 +131,29 @@ impl StoredCapture {
 
     /// The lines of output.
     pub fn lines(&self) -> Result<impl Iterator<Item = LogLine> + use<>, Failure> {
-        Ok(lines_of(&self.folder.join(LOG_FILE))?.filter_map(|line| parse_line(&line)))
+        Ok(lines_of(&self.folder.join(LOG_FILE), 0)?.filter_map(|line| parse_line(&line)))
     }
 }
 
 /// The run that a profile speaks of; `None` when it is no profile.
 fn run_of_profile(profile: &Path) -> Option<String> {
-    let text = bounded::text(profile).ok()?;
-    let document: serde_json::Value = serde_json::from_str(&text).ok()?;
-    Some(document.pointer("/metadata/run_id")?.as_str()?.to_owned())
+    #[derive(Deserialize)]
+    struct Document {
+        metadata: Metadata,
+    }
+    #[derive(Deserialize)]
+    struct Metadata {
+        run_id: String,
+    }
+    let bytes = bounded::document(profile).ok()?;
+    let document: Document = bounded::json(&bytes).ok()?;
+    Some(document.metadata.run_id)
 }
 
-fn lines_of(path: &Path) -> Result<impl Iterator<Item = String> + use<>, Failure> {
-    let file = bounded::regular(path)
+/// The lines of a stream, of whose records so many bytes each are kept in memory.
+fn lines_of(path: &Path, each: u64) -> Result<impl Iterator<Item = String> + use<>, Failure> {
+    let mut reader = bounded::records(path, each)
         .map_err(|e| Failure::usage(format!("cannot read `{}`", path.display())).caused_by(e))?;
-    let mut reader = BufReader::with_capacity(1 << 16, file);
     Ok(std::iter::from_fn(move || {
         let line = bounded::line(&mut reader).ok().flatten()?;
         let text = String::from_utf8(line);

@@ -6,11 +6,13 @@ use crate::capture::{BackendFacts, DeviceFacts, MemorySample, SamplingFacts};
 use crate::error::Failure;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Write};
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 /// Version of the format. A reader refuses a newer one.
 const VERSION: u32 = 1;
+/// What is kept of a sample, and what is made of it, bytes at most.
+const KEPT_BYTES: u64 = size_of::<MemorySample>() as u64 + 200;
 
 /// What was measured.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -50,7 +52,7 @@ impl Recording {
     /// Reads a recording. A line that was cut off by a crash or a full disk is left out.
     pub fn read(path: &Path) -> Result<Recording, Failure> {
         let cannot = |e| Failure::usage(format!("cannot read `{}`", path.display())).caused_by(e);
-        let mut lines = BufReader::new(bounded::regular(path).map_err(cannot)?);
+        let mut lines = bounded::records(path, KEPT_BYTES).map_err(cannot)?;
         let first = bounded::line(&mut lines)
             .map_err(cannot)?
             .unwrap_or_default();

@@ -100,7 +100,7 @@ fn all_in(folder: &Path, boot: &str) -> Vec<Started> {
         }
         let read = bounded::bytes(&path, LONGEST)
             .ok()
-            .and_then(|bytes| serde_json::from_slice::<Started>(&bytes).ok())
+            .and_then(|bytes| bounded::json::<Started>(&bytes).ok())
             .filter(|s| s.container == named);
         match read {
             Some(started) if started.boot == boot => all.push(started),

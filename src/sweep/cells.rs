@@ -65,13 +65,10 @@ impl Cells {
         let bytes = match bounded::document(&path) {
             Ok(bytes) => bytes,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => {
-                let message = format!("cannot read `{}`", path.display());
-                return Err(Failure::environment(message).caused_by(e));
-            }
+            Err(e) => return Err(bounded::unreadable(&path, e)),
         };
-        let document: Document = serde_json::from_slice(&bytes).map_err(|e| {
-            Failure::environment(format!("`{}` is no list of cells", path.display())).caused_by(e)
+        let document: Document = bounded::json(&bytes).map_err(|e| {
+            Failure::usage(format!("`{}` is no list of cells", path.display())).caused_by(e)
         })?;
         if document.cells_version > CELLS_VERSION {
             return Err(Failure::usage(format!(

@@ -4,7 +4,7 @@
 use super::folder::CELLS_FOLDER;
 use crate::error::Failure;
 use crate::matrix::{CellId, GroupId, Row, Shard};
-use crate::store::{FoundLines, JsonLines, bounded, json_line, read_lines};
+use crate::store::{FoundLines, JsonLines, bounded, json_line, line_document, read_lines};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::path::Path;
@@ -132,7 +132,7 @@ impl History {
     pub fn beginning(folder: &Path) -> Option<Session> {
         let begin = bounded::beginning(&folder.join(JOURNAL_FILE), LONGEST_SESSION).ok()?;
         let line = begin.split(|byte| *byte == b'\n').next()?;
-        match serde_json::from_slice(line).ok()? {
+        match serde_json::from_slice(&line_document(line)?).ok()? {
             Record::Sweep(session) => Some(session),
             _ => None,
         }
@@ -394,6 +394,72 @@ mod tests {
         assert_eq!(history.unfinished, [begin(&rows[2].cell, 2)]);
         assert_eq!(history.attempts[&rows[2].cell], 2);
         assert_eq!(history.attempts[&rows[0].cell], 1);
+    }
+
+    #[test]
+    fn a_flipped_bit_is_named_and_never_a_result() {
+        let dir = tempfile::tempdir().unwrap();
+        let rows = run(dir.path(), 5);
+        let path = dir.path().join(JOURNAL_FILE);
+        let bytes = std::fs::read(&path).unwrap();
+        let known: HashMap<CellId, Row> = rows.into_iter().map(|r| (r.cell.clone(), r)).collect();
+        let mut silent = Vec::new();
+        for n in 0..600 {
+            let (at, bit) = (n * (bytes.len() - 1) / 599, n % 8);
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 1 << bit;
+            std::fs::write(&path, &flipped).unwrap();
+            let line = bytes[..at].iter().filter(|b| **b == b'\n').count() + 1;
+            let history = History::read(dir.path()).unwrap();
+            for row in history.rows_in_order() {
+                assert_eq!(known.get(&row.cell), Some(row), "byte {at}, bit {bit}");
+            }
+            let named = |w: &String| w.contains(&format!("line {line} "));
+            if !history.warnings.iter().any(named) {
+                silent.push((at, bit, history.warnings));
+            }
+        }
+        assert!(
+            silent.is_empty(),
+            "{} were not named: {:?}",
+            silent.len(),
+            silent[0]
+        );
+    }
+
+    #[test]
+    fn a_journal_without_sums_is_read_with_a_note() {
+        let dir = tempfile::tempdir().unwrap();
+        let rows = run(dir.path(), 2);
+        let path = dir.path().join(JOURNAL_FILE);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let old: String = text
+            .lines()
+            .map(|line| match line.find(",\"crc32\"") {
+                Some(at) => format!("{}}}\n", &line[..at]),
+                None => format!("{line}\n"),
+            })
+            .collect();
+        std::fs::write(&path, old).unwrap();
+        let (mut journal, history) = Journal::open(dir.path()).unwrap();
+        assert!(history.rows_in_order().eq(&rows));
+        assert_eq!(history.warnings.len(), 1);
+        assert!(
+            history.warnings[0].contains("no checksum"),
+            "{:?}",
+            history.warnings
+        );
+        // What is added has sums: from there on a line without one was damaged.
+        journal.begin(begin(&rows[0].cell, 2)).unwrap();
+        let mut text = std::fs::read_to_string(&path).unwrap();
+        text.push_str(text.clone().lines().nth(3).unwrap());
+        text.push('\n');
+        std::fs::write(&path, text).unwrap();
+        let warnings = History::read(dir.path()).unwrap().warnings;
+        assert!(
+            warnings.iter().any(|w| w.contains("line 8 ")),
+            "{warnings:?}"
+        );
     }
 
     #[test]

@@ -36,7 +36,7 @@ impl RemotePlace {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(unreadable(e)),
             Ok(bytes) => {
-                let place = serde_json::from_slice(&bytes);
+                let place = bounded::json(&bytes);
                 place.map(Some).map_err(|e| unreadable(e.into()))
             }
         }
