@@ -140,6 +140,8 @@ const VLLM: &[&str] = &[
     "vllm: error: unrecognized arguments: --no-such",
     // A library that cannot be loaded explains what its use ends with.
     "WARNING 01-02 03:04:05 [a.py:1] Failed to import from vllm._C with ImportError(\"/lib/libc.so.6: version `GLIBC_2.38' not found (required by /vllm/_C.abi3.so)\")\nAttributeError: '_C' has no attribute 'silu_and_mul'",
+    "WARNING 01-02 03:04:05 [a.py:1] Failed to import from vllm._C with ImportError('libcudart.so.13: cannot open shared object file: No such file or directory')\nAttributeError: '_C' has no attribute 'silu_and_mul'",
+    "WARNING 01-02 03:04:05 [a.py:1] Failed to import from vllm._C with ImportError('/vllm/_C.abi3.so: undefined symbol: _ZN3c10')\nAttributeError: '_C' has no attribute 'silu_and_mul'",
 ];
 
 const SGLANG: &[&str] = &[
