@@ -150,6 +150,12 @@ mod tests {
         assert_eq!(engine(runner), "llama_cpp");
         assert_eq!(engine(&format!("ollama  | {runner}")), "ollama");
         assert_eq!(
+            engine(&format!(
+                "{runner}\ntime=2031-01-02T03:04:05.678Z level=INFO source=llama_server.go:7 msg=\"waiting for server\""
+            )),
+            "ollama"
+        );
+        assert_eq!(
             engine(&format!("{runner}\n[GIN] 2031/01/02 | 200 | GET")),
             "ollama"
         );

@@ -36,6 +36,12 @@ impl<K: Copy> Heads<K> {
         }
     }
 
+    /// The beginnings that it searches for.
+    #[cfg(test)]
+    pub fn signs(&self) -> impl Iterator<Item = &'static str> {
+        self.table.iter().map(|(head, _)| *head)
+    }
+
     /// The first message of a line.
     pub fn find<'a>(&self, text: &'a str) -> Option<Message<'a, K>> {
         let (index, end) = self.words.find(text.as_bytes())?;

@@ -12,6 +12,8 @@ pub mod heads;
 pub mod laws_tests;
 pub mod said;
 pub mod sheet;
+#[cfg(test)]
+mod signs_tests;
 pub mod text;
 pub mod torch;
 pub mod unwrap;

@@ -141,5 +141,27 @@ impl Breakdown {
                 sheet.entry(key, &row.label, FactValue::Record(figures), &line);
             }
         }
+        if !self.is_real() {
+            return;
+        }
+        // The buffers' own lines are finer; they are printed at a higher verbosity only.
+        for (part, key) in [
+            ("model_gib", "weights_gib"),
+            ("context_gib", "kv_cache_gib"),
+            ("compute_gib", "activation_peak_gib"),
+        ] {
+            if sheet.get(key).is_some() {
+                continue;
+            }
+            for row in &self.rows {
+                let line = Line {
+                    text: &row.quote,
+                    at: row.at,
+                };
+                if let Some(value) = row.figures.get(part) {
+                    sheet.entry(key, &row.label, value.clone(), &line);
+                }
+            }
+        }
     }
 }

@@ -24,7 +24,7 @@
 
 mod breakdown;
 mod buffers;
-mod trouble;
+pub(in crate::engine) mod trouble;
 
 use crate::engine::facts::{EngineStep, FactValue};
 use crate::engine::llama_cpp::is_quantized;
@@ -43,10 +43,11 @@ pub type LlamaCppLogParser = SheetParser<LlamaCpp>;
 
 /// What a message is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(in crate::engine) enum Kind {
     Build,
     Buffer,
     KvSelf,
+    KvSize,
     Size,
     Caches,
     Setting,
@@ -71,7 +72,7 @@ enum Kind {
     Encoder,
 }
 
-static HEADS: LazyLock<Heads<Kind>> = LazyLock::new(|| {
+pub(in crate::engine) static HEADS: LazyLock<Heads<Kind>> = LazyLock::new(|| {
     Heads::new(&[
         ("build_info: ", Kind::Build),
         ("build: ", Kind::Build),
@@ -82,6 +83,7 @@ static HEADS: LazyLock<Heads<Kind>> = LazyLock::new(|| {
         ("non-SWA KV cache, size = ", Kind::Caches),
         ("SWA KV cache, size = ", Kind::Caches),
         ("n_ctx ", Kind::Setting),
+        ("kv_size = ", Kind::KvSize),
         ("n_batch ", Kind::Setting),
         ("n_ubatch ", Kind::Setting),
         ("n_seq_max ", Kind::Setting),
@@ -140,6 +142,7 @@ pub const WORDS: &[&str] = &[
     "buffer size",
     " size = ",
     "KV self size",
+    "kv_size = ",
     "n_ctx ",
     "n_batch ",
     "n_ubatch ",
@@ -243,6 +246,12 @@ impl LlamaCpp {
                     if sheet.get("weights_gib").is_some() || sheet.get("kv_cache_gib").is_some() {
                         self.trouble.enough(line, m.head, sheet);
                     }
+                }
+            }
+            // Printed before its buffers; padded to whole blocks.
+            Kind::KvSize => {
+                if let Some((n, _)) = number(rest).filter(|(n, _)| n.whole && n.value > 0.0) {
+                    sheet.count(&self.buffers.key("kv_size"), n.value as u64, line, m.head);
                 }
             }
             Kind::Caches => {
@@ -504,6 +513,9 @@ impl Messages for LlamaCpp {
             if let Some(tokens) = tokens.and_then(int) {
                 copy(sheet, "kv_total_gib", key, Some(tokens));
             }
+        }
+        if sheet.get("kv_cache_tokens").is_none() {
+            copy(sheet, "kv_size", "kv_cache_tokens", None);
         }
         if sheet.get("kv_cache_tokens").is_none() {
             if let (Some(slots), Some(each)) = (sheet.number("n_slots"), sheet.number("n_ctx_slot"))

@@ -350,3 +350,28 @@ fn a_projection_is_no_allocation() {
     let end = report(&format!("{TWO_GPUS}{}", row("2048")));
     assert!(end.facts.contains_key("memory_breakdown") && !end.facts.contains_key("projection"));
 }
+
+#[test]
+fn the_table_at_exit_gives_the_parts_of_each_device() {
+    let table = "llama_memory_breakdown_print: | memory breakdown [MiB] | total free self model context compute unaccounted |\n\
+         llama_memory_breakdown_print: |   - CUDA0 (X 1000)   | 32768 =  1024 + (28672 = 25600 +    2048 +    1024) +        3072 |\n";
+    let r = report(table);
+    for (key, mib) in [
+        ("weights_gib", 25600.0),
+        ("kv_cache_gib", 2048.0),
+        ("activation_peak_gib", 1024.0),
+    ] {
+        assert_eq!(number(&r, key, "CUDA0"), mib, "{key}");
+        assert!(r.facts[key].quote[0].contains("X 1000"));
+    }
+    // A table of more than there was free is a projection.
+    let r = report(&table.replace("3072 |", "-3072 |"));
+    assert!(!r.facts.contains_key("weights_gib"));
+}
+
+#[test]
+fn the_cells_of_the_cache_are_its_tokens_where_nothing_else_names_them() {
+    let r =
+        report("llama_kv_cache_init: kv_size = 4096, offload = 1, type_k = 'f16', n_layer = 32");
+    says(&r, &[("kv_cache_tokens", "4096")]);
+}

@@ -7,7 +7,7 @@ use crate::engine::log::figures::{gib_after, number_after};
 use crate::engine::log::sheet::Sheet;
 
 /// What says that a device or the host had no room.
-const LACK: &[&str] = &[
+pub const LACK: &[&str] = &[
     "Malloc failed: out of memory",
     "CUDA error: out of memory",
     "HIP error: out of memory",

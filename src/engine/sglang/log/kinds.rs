@@ -45,6 +45,8 @@ pub enum Kind {
     Capture,
     /// Progress of a capture.
     Bar,
+    /// The attention backend, where the arguments leave it open.
+    Attention,
     /// The cache in host memory.
     HostCache,
     /// It serves.
@@ -94,7 +96,10 @@ pub static HEADS: LazyLock<Heads<Kind>> = LazyLock::new(|| {
         ("Prefill batch", Kind::Batch),
         ("Receive: ", Kind::RequestLog),
         ("Finish: ", Kind::RequestLog),
+        ("Attention backend not specified. Use ", Kind::Attention),
+        ("Attention backend forced to ", Kind::Attention),
         ("Not enough memory. Please try", Kind::NotEnough),
+        ("Loaded weights leave no GPU memory", Kind::NotEnough),
         ("Prefill out of memory. Try", Kind::NotEnough),
         ("Decode out of memory. Try", Kind::NotEnough),
         ("The memory capacity is unbalanced", Kind::Unbalanced),

@@ -26,14 +26,14 @@
 //! and free memory at a moment a list of one; of `[gpu_id=1]` a list in that order.
 
 mod graphs;
-mod kinds;
+pub(in crate::engine) mod kinds;
 mod pool;
 mod ranks;
 mod server_args;
 
 use crate::engine::facts::{EngineStep, Fact, FactValue, Severity};
 use crate::engine::log::cause::{Weight, is_exception};
-use crate::engine::log::figures::{after, gib_after, number_after};
+use crate::engine::log::figures::{after, gib_after, number_after, number_before};
 use crate::engine::log::heads::Message;
 use crate::engine::log::sheet::Sheet;
 use crate::engine::log::words::Words;
@@ -224,9 +224,18 @@ impl Sglang {
                 }
             }
             Kind::Bar => self.graphs.bar(rest, line),
+            Kind::Attention => {
+                let name = rest.split([' ', ',']).next().unwrap_or_default();
+                let name = name.trim_end_matches('.');
+                if !name.is_empty() && name.len() < 64 {
+                    sheet.text("attention_backend", name, line, m.head);
+                }
+            }
             Kind::HostCache => {
-                let amount = rest.split_once(" GB host memory for hierarchical KV cache");
-                if let Some(gb) = amount.and_then(|(n, _)| n.trim().parse::<f64>().ok()) {
+                // Since 0.5.23 `MHA hierarchical KV host pool: 720000 tokens, 106.17 GB host memory`.
+                let amount = number_before(rest, " GB host memory");
+                if let Some(gb) = amount.filter(|_| rest.contains("hierarchical KV")) {
+                    let gb = gb.value;
                     // The one figure of the log in decimal units.
                     let gib = gb * 1e9 / f64::from(1 << 30);
                     self.figure("hicache_host_gib", &rank, Some(gib), line);
@@ -456,7 +465,9 @@ impl Messages for Sglang {
                 "Memory pool end",
                 "Capture ",
                 "Capturing batches",
-                "hierarchical KV cache",
+                "hierarchical KV",
+                "Attention backend ",
+                "leave no GPU memory",
                 "The server is fired up",
                 "token usage",
                 "Not enough memory",

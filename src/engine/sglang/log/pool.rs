@@ -140,18 +140,17 @@ impl Pools {
         &mut self.pools[last]
     }
 
-    /// The model's pool and those of draft models. `windows`: the tokens of both parts, where the
-    /// log announced a pool with sliding windows.
-    fn counted(&self, windows: Option<(u64, u64)>) -> (Option<Counted>, Vec<Counted>) {
+    /// The model's pool and those of draft models.
+    fn counted(&self) -> (Option<Counted>, Vec<Counted>) {
         let mut target = None;
         let mut drafts = Vec::new();
         for (i, pool) in self.pools.iter().enumerate() {
-            let (own, rest) = pool.split(windows);
+            let (own, rest) = pool.split();
             let rest = rest.iter().map(|p| counted(std::slice::from_ref(p), None));
             if i == 0 {
-                target = Some(counted(own, pool.swa_sum.as_ref()));
+                target = Some(counted(&own, pool.swa_sum.as_ref()));
             } else {
-                drafts.push(counted(own, pool.swa_sum.as_ref()));
+                drafts.push(counted(&own, pool.swa_sum.as_ref()));
             }
             drafts.extend(rest);
         }
@@ -166,33 +165,22 @@ impl Pools {
 }
 
 impl Pool {
-    /// Its own parts, and those that can only be a draft model's.
-    fn split(&self, windows: Option<(u64, u64)>) -> (&[Part], &[Part]) {
-        let all = self.parts.as_slice();
-        let Some(first) = all.first() else {
-            return (all, &[]);
-        };
+    /// Its own parts, and those that are a draft model's: a draft's pool has as many tokens as one
+    /// before it, further pools of the model have other lengths.
+    fn split(&self) -> (Vec<Part>, Vec<Part>) {
         if self.swa_sum.is_some() {
-            return (all, &[]);
+            return (self.parts.clone(), Vec::new());
         }
-        let known = |p: &Part| {
-            windows.is_some_and(|(full, swa)| p.tokens == Some(full) || p.tokens == Some(swa))
-        };
-        let own = 1 + all[1..]
-            .iter()
-            .take_while(|p| {
-                let labelled = !p.label.is_empty() && p.label != first.label;
-                labelled || (p.tokens != first.tokens && known(p))
-            })
-            .count();
-        let rest = &all[own..];
-        // Neither a part that was announced nor a pool as long as the first: nobody's, until the
-        // line that closes the first pool was seen.
-        let drafts = rest
-            .iter()
-            .take_while(|p| self.closed || p.tokens == first.tokens)
-            .count();
-        (&all[..own], &rest[..drafts])
+        let mut own: Vec<Part> = Vec::new();
+        let mut drafts = Vec::new();
+        for part in &self.parts {
+            let repeats = own
+                .iter()
+                .any(|p| p.tokens == part.tokens && p.label == part.label);
+            let place = if repeats { &mut drafts } else { &mut own };
+            place.push(part.clone());
+        }
+        (own, drafts)
     }
 }
 
@@ -238,7 +226,7 @@ pub fn conclude(
     let mut least: BTreeMap<&str, (u64, Fact)> = BTreeMap::new();
     let mut rows: Option<Fact> = None;
     for (rank, pools) in ranks {
-        let (target, drafts) = pools.counted(windows);
+        let (target, drafts) = pools.counted();
         let mut put = |key, value: f64, c: &Counted| {
             let more = Fact {
                 value: FactValue::Float(value),

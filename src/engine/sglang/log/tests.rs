@@ -327,6 +327,51 @@ fn a_logged_request_says_nothing() {
     }
 }
 
+#[test]
+fn pools_of_other_lengths_add_up_and_equal_ones_are_a_drafts() {
+    let pool = |tokens: u32, gib: &str| {
+        format!(
+            "[x TP0] KV Cache is allocated. dtype: torch.bfloat16, #tokens: {tokens}, KV size: {gib} GB\n"
+        )
+    };
+    for close in ["", "[x TP0] Memory pool end. avail mem=9.00 GB\n"] {
+        let r = report(&(pool(900, "3.00") + &pool(400, "1.50") + close));
+        says(&r, &[("kv_cache_gib", "4.5")]);
+        assert_eq!(shown(&r, "draft_kv_cache_gib"), None, "{close}");
+        assert_eq!(r.facts["kv_cache_gib"].quote.len(), 2);
+        let r = report(&(pool(900, "3.00") + &pool(900, "0.50") + close));
+        says(&r, &[("kv_cache_gib", "3"), ("draft_kv_cache_gib", "0.5")]);
+    }
+}
+
+#[test]
+fn messages_of_2026() {
+    for (line, key, value) in [
+        (
+            "[x] Allocating MHA hierarchical KV host pool: 720000 tokens, 2.147483648 GB host memory.",
+            "hicache_host_gib",
+            "2",
+        ),
+        (
+            "[x] Attention backend not specified. Use fa3 backend by default.",
+            "attention_backend",
+            "fa3",
+        ),
+        (
+            "[x] Attention backend forced to triton.",
+            "attention_backend",
+            "triton",
+        ),
+        (
+            "ValueError: Loaded weights leave no GPU memory for the KV cache under --mem-fraction-static=0.5.",
+            "oom",
+            "true",
+        ),
+    ] {
+        says(&report(line), &[(key, value)]);
+    }
+}
+
 impl Engine {
     fn parser() -> Box<dyn LogParser> {
         crate::engine::parser_of(&Engine)

@@ -83,6 +83,11 @@ fn limits(line: &Line<'_>, sheet: &mut Sheet) {
             }
         }
     }
+    let reduced = "maxSequenceLen";
+    let rest = after(text, reduced).and_then(|rest| after(rest, "reduced to "));
+    if let Some(n) = rest.and_then(whole) {
+        sheet.count("max_seq_len", n, line, reduced);
+    }
     if let Some(rest) = said(text, "TRTGptModel ") {
         for (name, key) in [
             ("maxNumSequences: ", "max_num_sequences"),

@@ -68,6 +68,7 @@ const WORDS: &[&str] = &[
     "memory usage profiling",
     "free_gpu_memory_fraction",
     "max_seq_len=",
+    "maxSequenceLen",
     "PyTorch memory fraction",
     "PyTorchConfig",
     "PyTorch backend",

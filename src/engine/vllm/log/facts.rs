@@ -183,16 +183,15 @@ fn folded_ranks(run: &Run, facts: &mut BTreeMap<String, Fact>) {
 
 fn trouble(run: &Run, facts: &mut BTreeMap<String, Fact>) {
     let lack = run.trouble.lack_of_memory();
-    let oom = Fact {
-        value: FactValue::Bool(lack.is_some()),
-        // Nothing was lacking: no line says so.
-        quote: lack.iter().map(|w| w.quote.clone()).collect(),
-        at_ns: lack.and_then(|w| w.at),
-    };
-    // Of lines that are no engine's nothing is said, not even what did not happen.
-    let silent = facts.is_empty() && run.steps() == 0 && run.root_cause().is_none();
-    if lack.is_some() || !silent {
-        facts.insert("oom".to_owned(), oom);
+    let shown = lack.map(|w| (true, w.quote.clone(), w.at));
+    let shown = shown.or_else(|| run.enough_memory().map(|(quote, at)| (false, quote, at)));
+    if let Some((oom, quote, at_ns)) = shown {
+        let fact = Fact {
+            value: FactValue::Bool(oom),
+            quote: vec![quote],
+            at_ns,
+        };
+        facts.insert("oom".to_owned(), fact);
     }
     if let (Some((sizes, phase)), Some(witness)) = (&run.lack, lack) {
         for (key, fact) in sizes.facts() {

@@ -22,13 +22,16 @@ pub fn read(line: &Line<'_>, readings: &mut Readings, settings: &mut Settings) {
     utilization(line, settings);
 }
 
+/// Messages of the memory that the weights took.
+pub const WEIGHTS: &[&str] = &[
+    "Model loading took ",
+    "Loading model weights took in total ",
+    "Loading model weights took ",
+];
+
 fn weights(line: &Line<'_>, readings: &mut Readings) {
     // `Loading model weights took in total 14.97 GiB of device memory` is Gaudi's form.
-    for needle in [
-        "Model loading took ",
-        "Loading model weights took in total ",
-        "Loading model weights took ",
-    ] {
+    for needle in WEIGHTS {
         if let Some(value) = gib_after(line.text, needle) {
             readings.figure("weights_gib", Some(value), line, needle);
             break;
@@ -55,18 +58,31 @@ fn weights(line: &Line<'_>, readings: &mut Readings) {
     }
 }
 
+/// Parts of the memory profile, releases up to 0.6.
+pub const PROFILE_0_6: &[(&str, &str)] = &[
+    ("total_gpu_memory (", "total_gpu_memory_gib"),
+    ("model weights take ", "weights_gib_in_summary_line"),
+    ("non_torch_memory takes ", "non_torch_gib"),
+    (
+        "PyTorch activation peak memory takes ",
+        "activation_peak_gib",
+    ),
+    ("memory reserved for KV Cache is ", "kv_cache_gib"),
+];
+
+/// Parts of `Memory profiling results`.
+pub const RESULTS: &[(&str, &str)] = &[
+    ("total_gpu_memory=", "total_gpu_memory_gib"),
+    ("initial_memory_usage=", "initial_memory_usage_gib"),
+    // Weights included, so this is no activation peak.
+    ("peak_torch_memory=", "peak_torch_memory_gib"),
+    ("non_torch_memory=", "non_torch_gib"),
+    ("kv_cache_size=", "kv_cache_gib"),
+];
+
 fn profile_v0(line: &Line<'_>, readings: &mut Readings) {
     let text = line.text;
-    for (needle, key) in [
-        ("total_gpu_memory (", "total_gpu_memory_gib"),
-        ("model weights take ", "weights_gib_in_summary_line"),
-        ("non_torch_memory takes ", "non_torch_gib"),
-        (
-            "PyTorch activation peak memory takes ",
-            "activation_peak_gib",
-        ),
-        ("memory reserved for KV Cache is ", "kv_cache_gib"),
-    ] {
+    for (needle, key) in PROFILE_0_6 {
         readings.figure(key, gib_after(text, needle), line, needle);
     }
     if let Some(rest) = after(text, "gpu_memory_utilization (") {
@@ -79,36 +95,32 @@ fn profile_v0(line: &Line<'_>, readings: &mut Readings) {
     }
     let results = "Memory profiling results: ";
     if let Some(rest) = after(text, results) {
-        for (needle, key) in [
-            ("total_gpu_memory=", "total_gpu_memory_gib"),
-            ("initial_memory_usage=", "initial_memory_usage_gib"),
-            // Weights included, so this is no activation peak.
-            ("peak_torch_memory=", "peak_torch_memory_gib"),
-            ("non_torch_memory=", "non_torch_gib"),
-            ("kv_cache_size=", "kv_cache_gib"),
-        ] {
+        for (needle, key) in RESULTS {
             readings.figure(key, gib_after(rest, needle), line, results);
         }
     }
 }
 
+/// Parts of the memory profile since 0.8.
+pub const PROFILE: &[(&str, &str)] = &[
+    ("Available KV cache memory: ", "kv_cache_gib"),
+    ("Total non KV cache memory: ", "non_kv_cache_gib"),
+    ("torch peak memory increase: ", "activation_peak_gib"),
+    ("non-torch forward increase memory: ", "non_torch_gib"),
+    ("weights memory: ", "weights_gib_in_summary_line"),
+    ("total consumed (from mem_get_info): ", "consumed_gib"),
+    ("Free memory after profiling: ", "free_after_profile_gib"),
+    ("Initial free memory: ", "free_at_start_gib"),
+    ("requested GPU memory: ", "requested_gib"),
+    (
+        "Peak GPU memory after loading weights: ",
+        "peak_loading_gib",
+    ),
+];
+
 fn profile_v1(line: &Line<'_>, readings: &mut Readings) {
     let text = line.text;
-    for (needle, key) in [
-        ("Available KV cache memory: ", "kv_cache_gib"),
-        ("Total non KV cache memory: ", "non_kv_cache_gib"),
-        ("torch peak memory increase: ", "activation_peak_gib"),
-        ("non-torch forward increase memory: ", "non_torch_gib"),
-        ("weights memory: ", "weights_gib_in_summary_line"),
-        ("total consumed (from mem_get_info): ", "consumed_gib"),
-        ("Free memory after profiling: ", "free_after_profile_gib"),
-        ("Initial free memory: ", "free_at_start_gib"),
-        ("requested GPU memory: ", "requested_gib"),
-        (
-            "Peak GPU memory after loading weights: ",
-            "peak_loading_gib",
-        ),
-    ] {
+    for (needle, key) in PROFILE {
         readings.figure(key, gib_after(text, needle), line, needle);
     }
     if let Some(rest) = after(text, "Requested memory: ") {
@@ -144,6 +156,18 @@ fn profile_v1(line: &Line<'_>, readings: &mut Readings) {
     }
 }
 
+/// Parts of the summary after warm-up, behind their figures.
+pub const SUMMARY: &[(&str, &str)] = &[
+    (" GiB for weight", "weights_gib_in_summary_line"),
+    (" GiB for consumed memory", "consumed_gib"),
+    (" GiB for peak activation", "activation_peak_gib"),
+    (" GiB for non-torch memory", "non_torch_gib"),
+    (
+        " GiB for CUDAGraph memory",
+        "cuda_graph_gib_in_summary_line",
+    ),
+];
+
 /// `Free memory on device (a/b GiB) on startup. Desired GPU memory utilization is (u, r GiB). ...`:
 /// the budget after warm-up, or the refusal to start.
 fn summary(line: &Line<'_>, readings: &mut Readings) {
@@ -160,16 +184,7 @@ fn summary(line: &Line<'_>, readings: &mut Readings) {
     if let Some(budget) = after(rest, "memory utilization ").and_then(|r| after(r, "(")) {
         readings.figure("requested_gib", gib_after(budget, ", "), line, needle);
     }
-    for (unit, key) in [
-        (" GiB for weight", "weights_gib_in_summary_line"),
-        (" GiB for consumed memory", "consumed_gib"),
-        (" GiB for peak activation", "activation_peak_gib"),
-        (" GiB for non-torch memory", "non_torch_gib"),
-        (
-            " GiB for CUDAGraph memory",
-            "cuda_graph_gib_in_summary_line",
-        ),
-    ] {
+    for (unit, key) in SUMMARY {
         readings.figure(key, number_before(rest, unit).map(|n| n.value), line, unit);
     }
     let flag = "--kv-cache-memory=";
@@ -344,17 +359,20 @@ fn other_devices(line: &Line<'_>, readings: &mut Readings) {
     }
 }
 
+/// Messages that name the fraction of memory to use.
+pub const UTILIZATION: &[&str] = &[
+    "gpu_memory_utilization (",
+    "GPU memory utilization is (",
+    "GPU memory utilization (",
+    "CPU memory utilization (",
+    "The current --gpu-memory-utilization=",
+    "increase --gpu-memory-utilization from ",
+    "usable (gpu_memory_utilization=",
+    "GiB gpu_memory_utilization=",
+];
+
 fn utilization(line: &Line<'_>, settings: &mut Settings) {
-    for needle in [
-        "gpu_memory_utilization (",
-        "GPU memory utilization is (",
-        "GPU memory utilization (",
-        "CPU memory utilization (",
-        "The current --gpu-memory-utilization=",
-        "increase --gpu-memory-utilization from ",
-        "usable (gpu_memory_utilization=",
-        "GiB gpu_memory_utilization=",
-    ] {
+    for needle in UTILIZATION {
         if let Some(n) = number_after(line.text, needle) {
             settings.set(
                 "gpu_memory_utilization",

@@ -4,6 +4,48 @@ use super::origin::Role;
 use super::readings::Line;
 use crate::engine::facts::{EngineStep, StepMark};
 
+/// Signs of an API server.
+const SERVER: &[&str] = &[
+    "api_server.py",
+    "API server version",
+    "vLLM server version",
+    "Started server process",
+];
+
+/// Messages that open a step: the first one counts.
+pub const BEGINS: &[(&str, EngineStep)] = &[
+    ("server version ", EngineStep::Started),
+    ("non-default args: ", EngineStep::Started),
+    ("args: Namespace(", EngineStep::Started),
+    ("LLM engine (v", EngineStep::Started),
+    ("Starting to load model", EngineStep::LoadingWeights),
+    ("Loading model from scratch", EngineStep::LoadingWeights),
+];
+
+/// Messages that close a step: that of the last rank counts.
+pub const ENDS: &[(&str, EngineStep)] = &[
+    ("Model loading took ", EngineStep::WeightsLoaded),
+    ("Loading model weights took ", EngineStep::WeightsLoaded),
+    ("Available KV cache memory: ", EngineStep::Profiled),
+    ("memory reserved for KV Cache is ", EngineStep::Profiled),
+    ("Memory profiling results: ", EngineStep::Profiled),
+    ("After memory profiling run", EngineStep::Profiled),
+    ("Model profiling run took ", EngineStep::Profiled),
+    ("GiB for KV cache on node", EngineStep::Profiled),
+    ("memory for KV Cache as specified by", EngineStep::Profiled),
+    // The pool's size is printed just before it is allocated.
+    ("KV cache size: ", EngineStep::Profiled),
+    (" blocks: ", EngineStep::Profiled),
+    ("Graph capturing finished", EngineStep::GraphsCaptured),
+];
+
+/// Messages that follow the allocation of the pool, which itself prints nothing.
+pub const POOL_TAKEN: &[(&str, EngineStep)] = &[
+    ("Capturing CUDA graph", EngineStep::KvCacheAllocated),
+    ("Capturing cudagraphs", EngineStep::KvCacheAllocated),
+    ("init engine (", EngineStep::KvCacheAllocated),
+];
+
 /// Milestones passed so far.
 #[derive(Debug, Clone, Default)]
 pub struct Milestones {
@@ -23,50 +65,19 @@ struct Passed {
 impl Milestones {
     /// Reads a line for a milestone.
     pub fn read(&mut self, line: &Line<'_>) {
-        use EngineStep::{
-            GraphsCaptured, KvCacheAllocated, LoadingWeights, Profiled, Ready, Started, Stopping,
-            WeightsLoaded,
-        };
+        use EngineStep::{GraphsCaptured, Profiled, Ready, Stopping, WeightsLoaded};
         let text = line.text;
-        self.server |= line.origin.role == Role::Server
-            || [
-                "api_server.py",
-                "API server version",
-                "vLLM server version",
-                "Started server process",
-            ]
-            .iter()
-            .any(|sign| text.contains(sign));
-        for (sign, step) in [
-            ("server version ", Started),
-            ("non-default args: ", Started),
-            ("args: Namespace(", Started),
-            ("LLM engine (v", Started),
-            ("Starting to load model", LoadingWeights),
-            ("Loading model from scratch", LoadingWeights),
-        ] {
+        self.server |=
+            line.origin.role == Role::Server || SERVER.iter().any(|sign| text.contains(sign));
+        for (sign, step) in BEGINS {
             if text.contains(sign) {
-                self.first(step, line, sign);
+                self.first(*step, line, sign);
             }
         }
-        for (sign, step) in [
-            ("Model loading took ", WeightsLoaded),
-            ("Loading model weights took ", WeightsLoaded),
-            ("Available KV cache memory: ", Profiled),
-            ("memory reserved for KV Cache is ", Profiled),
-            ("Memory profiling results: ", Profiled),
-            ("After memory profiling run", Profiled),
-            ("Model profiling run took ", Profiled),
-            ("GiB for KV cache on node", Profiled),
-            ("memory for KV Cache as specified by", Profiled),
-            // The pool's size is told just before it is allocated.
-            ("KV cache size: ", Profiled),
-            (" blocks: ", Profiled),
-            ("Graph capturing finished", GraphsCaptured),
-        ] {
+        for (sign, step) in ENDS {
             // `# X blocks: N` is the pool; other blocks are counted elsewhere in a log.
-            if text.contains(sign) && (sign != " blocks: " || text.contains("# ")) {
-                self.last(step, line, sign);
+            if text.contains(sign) && (*sign != " blocks: " || text.contains("# ")) {
+                self.last(*step, line, sign);
             }
         }
         // Seconds, not memory; on CPU the only word about the end of loading.
@@ -75,13 +86,9 @@ impl Milestones {
         }
         // That it is allocated is said by what comes next.
         if self.passed(Profiled) && !self.passed(GraphsCaptured) {
-            for sign in [
-                "Capturing CUDA graph",
-                "Capturing cudagraphs",
-                "init engine (",
-            ] {
+            for (sign, step) in POOL_TAKEN {
                 if text.contains(sign) {
-                    self.first(KvCacheAllocated, line, sign);
+                    self.first(*step, line, sign);
                 }
             }
         }

@@ -145,19 +145,22 @@ fn blocks(line: &Line<'_>, readings: &mut Readings, settings: &mut Settings) {
     );
 }
 
+/// Messages that name the block size.
+pub const BLOCK_SIZE: &[(&str, Trust)] = &[
+    ("etting kv cache block size to ", Trust::Adjusted),
+    ("Forcing kv cache block size to ", Trust::Adjusted),
+    ("Block size is set to ", Trust::Used),
+    (" optimal block size is ", Trust::Used),
+    ("--block-size ", Trust::Command),
+];
+
 fn block_size(line: &Line<'_>, settings: &mut Settings) {
     let text = line.text;
-    for (needle, trust) in [
-        ("etting kv cache block size to ", Trust::Adjusted),
-        ("Forcing kv cache block size to ", Trust::Adjusted),
-        ("Block size is set to ", Trust::Used),
-        (" optimal block size is ", Trust::Used),
-        ("--block-size ", Trust::Command),
-    ] {
+    for (needle, trust) in BLOCK_SIZE {
         settings.set_count(
             "block_size",
             number_after(text, needle).map(|n| n.value),
-            trust,
+            *trust,
             line,
             needle,
         );

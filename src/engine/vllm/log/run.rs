@@ -4,8 +4,9 @@ use super::identity::Identity;
 use super::milestones::Milestones;
 use super::readings::{Line, Readings};
 use super::settings::Settings;
-use super::trouble::Trouble;
+use super::trouble::{Trouble, is_lack};
 use super::{facts, findings, graphs, memory, pool};
+use crate::capture::AtNs;
 use crate::engine::facts::{EngineStep, Fact, FactValue, LogReport};
 use crate::engine::log::figures::{after, number, number_after};
 use crate::engine::log::sheet::{Sheet, phase_after};
@@ -111,7 +112,7 @@ impl Run {
     /// A message that a narrow terminal or an author broke in two.
     fn join_broken(&mut self, line: &Line<'_>) {
         if let Some((begun, left)) = self.broken.take() {
-            let joined = format!("{begun} {}", bare(line.text));
+            let joined = format!("{begun} {}", record(line.text).1);
             let whole = Line {
                 text: &joined,
                 ..*line
@@ -121,12 +122,21 @@ impl Run {
             } else if joined.contains("current free memory ") {
                 memory::read(&whole, &mut self.readings, &mut self.settings);
                 true
+            } else if is_lack(&joined) && !is_lack(&begun) && !is_lack(line.text) {
+                self.trouble.read(&whole, self.is_ready(), false);
+                memory::read(&whole, &mut self.readings, &mut self.settings);
+                pool::read(&whole, &mut self.readings, &mut self.settings);
+                true
             } else {
                 false
             };
             if !complete && left > 1 && joined.len() < 600 {
                 self.broken = Some((joined, left - 1));
             }
+        }
+        let (_, message) = record(line.text);
+        if message.starts_with("ValueError: ") && !is_lack(message) && message.len() < 300 {
+            self.broken = Some((message.to_owned(), MOST_CONTINUATIONS));
         }
         for (begins, ends) in [
             ("Maximum concurrency for ", "request: "),
@@ -235,6 +245,40 @@ impl Run {
             steps: self.milestones.marks(),
             findings: findings::of(self),
         }
+    }
+
+    /// The line that shows that memory sufficed: the latest of readiness, graphs and pool, the
+    /// statistics of a server, or a failure of another kind. `None` while no line shows it.
+    pub(super) fn enough_memory(&self) -> Option<(String, Option<AtNs>)> {
+        if self.trouble.may_lack_memory(self.is_ready()) {
+            return None;
+        }
+        let marks = self.milestones.marks();
+        let taken = marks.iter().filter(|m| {
+            matches!(
+                m.step,
+                EngineStep::Ready | EngineStep::GraphsCaptured | EngineStep::KvCacheAllocated
+            )
+        });
+        let mark = taken
+            .max_by_key(|m| m.step)
+            .map(|m| (m.quote.clone(), m.at_ns));
+        let serving = || {
+            let (_, fact) = self.peak_usage.as_ref()?;
+            Some((fact.quote.first()?.clone(), fact.at_ns))
+        };
+        // The pool's size is printed once it fits into what the memory profile left.
+        let pool = || {
+            let keys = ["kv_cache_tokens", "num_gpu_blocks", "num_device_blocks"];
+            let readings = keys.iter().flat_map(|key| self.readings.of(key));
+            let fits = readings.filter(|r| r.value > 0.0).last()?;
+            Some((fits.quote.clone(), fits.at))
+        };
+        let other_failure = || {
+            let (_, witness) = self.trouble.failure()?;
+            Some((witness.quote.clone(), witness.at))
+        };
+        mark.or_else(serving).or_else(pool).or_else(other_failure)
     }
 
     /// Whether the log passed a step.

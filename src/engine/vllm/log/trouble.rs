@@ -43,7 +43,25 @@ pub struct Trouble {
     loaded_once: bool,
     /// The engine core was told to stop and obeys.
     stopping: bool,
+    /// A native library that could not be loaded: only warned of, and fatal where it is used.
+    unloadable_library: Option<Witness>,
 }
+
+/// What the dynamic linker says of a library that it cannot load.
+pub const LINKER: &[&str] = &[
+    "' not found (required by",
+    "cannot open shared object file",
+    "undefined symbol: ",
+];
+
+/// Exceptions that the use of a library that was not loaded ends with.
+const FOLLOW_LINKER: &[&str] = &[
+    "AttributeError",
+    "NotImplementedError",
+    "NameError",
+    "ImportError",
+    "ModuleNotFoundError",
+];
 
 /// Lines that only point at another line.
 const WRAPPERS: &[&str] = &[
@@ -143,7 +161,15 @@ impl Trouble {
         let (weight, witness) = self.cause.as_ref()?;
         // A server that goes on serving has survived the errors of single requests.
         let died = self.fatal.is_some() || self.start_failed.is_some();
-        (*weight > Weight::Hint || died || !ready).then_some(witness)
+        let follows = *weight <= Weight::Cause
+            && FOLLOW_LINKER
+                .iter()
+                .any(|name| witness.quote.contains(name));
+        let first = self
+            .unloadable_library
+            .as_ref()
+            .filter(|library| follows && library.no < witness.no);
+        (*weight > Weight::Hint || died || !ready).then_some(first.unwrap_or(witness))
     }
 
     /// The kind of failure and its line, where there was one.
@@ -159,10 +185,9 @@ impl Trouble {
             .as_ref()
             .filter(|(weight, _)| *weight >= Weight::Death);
         match (&self.start_failed, &self.fatal, cause) {
-            (Some(_), _, Some((_, cause))) => Some(("start_failed".to_owned(), cause)),
-            (Some(wrapper), _, None) => Some((
-                "EngineCore failed to start (cause not in the excerpt)".to_owned(),
-                wrapper,
+            (Some(wrapper), _, cause) => Some((
+                "start_failed".to_owned(),
+                cause.map_or(wrapper, |(_, cause)| cause),
             )),
             (None, Some(_), Some((Weight::Death, cause))) => {
                 Some(("process_died".to_owned(), cause))
@@ -170,6 +195,14 @@ impl Trouble {
             (None, Some(fatal), _) => Some(("engine_died".to_owned(), fatal)),
             (None, None, _) => None,
         }
+    }
+
+    /// Whether the engine failed with a cause that may have been a lack of memory: unknown, or an
+    /// exception whose reason is not among the known ones.
+    pub fn may_lack_memory(&self, ready: bool) -> bool {
+        let failed = self.start_failed.is_some() || self.fatal.is_some();
+        let cause = matches!(&self.cause, Some((weight, _)) if *weight >= Weight::Death);
+        self.failure.is_none() && (failed || cause && !ready)
     }
 
     /// Lack of memory, said or shown by a budget below zero.
@@ -191,6 +224,10 @@ impl Trouble {
                 self.nothing_available
                     .get_or_insert_with(|| witness(line, message));
             }
+        }
+        if LINKER.iter().any(|sign| message.contains(sign)) {
+            self.unloadable_library
+                .get_or_insert_with(|| witness(line, message));
         }
         self.stopping |= message.contains("EngineCore: trigger received signal");
         if message.contains("engine core exited unexpectedly") && !self.stopping {
@@ -306,76 +343,84 @@ fn is_usage_error(message: &str) -> bool {
     })
 }
 
+/// Messages of a lack of memory, and the failure that each is.
+pub const LACKS: &[(&str, &str)] = &[
+    (
+        "No available memory for the cache blocks",
+        "no_memory_for_cache_blocks",
+    ),
+    (
+        "is larger than the maximum number of tokens that can be stored in KV cache",
+        "max_model_len_exceeds_kv_cache",
+    ),
+    (
+        "KV cache is needed, which is larger than the available KV cache memory",
+        "kv_cache_too_small_for_max_model_len",
+    ),
+    (
+        "To serve at least one request with the model",
+        "kv_cache_too_small_for_max_model_len",
+    ),
+    (
+        "on startup is less than desired",
+        "free_memory_below_requested_at_startup",
+    ),
+    (
+        "on kv cache allocation is less than requested",
+        "free_memory_below_requested_for_kv_cache",
+    ),
+    // The CPU backend since 0.33.
+    ("The worker already uses ", "weights_exceed_reserved_memory"),
+    (
+        "out of memory occurred when warming up",
+        "out_of_memory_at_warmup",
+    ),
+    (
+        "memory allocation failed with OOM on device",
+        "out_of_memory",
+    ),
+    ("Out of memory! No free blocks", "out_of_memory"),
+];
+
+/// Messages of other failures that a start ends with.
+pub const FAILURES: &[(&str, &str)] = &[
+    ("Error in memory profiling", "error_in_memory_profiling"),
+    (
+        "Cannot find any safetensors model weights",
+        "model_weights_not_found",
+    ),
+    ("Cannot find any model weights", "model_weights_not_found"),
+    (
+        "User-specified max_model_len",
+        "max_model_len_exceeds_model",
+    ),
+    (
+        "Cannot find an appropriate cached snapshot folder",
+        "model_not_found",
+    ),
+    ("is not a valid model identifier", "model_not_found"),
+    (": error: unrecognized arguments", "unrecognized_arguments"),
+];
+
 /// The failure that `message` states, where it is a known one; whether it is about memory.
 fn known_failure(message: &str, drafting: bool) -> Option<(Weight, &'static str)> {
-    let memory = [
-        (
-            "No available memory for the cache blocks",
-            "no_memory_for_cache_blocks",
-        ),
-        (
-            "is larger than the maximum number of tokens that can be stored in KV cache",
-            "max_model_len_exceeds_kv_cache",
-        ),
-        (
-            "KV cache is needed, which is larger than the available KV cache memory",
-            "kv_cache_too_small_for_max_model_len",
-        ),
-        (
-            "To serve at least one request with the model",
-            "kv_cache_too_small_for_max_model_len",
-        ),
-        (
-            "on startup is less than desired",
-            "free_memory_below_requested_at_startup",
-        ),
-        (
-            "on kv cache allocation is less than requested",
-            "free_memory_below_requested_for_kv_cache",
-        ),
-        (
-            "out of memory occurred when warming up",
-            "out_of_memory_at_warmup",
-        ),
-        (
-            "memory allocation failed with OOM on device",
-            "out_of_memory",
-        ),
-        ("Out of memory! No free blocks", "out_of_memory"),
-    ];
-    if let Some((_, failure)) = memory.iter().find(|(sign, _)| message.contains(sign)) {
+    if let Some((_, failure)) = LACKS.iter().find(|(sign, _)| message.contains(sign)) {
         return Some((Weight::Memory, failure));
     }
     if torch::lack(message).is_some() {
         return Some((Weight::Memory, "out_of_memory"));
     }
-    let other = [
-        ("Error in memory profiling", "error_in_memory_profiling"),
-        (
-            "Cannot find any safetensors model weights",
-            "model weights not found (not memory)",
-        ),
-        (
-            "Cannot find any model weights",
-            "model weights not found (not memory)",
-        ),
-        (
-            "User-specified max_model_len",
-            "max_model_len_exceeds_model",
-        ),
-        (
-            "Cannot find an appropriate cached snapshot folder",
-            "model_not_found",
-        ),
-        ("is not a valid model identifier", "model_not_found"),
-        (": error: unrecognized arguments", "unrecognized_arguments"),
-    ];
-    let failure = other.iter().find(|(sign, _)| message.contains(sign))?.1;
+    let (_, failure) = FAILURES.iter().find(|(sign, _)| message.contains(sign))?;
     // The target's weights were in already: what is missing is the draft model's.
-    if drafting && failure.starts_with("model weights") {
-        return Some((Weight::Cause, "draft model weights not found (not memory)"));
+    if drafting && *failure == "model_weights_not_found" {
+        return Some((Weight::Cause, "draft_model_weights_not_found"));
     }
     Some((Weight::Cause, failure))
+}
+
+/// Whether `message` states a lack of memory.
+pub fn is_lack(message: &str) -> bool {
+    matches!(known_failure(message, false), Some((Weight::Memory, _)))
 }
 
 #[cfg(test)]

@@ -1,0 +1,248 @@
+//! Every sign that a parser looks for reaches it: a line with it, as the engine writes it, goes
+//! through the carrier, the filter and the parser, and the report is another one.
+
+use crate::engine::{Engine, llama_cpp, parser_of, sglang, vllm};
+
+/// What a log says, in one text.
+fn said(engine: &dyn Engine, lines: &[&str]) -> String {
+    let mut parser = parser_of(engine);
+    lines.iter().for_each(|l| parser.line(l.as_bytes(), None));
+    let (cause, ready) = (parser.root_cause(), parser.ready());
+    format!("{:?} {cause:?} {ready}", parser.report())
+}
+
+/// Checks that every sign is in a line without which its log says something else.
+fn all_reach(engine: &dyn Engine, signs: &[&str], logs: &[&str]) {
+    let mut wrong = Vec::new();
+    let mut effective = Vec::new();
+    for log in logs {
+        let lines: Vec<&str> = log.split('\n').collect();
+        let all = said(engine, &lines);
+        let before = effective.len();
+        for (i, line) in lines.iter().enumerate() {
+            let without = [&lines[..i], &lines[i + 1..]].concat();
+            if said(engine, &without) != all {
+                effective.push(*line);
+            }
+        }
+        if effective.len() == before {
+            wrong.push(format!("changes nothing: {log}"));
+        }
+    }
+    for sign in signs {
+        if !effective.iter().any(|line| line.contains(sign)) {
+            wrong.push(format!("reaches nothing: {sign}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_sign_of_vllm() {
+    let mut logs: Vec<&str> = VLLM.to_vec();
+    logs.extend(TORCH);
+    all_reach(&vllm::Vllm, &vllm::log::signs(), &logs);
+}
+
+#[test]
+fn every_sign_of_sglang() {
+    let logged = ["Receive: ", "Finish: "];
+    let mut signs: Vec<&str> = sglang::log::kinds::HEADS
+        .signs()
+        // A logged request is read so that its text says nothing.
+        .filter(|sign| !logged.contains(sign))
+        .collect();
+    signs.extend(super::torch::LACK);
+    let mut logs: Vec<&str> = SGLANG.to_vec();
+    logs.extend(TORCH);
+    all_reach(&sglang::Sglang, &signs, &logs);
+}
+
+#[test]
+fn every_sign_of_llama_cpp() {
+    let mut signs: Vec<&str> = llama_cpp::log::HEADS.signs().collect();
+    signs.extend(llama_cpp::log::trouble::LACK);
+    all_reach(&llama_cpp::LlamaCpp, &signs, LLAMA_CPP);
+}
+
+/// Lacks of memory in the words of PyTorch and the libraries below it.
+const TORCH: &[&str] = &[
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+    "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB.",
+    "torch.OutOfMemoryError: XPU out of memory. Tried to allocate 2.00 GiB.",
+    "RuntimeError: CUDA error: out of memory",
+    "RuntimeError: HIP error: out of memory",
+    "RuntimeError: Allocation on device 0 would exceed allowed memory. (out of memory)",
+    "RuntimeError: [enforce fail at alloc_cpu.cpp:75] . DefaultCPUAllocator: can't allocate memory: you tried to allocate 4096 bytes.",
+    "RuntimeError: [enforce fail at alloc_cpu.cpp:75] . DefaultCPUAllocator: not enough memory: you tried to allocate 4096 bytes.",
+    "  what():  std::bad_alloc",
+    "OSError: [Errno 12] Cannot allocate memory",
+    "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+];
+
+const VLLM: &[&str] = &[
+    "INFO 01-02 03:04:05 [api_server.py:1] vLLM API server version 0.30.0",
+    "INFO 01-02 03:04:05 [api_server.py:1] non-default args: {'model': 'org/m'}",
+    "INFO 01-02 03:04:05 api_server.py:1] args: Namespace(model='org/m', block_size=16)",
+    "INFO 01-02 03:04:05 [core.py:1] Initializing a V1 LLM engine (v0.30.0) with config: model='org/m'",
+    "INFO 01-02 03:04:05 [gpu_model_runner.py:1] Starting to load model org/m...",
+    "INFO 01-02 03:04:05 [gpu_model_runner.py:1] Loading model from scratch...",
+    "INFO 01-02 03:04:05 [gpu_model_runner.py:1] Model loading took 1.25 GiB and 2.5 seconds",
+    "INFO 01-02 03:04:05 model_runner.py:1] Loading model weights took 1.25 GB",
+    "INFO 01-02 03:04:05 hpu_model_runner.py:1] Loading model weights took in total 1.25 GiB of device memory (1.25 GiB/94.62 GiB used)",
+    "INFO 01-02 03:04:05 [gpu_worker.py:1] Available KV cache memory: 2.00 GiB",
+    "model weights take 1.25GiB; non_torch_memory takes 0.25GiB; PyTorch activation peak memory takes 0.50GiB; the rest of the memory reserved for KV Cache is 4.00GiB.",
+    "INFO 01-02 03:04:05 worker.py:1] the current vLLM instance can use total_gpu_memory (23.50GiB) x gpu_memory_utilization (0.90) = 21.15GiB",
+    "INFO 01-02 03:04:05 worker.py:1] Memory profiling results: total_gpu_memory=23.50GiB initial_memory_usage=1.00GiB peak_torch_memory=3.00GiB memory_usage_post_profile=1.25GiB non_torch_memory=0.25GiB kv_cache_size=17.00GiB gpu_memory_utilization=0.90",
+    "INFO 01-02 03:04:05 xpu_worker.py:1] After memory profiling run, peak memory usage is 4096.00 MB,torch mem is 3584.00 MB, non-torch mem is 512.00 MB, free gpu memory is 8192.00 MB",
+    "INFO 01-02 03:04:05 hpu_worker.py:1] Model profiling run took 6.50 GiB of device memory (16.00 GiB/94.62 GiB used)",
+    "INFO 01-02 03:04:05 [cpu_worker.py:1] Auto set (2.00/16.00) GiB for KV cache on node 0, with 8.00 GiB requested",
+    "INFO 01-02 03:04:05 [gpu_worker.py:1] Initial free memory 20.00 GiB, reserved 4.00 GiB memory for KV Cache as specified by kv_cache_memory_bytes config",
+    "INFO 01-02 03:04:05 [kv_cache_utils.py:1] GPU KV cache size: 20,000 tokens",
+    "INFO 01-02 03:04:05 executor_base.py:1] # cuda blocks: 3333, # CPU blocks: 512",
+    "INFO 01-02 03:04:05 [gpu_model_runner.py:1] Graph capturing finished in 4 secs, took 0.50 GiB",
+    // What follows the pool's allocation counts below a profile.
+    "INFO 01-02 03:04:05 [gpu_worker.py:1] Available KV cache memory: 2.00 GiB\nINFO 01-02 03:04:06 [cuda_graph.py:1] Capturing CUDA graph shapes: [1, 2]",
+    "INFO 01-02 03:04:05 [gpu_worker.py:1] Available KV cache memory: 2.00 GiB\nINFO 01-02 03:04:06 [model_runner.py:1] Capturing cudagraphs for decoding. This may lead to unexpected consequences",
+    "INFO 01-02 03:04:05 [gpu_worker.py:1] Available KV cache memory: 2.00 GiB\nINFO 01-02 03:04:06 [core.py:1] init engine (profile, create kv cache, warmup model) took 8.0 seconds",
+    "DEBUG 01-02 03:04:05 [gpu_worker.py:1] Memory profiling takes 1.0 seconds. Total non KV cache memory: 1.5GiB; torch peak memory increase: 0.2GiB; non-torch forward increase memory: 0.1GiB; weights memory: 1.2GiB.",
+    "DEBUG 01-02 03:04:05 [gpu_worker.py:1] total consumed (from mem_get_info): 1.5 GiB",
+    "DEBUG 01-02 03:04:05 [gpu_worker.py:1] Initial free memory: 22.00 GiB; Requested memory: 0.90 (util), 21.15 GiB; Free memory after profiling: 20.00 GiB",
+    "DEBUG 01-02 03:04:05 [gpu_worker.py:1] requested GPU memory: 21.15 GiB",
+    "INFO 01-02 03:04:05 [gpu_worker.py:1] Peak GPU memory after loading weights: 1.50 GiB",
+    "INFO 01-02 03:04:05 [gpu_worker.py:1] Free memory on device (22.00/23.50 GiB) on startup. Desired GPU memory utilization is (0.9, 21.15 GiB). Actual usage is 1.25 GiB for weight, 0.50 GiB for peak activation, 0.25 GiB for non-torch memory, and 0.10 GiB for CUDAGraph memory.",
+    "INFO 01-02 03:04:05 [gpu_worker.py:1] Free memory on device (22.00/23.50 GiB) on startup. Actual usage is 1.75 GiB for consumed memory.",
+    "ValueError: Free memory on device cuda:0 (3.00/23.50 GiB) on startup is less than desired GPU memory utilization (0.9, 21.15 GiB).",
+    "ValueError: Available memory on node 0 (3.00/16.00 GiB) on startup is less than desired CPU memory utilization (0.9, 14.40 GiB).",
+    "ValueError: Available memory on node 0 (3.00/16.00 GiB) on kv cache allocation is less than requested memory for kv (8.00 GiB).",
+    "INFO 01-02 03:04:05 [gpu_worker.py:1] The current --gpu-memory-utilization=0.90 is too high",
+    "INFO 01-02 03:04:05 [gpu_worker.py:1] To keep the pool, increase --gpu-memory-utilization from 0.90 to 0.95",
+    "INFO 01-02 03:04:05 [worker.py:1] 21.15 GiB usable (gpu_memory_utilization=0.90)",
+    "INFO 01-02 03:04:05 [hpu_worker.py:1] Free device memory: 80.00 GiB, 72.00 GiB gpu_memory_utilization=0.90, 70.00 GiB reserved for KV cache",
+    "INFO 01-02 03:04:05 [config.py:1] Setting kv cache block size to 64 for this backend.",
+    "INFO 01-02 03:04:05 [cuda.py:1] Forcing kv cache block size to 64",
+    "INFO 01-02 03:04:05 [hpu.py:1] Block size is set to 128",
+    "INFO 01-02 03:04:05 [tpu.py:1] The optimal block size is 128",
+    "WARNING 01-02 03:04:05 [cuda.py:1] use --block-size 64 with this backend",
+    "ERROR 01-02 03:04:05 [core.py:1] ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine.",
+    "ValueError: The model's max seq len (32000) is larger than the maximum number of tokens that can be stored in KV cache (9000).",
+    "ValueError: To serve at least one request with the model's max seq len (32000), (1.10 GiB KV cache is needed, which is larger than the available KV cache memory (0.50 GiB).",
+    "ValueError: The worker already uses 6.00 GiB (model weights and runtime), more than the 4.00 GiB of CPU memory reserved for it.",
+    "RuntimeError: CUDA out of memory occurred when warming up sampler with 1024 dummy requests.",
+    "RuntimeError: memory allocation failed with OOM on device 0",
+    "ValueError: Out of memory! No free blocks are available.",
+    "AssertionError: Error in memory profiling. Initial free memory 20.00 GiB, current free memory 21.00 GiB.",
+    "RuntimeError: Cannot find any safetensors model weights with `org/m`",
+    "RuntimeError: Cannot find any model weights with `org/m`",
+    "ValueError: User-specified max_model_len (9000) is greater than the derived max_model_len",
+    "LocalEntryNotFoundError: Cannot find an appropriate cached snapshot folder for the specified revision",
+    "OSError: org/m is not a local folder and is not a valid model identifier",
+    "vllm: error: unrecognized arguments: --no-such",
+    // A library that cannot be loaded explains what its use ends with.
+    "WARNING 01-02 03:04:05 [a.py:1] Failed to import from vllm._C with ImportError(\"/lib/libc.so.6: version `GLIBC_2.38' not found (required by /vllm/_C.abi3.so)\")\nAttributeError: '_C' has no attribute 'silu_and_mul'",
+    "WARNING 01-02 03:04:05 [a.py:1] Failed to import from vllm._C with ImportError('libcudart.so.13: cannot open shared object file: No such file or directory')\nAttributeError: '_C' has no attribute 'silu_and_mul'",
+    "WARNING 01-02 03:04:05 [a.py:1] Failed to import from vllm._C with ImportError('/vllm/_C.abi3.so: undefined symbol: _ZN3c10')\nAttributeError: '_C' has no attribute 'silu_and_mul'",
+];
+
+const SGLANG: &[&str] = &[
+    "[x] server_args=ServerArgs(model_path='org/m', tp_size=2)",
+    "[x TP0] Init torch distributed ends. elapsed=1.00 s, mem usage=0.25 GB",
+    "[x TP0] Memory baseline taken. mem usage=0.25 GB",
+    "[x TP0] Load weight begin. avail mem=40.00 GB",
+    "[x TP0] Load weight end. elapsed=3.00 s, type=X, quant=fp8, avail mem=35.25 GB, mem usage=4.75 GB.",
+    "[x TP0] Using KV cache dtype: torch.bfloat16",
+    "[x TP0] KV Cache is allocated. #tokens: 70000, K size: 10.25 GB, V size: 10.50 GB",
+    "[x TP0] KV Cache skipped (no-op pool). #tokens: 70000, KV size: 0.00 GB",
+    "[x TP0] Post-capture KV sizing: KV cache allocated. dtype: torch.bfloat16, #tokens: 4000, KV size: 12.00 GB, avail mem=6.00 GB",
+    "[x TP0] SWAKVPool mem usage: 4.50 GB, swa size: 700, full size: 900",
+    "[x TP0] Use sliding window memory pool. full_layer_tokens=900, swa_layer_tokens=700",
+    "[x TP0] Mamba Cache is allocated. max_mamba_cache_size: 33, conv_state size: 0.25GB, ssm_state size: 1.50GB ",
+    "[x TP0] max_total_tokens=9000 is larger than the profiled value 8000. Use the profiled value instead.",
+    "[x TP0] DSV4 memory calculation: bytes_per_full_token=100.5, available_bytes=9.00 GB",
+    "[x TP0] DSV4 pool sizes: full=100, swa=50",
+    "[x TP0] Memory pool end. avail mem=14.25 GB",
+    "[x TP0] max_total_num_tokens=70000, chunked_prefill_size=8192, context_len=32768",
+    "[x TP0] Capture cuda graph begin. avail mem=14.00 GB",
+    "[x TP0] Capture cuda graph begin. avail mem=14.00 GB\n[x TP0] Capture cuda graph bs [1, 2]\nCapturing batches (bs=1 avail_mem=13.50 GB): 100%|##########| 2/2 [00:02<00:00]\r[x TP0] Capture cuda graph end. Time elapsed: 2.00 s. mem usage=0.50 GB. avail mem=13.50 GB.",
+    "[x] Allocating 2.00 GB host memory for hierarchical KV cache.",
+    "[x] Allocating MHA hierarchical KV host pool: 720000 tokens, 106.17 GB host memory.",
+    "[x] Attention backend not specified. Use fa3 backend by default.",
+    "[x] Attention backend forced to triton.",
+    "[x] The server is fired up and ready to roll!",
+    "[x TP0] KV cache pool is full. Retract requests. #retracted_reqs: 3, #new_token_ratio: 0.5",
+    "[x TP0] Decode batch. #running-req: 1, #token: 700, token usage: 0.01, gen throughput (token/s): 9.00",
+    "[x TP0] Prefill batch. #new-seq: 1, #new-token: 700, token usage: 0.02, #running-req: 0",
+    "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
+    "ValueError: Loaded weights leave no GPU memory for the KV cache under --mem-fraction-static=0.5.",
+    "[x TP0] Prefill out of memory. Try to lower your batch size.",
+    "[x TP0] Decode out of memory. Try to lower your batch size.",
+    "ValueError: The memory capacity is unbalanced. Some GPUs may be occupied by other processes.",
+    "[x] Gracefully exiting... Remaining number of requests 0.",
+    "[x] SIGTERM received. signum=None",
+    "[x] Received sigquit from a child process. It usually means the child failed.",
+];
+
+const LLAMA_CPP: &[&str] = &[
+    "build_info: b6123-0abcdef",
+    "build: 6001 (0abcdef) with cc for x86_64-linux-gnu",
+    "main: build = 3001 (0abcdef)",
+    "load_tensors:        CUDA0 model buffer size =  1000.00 MiB",
+    "llama_new_context_with_model: KV self size  =  512.00 MiB, K (f16):  256.00 MiB, V (f16):  256.00 MiB",
+    "llama_kv_cache: size =  512.00 MiB (  4096 cells,  32 layers,  1/1 seqs), K (f16):  256.00 MiB, V (f16):  256.00 MiB",
+    "llama_kv_cache_init: kv_size = 4096, offload = 1, type_k = 'f16', n_layer = 32",
+    "llama_context: n_ctx         = 4096",
+    "llama_context: n_batch       = 2048",
+    "llama_context: n_ubatch      = 512",
+    "llama_context: n_seq_max     = 2",
+    "llama_context: flash_attn    = auto",
+    "llama_context: kv_unified    = true",
+    "llama_context: constructing llama_context",
+    "llama_model_loader: loaded meta data with 30 key-value pairs and 300 tensors from /m/x.gguf (version GGUF V3 (latest))",
+    "load_tensors: loading model tensors, this can take a while... (mmap = true)",
+    "llm_load_tensors: ggml ctx size =    0.25 MiB",
+    "load_tensors: offloaded 33/33 layers to GPU",
+    "  Device 0: NVIDIA X 1000, compute capability 8.9, VMM: yes",
+    "llama_model_load_from_file_impl: using device CUDA0 (NVIDIA X 1000) (0000:01:00.0) - 23552 MiB free",
+    "print_info: file size   = 4.50 GiB (4.89 BPW)",
+    "llm_load_print_meta: model size       = 4.50 GiB (4.89 BPW)",
+    "llama_context: graph nodes  = 1000",
+    "llama_context: graph splits = 2",
+    "common_memory_breakdown_print: | memory breakdown [MiB] | total free self model context compute unaccounted |\ncommon_memory_breakdown_print: |   - CUDA0 (X 1000) | 8192 = 2048 + (4096 = 2048 + 1024 + 1024) + 2048 |",
+    "common_params_fit_impl: projected to use 4096 MiB of device memory vs. 5000 MiB of free device memory",
+    "srv  load_model: loading model '/m/x.gguf'",
+    "srv  load_model: initializing, n_slots = 2, n_ctx_slot = 2048, kv_unified = 'false'",
+    "main: model loaded",
+    "main: server is listening on http://127.0.0.1:8080",
+    "main: HTTP server listening on http://127.0.0.1:8080",
+    "srv  update_slots: all slots are idle",
+    "srv    operator(): cleaning up before exit...",
+    "load_hparams: model size:         512.00 MiB",
+    "ggml_cuda_init: found 2 CUDA devices:\n  Device 0: NVIDIA X 1000, compute capability 8.9, VMM: yes",
+    "llama_kv_cache_iswa: creating non-SWA KV cache, size = 4096 cells\nllama_kv_cache: size =  512.00 MiB (  4096 cells,  32 layers,  1/1 seqs), K (f16):  256.00 MiB, V (f16):  256.00 MiB",
+    "llama_kv_cache_iswa: creating     SWA KV cache, size = 1024 cells\nllama_kv_cache: size =  512.00 MiB (  4096 cells,  32 layers,  1/1 seqs), K (f16):  256.00 MiB, V (f16):  256.00 MiB",
+    "common_init_result: fitting params to device memory ...\nload_tensors:        CUDA0 model buffer size =  1000.00 MiB",
+    "common_init_result: fitting params to device memory ...\nllama_params_fit: successfully fit params to free device memory\nload_tensors:        CUDA0 model buffer size =  1000.00 MiB",
+    "common_init_result: fitting params to device memory ...\nllama_params_fit: failed to fit params to free device memory\nload_tensors:        CUDA0 model buffer size =  1000.00 MiB",
+    "common_init_result: fitting params to device memory ...\nllama_params_fit: fitting params to free memory took 1.50 seconds\nload_tensors:        CUDA0 model buffer size =  1000.00 MiB",
+    "srv  load_model: loading draft model '/m/d.gguf'\nload_tensors:        CUDA0 model buffer size =  1000.00 MiB",
+    "srv  load_model: creating MTP draft context against the target model\nload_tensors:        CUDA0 model buffer size =  1000.00 MiB",
+    "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 1024.00 MiB on device 0: cudaMalloc failed: out of memory",
+    "CUDA error: out of memory",
+    "ROCm error: out of memory",
+    "HIP error: out of memory",
+    "MUSA error: out of memory",
+    "ggml_vulkan: vk::Device::allocateMemory: ErrorOutOfDeviceMemory",
+    "ggml_vulkan: vk::Device::allocateMemory: ErrorOutOfHostMemory",
+    "level zero: UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY",
+    "level zero: UR_RESULT_ERROR_OUT_OF_HOST_MEMORY",
+    "ggml_metal: error: status: kIOGPUCommandBufferCallbackErrorOutOfMemory",
+    "ggml_metal_graph_compute: error: Insufficient Memory (00000008)",
+    "llama_context: failed to allocate compute buffers",
+    "alloc_tensor_range: failed to allocate buffer of size 1073741824",
+    "llama_model_load: failed to allocate backend buffer",
+    "ggml_vulkan: Device memory allocation of size 1073741824 failed.",
+    "ggml_cann: insufficient memory (attempted to allocate 1024.00 MB)",
+    "ggml_sycl: can't allocate 1073741824 Bytes of memory on device",
+    "llama_mmap: mmap failed: Cannot allocate memory",
+    "terminate called after throwing an instance of 'std::bad_alloc'",
+];
