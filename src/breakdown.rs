@@ -34,6 +34,9 @@ pub enum Component {
     PageCache,
     /// The bench client that plimsoll runs in the container beside the engine.
     BenchClient,
+    /// Swapped out, and in no other part: parts that are differences of readings, or that the
+    /// engine reports, hold their own swapped memory.
+    Swap,
     /// What no witness explains. Negative when the witnesses claim more than was measured.
     Unexplained,
 }
@@ -53,6 +56,7 @@ impl Component {
             Component::WarmupGrowth => "Growth after start-up",
             Component::PageCache => "Page cache",
             Component::BenchClient => "Bench client",
+            Component::Swap => "Swapped out",
             Component::Unexplained => "Unexplained",
         }
     }
@@ -142,6 +146,15 @@ impl Confidence {
         if self.0 == "medium_measured_delta" {
             self.0 = "low_measured_delta".into();
         }
+    }
+
+    /// For a part that cannot be: `high_from_vllm_logs` becomes `low_from_vllm_logs`.
+    fn lowered(self) -> Confidence {
+        let rest = ["high", "medium"]
+            .iter()
+            .find_map(|p| self.0.strip_prefix(p));
+        rest.map(|rest| Confidence(format!("low{rest}")))
+            .unwrap_or(self)
     }
 
     /// Higher is surer.
@@ -462,12 +475,13 @@ fn explain_device(peak: &DevicePeak, evidence: &[Evidence], engine: &str) -> Dev
             continue;
         }
         left = left.saturating_sub(e.bytes);
-        parts.push(make_part(
-            e.component,
-            e.bytes,
-            peak.bytes,
-            Confidence::of(e.source, engine),
-        ));
+        let confidence = Confidence::of(e.source, engine);
+        let confidence = if e.bytes > whole(peak.bytes) {
+            confidence.lowered()
+        } else {
+            confidence
+        };
+        parts.push(make_part(e.component, e.bytes, peak.bytes, confidence));
     }
     parts.push(make_part(
         Component::Unexplained,
@@ -540,7 +554,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const COMPONENTS: [Component; 12] = [
+    const COMPONENTS: [Component; 13] = [
         Component::Baseline,
         Component::DriverReserved,
         Component::ModelWeights,
@@ -552,6 +566,7 @@ mod tests {
         Component::WarmupGrowth,
         Component::PageCache,
         Component::BenchClient,
+        Component::Swap,
         Component::Unexplained,
     ];
 
@@ -615,7 +630,7 @@ mod tests {
         };
         let b = explain(&peaks, &[claim], "vllm", None);
         assert_eq!(b.unexplained_bytes, Some(-30));
-        assert_eq!(b.confidence_levels.kv_cache.0, "high_from_vllm_logs");
+        assert_eq!(b.confidence_levels.kv_cache.0, "low_from_vllm_logs");
         assert_eq!(b.model_weights_gb, None, "unknown is not zero");
         assert_eq!(b.confidence_levels.overall.0, "unknown");
     }

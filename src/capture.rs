@@ -4,12 +4,14 @@
 //! run, and a test fixture is just a capture. Log lines and memory samples can be many, so they
 //! are streamed to files of their own (see `store`) and handed to `derive` as iterators.
 
+mod limit;
 mod null_for_zero;
 mod requests;
 mod sampling;
 mod shared;
 mod workload;
 
+pub use limit::{LimitLevel, MemoryLimit};
 pub use requests::{ErrorKind, LengthUnit, RequestError, RequestRow, TokenSource};
 pub use sampling::{CallCost, DeviceEvent, SamplingFacts, Tenants};
 pub use shared::SharedStart;
@@ -82,6 +84,10 @@ pub struct Capture {
     pub execs: Vec<ExecOutcome>,
     /// Docker events of the container.
     pub events: Vec<ContainerEvent>,
+    /// Processes of the container that the kernel killed for lack of memory during the run, by the
+    /// counters of its cgroup and of the host; `None` where these could not be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oom_kills: Option<u64>,
     /// How sampling went.
     pub sampling: SamplingFacts,
     /// How following the log went.
@@ -309,8 +315,14 @@ pub struct DeviceFacts {
     pub id: String,
     /// Product name, or `container memory (cgroup v1)`.
     pub name: String,
-    /// Total memory, bytes; for a cgroup its limit or the host's memory.
+    /// Total memory, bytes; for a cgroup the smallest limit on its path, or the host's memory.
     pub total_bytes: Option<u64>,
+    /// Which level of the cgroup's path limits `total_bytes`; absent for a GPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_level: Option<LimitLevel>,
+    /// Whether the samples count swapped-out memory as in use. Captures of earlier releases do not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub counts_swap: bool,
 }
 
 /// Which backend measured.
@@ -334,7 +346,7 @@ pub struct MemorySample {
     /// [`DeviceFacts::index`].
     pub device: u32,
     /// Memory in use, bytes. For a GPU as NVML v2 counts it (without `reserved`); for a cgroup the
-    /// kernel's charge (anonymous, file and kernel memory).
+    /// kernel's charge (anonymous, file and kernel memory), and swap ([`DeviceFacts::counts_swap`]).
     pub used_bytes: u64,
     /// Lowest use seen since the sample before, by faster probing in between; bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -405,7 +417,7 @@ pub struct HostSplit {
     pub shmem_bytes: Option<u64>,
     /// Kernel memory charged to the cgroup.
     pub kernel_bytes: Option<u64>,
-    /// Swapped out.
+    /// Swapped out: in no other kind.
     pub swap_bytes: Option<u64>,
 }
 
@@ -564,7 +576,8 @@ pub struct ContainerEvent {
     pub at_ns: AtNs,
     /// `die`, `oom`, `restart`, `destroy`, `exec_die`, …
     pub action: String,
-    /// Attributes that matter (`exitCode`, `signal`, `execID`).
+    /// Attributes that matter (`exitCode`, `signal`, `execID`; of an `oom` by the kernel's counters
+    /// the `level` and `limit_bytes` that were reached).
     pub attributes: BTreeMap<String, String>,
 }
 

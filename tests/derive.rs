@@ -720,6 +720,217 @@ fn findings_tell_what_spoils_the_figures() {
     );
 }
 
+/// Swaps `swapped` bytes of the memory that the samples from `from_ms` on hold.
+fn swap_out(built: &mut Built, from_ms: i64, swapped: u64) {
+    for sample in built.samples.iter_mut().filter(|s| s.at_ns >= from_ms * MS) {
+        let host = sample.host.as_mut().unwrap();
+        host.swap_bytes = Some(swapped);
+        host.anon_bytes = host.anon_bytes.map(|b| b - swapped);
+    }
+}
+
+#[test]
+fn swapped_memory_is_in_the_peak_and_in_the_parts() {
+    let whole = idle_reference().derive();
+    let mut built = idle_reference();
+    built.capture.devices[0].counts_swap = true;
+    let swapped = 200 * MIB;
+    swap_out(&mut built, 3_000, swapped);
+    let profile = built.derive();
+    let b = &profile.memory_breakdown;
+    assert_eq!(
+        b.total_measured_bytes,
+        whole.memory_breakdown.total_measured_bytes
+    );
+    assert_eq!(b.model_weights_gb, whole.memory_breakdown.model_weights_gb);
+    let sum: i64 = b.components.iter().map(|p| p.bytes).sum();
+    assert_eq!(Some(sum as u64), b.total_measured_bytes);
+    assert!(b.components.iter().any(|p| p.component == Component::Swap));
+    assert!(
+        b.confidence_levels.weights.0.starts_with("low"),
+        "{:?}",
+        b.confidence_levels
+    );
+    let finding = profile
+        .findings
+        .iter()
+        .find(|f| f.code == "memory_swapped")
+        .unwrap();
+    assert!(
+        finding.message.contains("200.00 MiB"),
+        "{}",
+        finding.message
+    );
+    // A capture of an earlier release counted memory alone.
+    let mut earlier = idle_reference();
+    swap_out(&mut earlier, 3_000, swapped);
+    for sample in &mut earlier.samples {
+        let out = sample.host.unwrap().swap_bytes.unwrap_or(0);
+        sample.used_bytes -= out;
+        sample.kernel_peak_bytes = sample.kernel_peak_bytes.map(|b| b - out);
+    }
+    let earlier = earlier.derive();
+    let apart = earlier.memory_breakdown.total_measured_bytes.unwrap();
+    let together = b.total_measured_bytes.unwrap();
+    // Without the kernel's peak the highest sample counts.
+    assert!(together - apart <= IDLE.spike, "{together} {apart}");
+}
+
+#[test]
+fn what_was_swapped_before_plimsoll_looked_is_a_part() {
+    let mut built = serving_host();
+    built.lines.clear();
+    built.capture.devices[0].counts_swap = true;
+    swap_out(&mut built, i64::MIN / MS, 150 * MIB);
+    let profile = built.derive();
+    let parts = &profile.memory_breakdown.components;
+    let swap = parts
+        .iter()
+        .find(|p| p.component == Component::Swap)
+        .unwrap();
+    assert_eq!(swap.bytes, 150 * MIB as i64);
+    assert!(
+        swap.confidence.0.starts_with("low"),
+        "{:?}",
+        swap.confidence
+    );
+    let sum: i64 = parts.iter().map(|p| p.bytes).sum();
+    assert_eq!(
+        Some(sum as u64),
+        profile.memory_breakdown.total_measured_bytes
+    );
+}
+
+#[test]
+fn a_part_above_the_peak_is_low() {
+    let mut built = two_gpus();
+    for line in &mut built.lines {
+        line.text = line.text.replace("took 15.2500 GiB", "took 150.00 GiB");
+    }
+    let profile = built.derive();
+    let b = &profile.memory_breakdown;
+    assert!(b.per_gpu[0].peak_bytes < 150 * GIB);
+    assert_eq!(b.model_weights_gb, Some(300.0));
+    assert_eq!(b.confidence_levels.weights.0, "low_from_vllm_logs");
+    let findings = profile.findings.iter();
+    let above = findings.filter(|f| f.code == "part_exceeds_peak");
+    assert_eq!(above.count(), 2, "one for each device");
+}
+
+/// A kill that the kernel's counters saw.
+fn oom_at(at_ms: i64, level: &str, limit: u64) -> ContainerEvent {
+    let attributes = [
+        ("level", level.to_owned()),
+        ("limit_bytes", limit.to_string()),
+    ];
+    ContainerEvent {
+        at_ns: at_ms * MS,
+        action: "oom".into(),
+        attributes: attributes.map(|(k, v)| (k.to_owned(), v)).into(),
+    }
+}
+
+#[test]
+fn the_limit_that_was_reached_is_named() {
+    let message = |change: &dyn Fn(&mut Built)| {
+        let mut built = idle_reference();
+        change(&mut built);
+        let findings = built.derive().findings;
+        findings
+            .into_iter()
+            .find(|f| f.code == "oom")
+            .map(|f| f.message)
+    };
+    // An engine that a bench loads is killed before its warm-up.
+    let loading = |level: &'static str| {
+        message(&|b| {
+            let bench = b
+                .capture
+                .execs
+                .iter()
+                .find(|e| e.role == ExecRole::Bench)
+                .unwrap();
+            let at_ms = bench.started_at_ns / MS + 200;
+            b.capture.events.push(oom_at(at_ms, level, 400 * MIB));
+            b.capture.oom_kills = Some(1);
+        })
+        .unwrap()
+    };
+    let slice = loading("/llm.slice");
+    assert!(
+        slice.contains("limit of slice `llm.slice` is 400.00 MiB"),
+        "{slice}"
+    );
+    assert!(slice.contains("in phase start"), "{slice}");
+    let job = loading("/slurm/uid_0/job_5");
+    assert!(job.contains("cgroup `/slurm/uid_0/job_5`"), "{job}");
+    assert!(loading("container").contains("the container's limit is 400.00 MiB"));
+    assert!(loading("host").contains("the host has"));
+    // Docker's event alone names no limit, and the container may have none.
+    let unnamed = |b: &mut Built| {
+        b.capture.events.push(ContainerEvent {
+            at_ns: 7_000 * MS,
+            action: "oom".into(),
+            ..Default::default()
+        });
+    };
+    let unknown = message(&unnamed).unwrap();
+    assert!(!unknown.contains("host"), "{unknown}");
+    // v1 tells every container below a limit; by its own counters this one lost nothing.
+    let neighbour = message(&|b| {
+        unnamed(b);
+        b.capture.oom_kills = Some(0);
+    });
+    assert_eq!(neighbour, None);
+}
+
+#[test]
+fn what_was_killed_from_outside_did_not_run_out_of_memory() {
+    let finding = |oom_kills| {
+        let mut built = idle_reference();
+        let execs = built.capture.execs.iter_mut();
+        execs
+            .filter(|e| e.role == ExecRole::Bench)
+            .for_each(|e| e.end = ExecEnd::Exited(137));
+        built.capture.oom_kills = oom_kills;
+        let findings = built.derive().findings;
+        let killed = findings.into_iter().find(|f| f.code == "bench_killed");
+        killed.unwrap().message
+    };
+    let outside = finding(Some(0));
+    assert!(outside.contains("from outside"), "{outside}");
+    assert!(!outside.contains("usual reason"), "{outside}");
+    assert!(finding(None).contains("usual reason"));
+}
+
+#[test]
+fn the_peak_is_at_least_the_limit_that_was_reached() {
+    let limit = 64 * GIB;
+    let peak = |level: &str| {
+        let mut built = idle_reference();
+        built.capture.events.push(oom_at(7_000, level, limit));
+        built.capture.oom_kills = Some(1);
+        built
+            .derive()
+            .memory_breakdown
+            .total_measured_bytes
+            .unwrap()
+    };
+    assert_eq!(peak("container"), limit);
+    assert!(peak("/llm.slice") < limit, "others share it");
+    // Before any load: what was seen until then.
+    let mut built = idle_reference();
+    built.capture.execs.clear();
+    built.capture.events.push(oom_at(7_000, "container", limit));
+    built.capture.oom_kills = Some(1);
+    built.capture.end = RunEnd::ContainerLost("the container was killed (exit 137)".into());
+    let profile = built.derive();
+    assert_eq!(profile.memory_breakdown.total_measured_bytes, Some(limit));
+    built.capture.oom_kills = Some(0);
+    let lost = built.derive();
+    assert_eq!(lost.memory_breakdown.total_measured_bytes, None);
+}
+
 /// A log that was rotated has lost what the engine said first; one that is silent has not.
 #[test]
 fn a_log_that_begins_long_after_its_container_is_told() {

@@ -366,6 +366,82 @@ fn a_bench_that_runs_out_of_memory() {
     is_clean(&engine, &before);
 }
 
+/// A memory cgroup of v1 with a limit, for `--cgroup-parent`; removed when dropped.
+struct ParentCgroup(String);
+
+impl ParentCgroup {
+    fn new(limit: &str) -> Result<ParentCgroup, String> {
+        let parent = ParentCgroup(unique("parent"));
+        let dir = parent.dir();
+        std::fs::create_dir(&dir).map_err(|e| format!("no cgroup of v1 can be made: {e}"))?;
+        std::fs::write(dir.join("memory.limit_in_bytes"), limit).map_err(|e| e.to_string())?;
+        // Where the host has swap, the engine is not to fit in it.
+        let _ = std::fs::write(dir.join("memory.memsw.limit_in_bytes"), limit);
+        Ok(parent)
+    }
+
+    fn dir(&self) -> std::path::PathBuf {
+        std::path::Path::new("/sys/fs/cgroup/memory").join(&self.0)
+    }
+}
+
+impl Drop for ParentCgroup {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(self.dir());
+    }
+}
+
+#[test]
+fn a_limit_above_the_container_is_named_when_it_kills() {
+    needs!(Docker, ReferenceEngine, Root);
+    let parent = match ParentCgroup::new("96M") {
+        Ok(parent) => parent,
+        Err(why) => return skip(test_name!(), &why),
+    };
+    let flag = format!("--cgroup-parent=/{}", parent.0);
+    let engine = Engine::idle_with_shell("parent", &[&flag]);
+    let results = Results::new();
+    let before = engine.processes();
+    let ended = profile(&engine, &results, &[&extra("--weights 200MiB")]).expect(4);
+    let level = format!("the limit of cgroup `/{}` is 96.00 MiB", parent.0);
+    ended.says(
+        &["the bench was killed (exit 137)", "out of memory", &level],
+        "--batch-size",
+    );
+    let document = kept(&results, "bench_failed", "oom");
+    let oom = document["findings"].as_array().expect("findings").iter();
+    let oom = oom.filter(|f| f["code"] == "oom").collect::<Vec<_>>();
+    let message = oom[0]["message"].as_str().expect("message");
+    assert!(
+        message.contains(&level) && message.contains("in phase start"),
+        "{message}"
+    );
+    assert!(
+        ended.stdout.contains("at most 96.00 MiB"),
+        "{}",
+        ended.stdout
+    );
+    is_clean(&engine, &before);
+}
+
+#[test]
+fn a_bench_that_is_killed_from_outside_did_not_run_out_of_memory() {
+    needs!(Docker, ReferenceEngine);
+    let engine = Engine::idle_with_shell("outside", &[]);
+    let results = Results::new();
+    let before = engine.processes();
+    let ended = profile(
+        &engine,
+        &results,
+        &[&extra("--fault crash=137@bench_start")],
+    )
+    .expect(4);
+    ended.says(&["(exit 137)", "from outside"], "SIGKILL");
+    assert!(!ended.stderr.contains("out of memory"), "{}", ended.stderr);
+    kept(&results, "bench_failed", "bench_killed");
+    is_clean(&engine, &before);
+}
+
 #[test]
 fn a_result_that_cannot_be_read() {
     needs!(Docker, ReferenceEngine);

@@ -3,7 +3,7 @@
 
 use super::follow::loss;
 use crate::capture::{ContainerEvent, ContainerState, Mode, RunEnd};
-use crate::units::Bytes;
+use crate::profile::{KILLED_FROM_OUTSIDE, OomVerdict};
 
 /// How every sentence names an end by SIGKILL.
 pub const KILLED: &str = "was killed (exit 137)";
@@ -29,10 +29,8 @@ pub fn limit_words(limit: u64) -> String {
 pub struct Causes<'a> {
     /// The container's events.
     pub events: &'a [ContainerEvent],
-    /// Whether the kernel ended a process for lack of memory.
-    pub out_of_memory: bool,
-    /// Memory limit of the container, bytes.
-    pub memory_limit: Option<u64>,
+    /// Whether the kernel killed a process for lack of memory.
+    pub out_of_memory: OomVerdict,
     /// The line of the engine's output that explains its failure.
     pub in_log: Option<String>,
     /// What the container's log ends with, where no line of it explains a failure; a sentence.
@@ -130,14 +128,15 @@ impl Causes<'_> {
     }
 
     fn added_to(&self, mut what: String) -> String {
-        if self.out_of_memory {
-            what.push_str(": ");
-            what.push_str(&match self.memory_limit {
-                Some(limit) => limit_words(limit),
-                None => "out of memory, the host has no more".to_owned(),
-            });
-        } else if what.contains(KILLED) {
-            what.push_str(": out of memory is the usual reason");
+        match &self.out_of_memory {
+            OomVerdict::Killed(kill) => {
+                what.push_str(&format!(": out of memory, {}", kill.describe_limit()));
+            }
+            OomVerdict::NotKilled if what.contains(KILLED) => what.push_str(KILLED_FROM_OUTSIDE),
+            OomVerdict::Unknown if what.contains(KILLED) => {
+                what.push_str(": out of memory is the usual reason");
+            }
+            _ => {}
         }
         match self
             .in_log
@@ -153,6 +152,8 @@ impl Causes<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::capture::{LimitLevel, MemoryLimit};
+    use crate::profile::OomKill;
 
     fn event(at_ns: i64, action: &str, signal: Option<&str>) -> ContainerEvent {
         ContainerEvent {
@@ -165,11 +166,10 @@ mod tests {
         }
     }
 
-    fn lost(events: &[ContainerEvent], out_of_memory: bool, in_log: Option<&str>) -> String {
+    fn lost(events: &[ContainerEvent], out_of_memory: OomVerdict, in_log: Option<&str>) -> String {
         let causes = Causes {
             events,
             out_of_memory,
-            memory_limit: Some(1 << 30),
             in_log: in_log.map(str::to_owned),
             last_line: EMPTY_LOG.into(),
             mode: Mode::Serving,
@@ -192,27 +192,48 @@ mod tests {
             ("stop", "stopped"),
         ] {
             assert_eq!(
-                lost(&after(action), false, Some("ERROR")),
+                lost(&after(action), OomVerdict::Unknown, Some("ERROR")),
                 format!("the container was {word} during the run")
             );
         }
-        assert!(lost(&[kill.clone(), die.clone()], false, None).contains("signal 9"));
+        assert!(lost(&[kill.clone(), die.clone()], OomVerdict::Unknown, None).contains("signal 9"));
         let untold = [event(4, "kill", None), die.clone()];
-        assert!(lost(&untold, false, None).ends_with("killed (`docker kill`) during the run"));
+        assert!(
+            lost(&untold, OomVerdict::Unknown, None)
+                .ends_with("killed (`docker kill`) during the run")
+        );
         let reload = event(4, "kill", Some("1"));
         let late = event(6, "kill", Some("15"));
         assert_eq!(
-            lost(&[reload, die, late], false, None),
+            lost(&[reload, die, late], OomVerdict::Unknown, None),
             "it was killed (exit 137): out of memory is the usual reason: it printed nothing"
         );
     }
 
     #[test]
     fn otherwise_the_log_and_the_kernel_do() {
+        let reached = |level| {
+            OomVerdict::Killed(OomKill {
+                at_ns: None,
+                limit: Some(MemoryLimit {
+                    bytes: 1 << 30,
+                    level,
+                }),
+            })
+        };
+        let killed = |verdict| lost(&[], verdict, Some("ERROR cause"));
         assert_eq!(
-            lost(&[], true, Some("ERROR cause")),
+            killed(reached(LimitLevel::Container)),
             "it was killed (exit 137): out of memory, the container's limit is 1.00 GiB: ERROR cause"
         );
+        let slice = LimitLevel::Cgroup("/llm.slice/llm-a.slice".into());
+        assert_eq!(
+            killed(reached(slice)),
+            "it was killed (exit 137): out of memory, the limit of slice `llm-a.slice` is 1.00 GiB: ERROR cause"
+        );
+        let outside = killed(OomVerdict::NotKilled);
+        assert!(!outside.contains("out of memory,"), "{outside}");
+        assert!(outside.contains("from outside"), "{outside}");
         assert!(explained(RunEnd::Completed, causes_of_nothing()) == RunEnd::Completed);
         let told = RunEnd::BenchFailed("it ended: ERROR cause".into());
         let causes = Causes {
@@ -225,8 +246,7 @@ mod tests {
     fn causes_of_nothing() -> Causes<'static> {
         Causes {
             events: &[],
-            out_of_memory: false,
-            memory_limit: None,
+            out_of_memory: OomVerdict::Unknown,
             in_log: None,
             last_line: EMPTY_LOG.into(),
             mode: Mode::Idle,

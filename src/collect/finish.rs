@@ -1,5 +1,6 @@
 //! The end of a capture: who ended it is found out, the last lines come in, and it is written down.
 
+use super::follow::OomCount;
 use super::recorder::Recorder;
 use super::stop::Stop;
 use super::{Collected, Plan, Seen, ask, ending, explained};
@@ -9,6 +10,7 @@ use crate::capture::{
 };
 use crate::container::Runtime;
 use crate::error::{ExitCode, Failure};
+use crate::profile::OomVerdict;
 use crate::telemetry::{Sampler, Stopped};
 use std::sync::Arc;
 use std::thread;
@@ -32,7 +34,7 @@ pub struct Loaded {
     pub(super) sampler: Sampling,
     pub(super) background: CancellationToken,
     pub(super) log: JoinHandle<LogFacts>,
-    pub(super) events: JoinHandle<Vec<ContainerEvent>>,
+    pub(super) events: JoinHandle<(Vec<ContainerEvent>, OomCount)>,
     pub(super) devices: Vec<DeviceFacts>,
     pub(super) seen: Seen,
     /// When the load was over.
@@ -136,19 +138,19 @@ impl Loaded {
         let facts = &plan.found.facts;
         let (ended_at_ns, container_end) = ended.unwrap_or_else(|| (recorder.clock.now(), None));
         let log_facts = log.await.unwrap_or_default();
-        let mut events = events.await.unwrap_or_default();
+        let (mut events, counted) = events.await.unwrap_or_default();
+        let killed =
+            container_end.as_ref().is_some_and(|s| s.oom_killed) && !facts.state.oom_killed;
+        let oom_kills = counted.add_to(&mut events, killed, ended_at_ns);
         if stop.reason().is_none() {
             events.retain(|e| e.at_ns <= ended_at_ns);
         }
         // The last lines, which tell why, come after the end that they explain.
-        let killed =
-            container_end.as_ref().is_some_and(|s| s.oom_killed) && !facts.state.oom_killed;
         let end = ending::explained(
             stop.reason().unwrap_or_default(),
             ending::Causes {
                 events: &events,
-                out_of_memory: killed || events.iter().any(|e| e.action == "oom"),
-                memory_limit: facts.memory_limit_bytes,
+                out_of_memory: OomVerdict::judge(facts, killed, &events, oom_kills),
                 in_log: recorder.root_cause(),
                 last_line: match (recorder.last_line(), &log_facts.error) {
                     (Some(line), _) => ending::last_line_words(&line),
@@ -208,6 +210,7 @@ impl Loaded {
             marks,
             execs: seen.execs,
             events,
+            oom_kills,
             sampling,
             log: followed_and_kept(log_facts, kept),
             end,

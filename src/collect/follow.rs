@@ -3,12 +3,11 @@
 use super::Plan;
 use super::recorder::Recorder;
 use super::stop::Stop;
-use crate::capture::{ContainerEvent, LineSource, LogFacts, Mode, RunEnd};
+use crate::capture::{AtNs, ContainerEvent, LineSource, LogFacts, MemoryLimit, Mode, RunEnd};
 use crate::container::Runtime;
 use crate::container::logs::life_began;
-use crate::telemetry;
+use crate::telemetry::OomWatch;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -119,38 +118,79 @@ pub async fn events(
     events
 }
 
-/// Between two looks at the kernel's count.
-const OOM_LOOK: Duration = Duration::from_millis(100);
+/// Between two looks at the kernel's counters: a container that is killed is gone soon after.
+const OOM_LOOK: Duration = Duration::from_millis(25);
 
-/// Notes when the kernel ended a process in this memory cgroup for lack of memory, until cancelled:
-/// podman has no event for that.
+/// What the kernel's counters say of kills for lack of memory.
+#[derive(Default)]
+pub struct OomCount {
+    /// A kill each.
+    pub events: Vec<ContainerEvent>,
+    /// How many processes of the container; `None` where the counters could not be read.
+    pub kills: Option<u64>,
+    /// The limit that was reached when the container was gone before its counters were read.
+    limit: Option<MemoryLimit>,
+}
+
+impl OomCount {
+    /// Adds the kills to the runtime's events. `killed`: the runtime says that there was one.
+    pub fn add_to(
+        self,
+        events: &mut Vec<ContainerEvent>,
+        killed: bool,
+        at_ns: AtNs,
+    ) -> Option<u64> {
+        let mut kills = self.kills;
+        events.extend(self.events);
+        let first = events.iter().find(|e| e.action == "oom").map(|e| e.at_ns);
+        if kills.is_none() && (killed || first.is_some()) {
+            if let Some(limit) = self.limit {
+                events.push(oom_event(first.unwrap_or(at_ns), Some(&limit)));
+                kills = Some(1);
+            }
+        }
+        events.sort_by_key(|e| e.at_ns);
+        kills
+    }
+}
+
+fn oom_event(at_ns: AtNs, limit: Option<&MemoryLimit>) -> ContainerEvent {
+    let source = ("from".to_owned(), "cgroup".to_owned());
+    let limit = limit.into_iter().flat_map(MemoryLimit::to_attributes);
+    ContainerEvent {
+        at_ns,
+        action: "oom".into(),
+        attributes: limit.chain([source]).collect(),
+    }
+}
+
+/// Watches the kernel's counters until cancelled or until the container's cgroup is gone. Docker
+/// names no limit, Podman has no such event, and v1 notifies every container below the limit.
 pub async fn oom_kills(
-    cgroup: Option<PathBuf>,
+    watch: Option<OomWatch>,
     recorder: Arc<Recorder>,
     cancel: CancellationToken,
-) -> Vec<ContainerEvent> {
-    let mut events = Vec::new();
-    let count = || telemetry::oom_kills(cgroup.as_deref()?);
-    let Some(mut before) = count() else {
-        return events;
+) -> OomCount {
+    let mut count = OomCount::default();
+    let Some(mut watch) = watch else {
+        return count;
     };
+    let mut kills = 0;
     loop {
-        tokio::select! {
-            () = tokio::time::sleep(OOM_LOOK) => {}
-            () = cancel.cancelled() => return events,
+        let last = tokio::select! {
+            () = tokio::time::sleep(OOM_LOOK) => false,
+            () = cancel.cancelled() => true,
+        };
+        let look = watch.look();
+        if look.kills.is_some_and(|n| n > 0) {
+            let event = oom_event(recorder.clock.now(), look.limit.as_ref());
+            count.events.push(event);
         }
-        match count() {
-            Some(now) if now > before => {
-                before = now;
-                events.push(ContainerEvent {
-                    at_ns: recorder.clock.now(),
-                    action: "oom".into(),
-                    attributes: [("from".to_owned(), "cgroup".to_owned())].into(),
-                });
-            }
-            Some(_) => {}
-            // It is gone with its container.
-            None => return events,
+        kills += look.kills.unwrap_or(0);
+        if last || look.gone {
+            count.limit = look.limit;
+            count.kills = look.kills.map(|_| kills).or((kills > 0).then_some(kills));
+            return count;
         }
     }
 }

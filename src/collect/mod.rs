@@ -299,18 +299,10 @@ pub async fn load(
         stop.clone(),
         background.clone(),
     );
-    let cgroup = telemetry::cgroup_directory(&Target::of(&plan.found.facts));
-    let untold = follow::oom_kills(
-        cgroup.filter(|_| runtime.version().podman),
-        Arc::clone(&recorder),
-        background.clone(),
-    );
-    let events = tokio::spawn(async move {
-        let (mut events, untold) = tokio::join!(told, untold);
-        events.extend(untold);
-        events.sort_by_key(|e| e.at_ns);
-        events
-    });
+    let watch =
+        telemetry::watch_oom_kills(&Target::of(&plan.found.facts), plan.mode == Mode::Started);
+    let kills = follow::oom_kills(watch, Arc::clone(&recorder), background.clone());
+    let events = tokio::spawn(async move { tokio::join!(told, kills) });
     let run = Run {
         runtime,
         plan,

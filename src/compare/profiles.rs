@@ -225,6 +225,7 @@ const ORDER: &[&str] = &[
     "warmup_growth",
     "page_cache",
     "bench_client",
+    "swap",
     "unexplained",
 ];
 

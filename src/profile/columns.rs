@@ -324,6 +324,12 @@ impl<'a> Rows<'a> {
         self.columns.kernel_peak.get((self.from + place) as u32)
     }
 
+    /// The most that the device's samples ever had in swap, bytes.
+    pub fn most_swapped(self) -> Option<u64> {
+        let kinds = self.columns.host.values.iter().flatten();
+        kinds.filter_map(|h| h.swap_bytes).max()
+    }
+
     /// Power and temperature of one of them: milliwatts, °C.
     pub fn gauges(self, place: usize) -> (Option<u32>, Option<u32>) {
         let row = (self.from + place) as u32;

@@ -49,7 +49,7 @@ pub fn derive(
         &capture.engine,
         o.top().and_then(|t| t.number),
     );
-    if o.overload().is_some() || o.coarsely_timed() {
+    if o.overload().is_some() || o.coarsely_timed() || o.swapped().is_some() {
         memory_breakdown.doubt_differences();
     }
     let latency_stats = latency(&o);

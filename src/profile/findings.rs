@@ -2,12 +2,13 @@
 
 use super::neighbours::{self, processes};
 use super::observation::{Observation, observes_only};
+use super::out_of_memory::{KILLED_FROM_OUTSIDE, OomVerdict, describe_limit};
 use super::placement::{self, Placement};
 use super::series::PeakSource;
 use super::ticks;
 use super::{Breakdown, Configuration, Evidence, InternalMetrics, LatencyStats, replayed, torch};
 use crate::breakdown::Component;
-use crate::capture::{AtNs, DeviceEvent, ExecEnd, ExecRole, Mode, RunEnd};
+use crate::capture::{AtNs, DeviceEvent, ExecEnd, ExecRole, MemoryLimit, Mode, RunEnd};
 use crate::engine::facts::{DEFAULT_UTILIZATION, EngineStep, Finding, Severity};
 use crate::units::{Bytes, signed};
 
@@ -48,6 +49,7 @@ pub fn collect(
     disagreements(&attributed, &mut findings);
     sampling(o, &mut findings);
     overloaded(o, &mut findings);
+    swapped(o, &mut findings);
     replayed::findings(o, &mut findings);
     lost(o, &mut findings);
     peaks(o, &mut findings);
@@ -102,6 +104,7 @@ pub fn collect(
             message,
         ));
     }
+    too_large(breakdown, evidence, &mut findings);
     let preemptions = o
         .capture
         .gauges
@@ -164,31 +167,32 @@ fn outcome(o: &Observation<'_>, findings: &mut Vec<Finding>) {
         RunEnd::BenchFailed(why) => findings.push(failed("bench_failed", why.clone())),
         RunEnd::Failed(why) => findings.push(failed("run_failed", why.clone())),
     }
-    let killed =
-        c.container_end.as_ref().is_some_and(|s| s.oom_killed) && !c.container.state.oom_killed;
-    let event = c.events.iter().find(|e| e.action == "oom");
     let bench_137 = c
         .execs
         .iter()
         .any(|e| e.role == ExecRole::Bench && e.end == ExecEnd::Exited(137));
-    if (killed || event.is_some()) && !findings.iter().any(|f| f.code == "oom") {
-        let phase = event
-            .and_then(|e| c.marks.iter().rev().find(|m| m.at_ns <= e.at_ns))
-            .map_or(String::new(), |m| {
-                format!(" in phase {}", format!("{:?}", m.phase).to_lowercase())
-            });
-        let why = match c.container.memory_limit_bytes {
-            Some(limit) => format!(
-                "its memory limit of {} is too low for this load",
-                Bytes(limit)
-            ),
-            None => "it has no limit of its own, so the host ran out of memory".to_owned(),
-        };
-        let message =
-            format!("the kernel's OOM killer ended a process of the container{phase}: {why}");
-        findings.push(Finding::new("oom", Severity::Error, message));
-    } else if bench_137 {
-        findings.push(Finding::new("bench_killed", Severity::Error, "the bench was killed (exit 137); the out-of-memory killer is the usual reason, though no such event was seen"));
+    match OomVerdict::of_capture(c) {
+        OomVerdict::Killed(kill) => {
+            if !findings.iter().any(|f| f.code == "oom") {
+                let phase = kill.phase(c).map(|p| format!(" in phase {p}"));
+                let message = format!(
+                    "the kernel's OOM killer ended a process of the container{}: {}",
+                    phase.unwrap_or_default(),
+                    kill.describe_limit()
+                );
+                findings.push(Finding::new("oom", Severity::Error, message));
+            }
+        }
+        verdict if bench_137 => {
+            let why = if verdict == OomVerdict::NotKilled {
+                KILLED_FROM_OUTSIDE
+            } else {
+                "; the out-of-memory killer is the usual reason, though no such event was seen"
+            };
+            let message = format!("the bench was killed (exit 137){why}");
+            findings.push(Finding::new("bench_killed", Severity::Error, message));
+        }
+        _ => {}
     }
     for e in c.execs.iter().filter(|e| e.survivors > 0) {
         let message = format!(
@@ -246,6 +250,29 @@ fn in_a_sentence(label: &str) -> String {
 /// `1 rank`, `2 ranks`.
 fn counted(n: u64, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
+/// A part above the peak: of another device or rank, or of memory that was never touched.
+fn too_large(breakdown: &Breakdown, evidence: &[Evidence], findings: &mut Vec<Finding>) {
+    for device in &breakdown.per_gpu {
+        let peak = i64::try_from(device.peak_bytes).unwrap_or(i64::MAX);
+        for part in device.parts.iter().filter(|p| p.bytes > peak) {
+            let mut sources = evidence.iter();
+            let source = sources
+                .find(|e| e.used && e.component == part.component && e.gpu_id == device.gpu_id);
+            let message = format!(
+                "{} on device {} is {}, above the measured peak of {}: it cannot all have been there, so its confidence is low",
+                in_a_sentence(part.component.label()),
+                device.gpu_id,
+                signed(part.bytes.into()),
+                Bytes(device.peak_bytes)
+            );
+            findings.push(
+                Finding::new("part_exceeds_peak", Severity::Warning, message)
+                    .quoting(source.map(|e| e.quote.clone())),
+            );
+        }
+    }
 }
 
 /// The engine's word for ranks that are on some device, and nobody tells on which.
@@ -377,6 +404,22 @@ fn overloaded(o: &Observation<'_>, findings: &mut Vec<Finding>) {
         counted(u64::from(o.capture.host.cpus.max(1)), "processor")
     );
     findings.push(Finding::new("host_overloaded", Severity::Warning, message));
+}
+
+/// Pages that are swapped out leave and come back at times of the kernel's choice.
+fn swapped(o: &Observation<'_>, findings: &mut Vec<Finding>) {
+    let Some(most) = o.swapped() else { return };
+    let limit = o.capture.devices.iter().find_map(|d| {
+        let level = d.limit_level.clone()?;
+        let bytes = d.total_bytes?;
+        Some(describe_limit(&MemoryLimit { bytes, level }))
+    });
+    let limit = limit.map_or(String::new(), |l| format!(" ({l})"));
+    let message = format!(
+        "memory of the container was swapped out, up to {}{limit}: totals and parts include it, no part that is a difference of readings is surer than low, and latencies are those of an engine that waits for its swap",
+        Bytes(most)
+    );
+    findings.push(Finding::new("memory_swapped", Severity::Warning, message));
 }
 
 /// The longest stretch without a sample, and what it means for the peak.

@@ -22,7 +22,8 @@ pub struct Measurements {
     pub post_warmup: Option<Point>,
     /// The highest moment of the load: of the measured part of the bench, or, where the bench loads the
     /// engine itself, of the bench from its start to its end; where no bench was asked for, of the time that
-    /// the container was watched. Null when none of these began.
+    /// the container was watched. Where memory ran out before the load,
+    /// of the whole run. Null when none of these began.
     pub peak: Option<Point>,
     /// Peak less baseline, GiB.
     pub memory_increase_gb: Option<f64>,

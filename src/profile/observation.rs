@@ -2,12 +2,14 @@
 //! the engine's.
 
 use super::neighbours::Neighbours;
+use super::out_of_memory::{OomKill, OomVerdict};
 use super::placement::Placement;
 use super::ranks::Ranks;
-use super::series::{Peak, Series};
+use super::series::{Peak, PeakSource, Series};
 use super::stats::total;
 use crate::capture::{
-    AtNs, Capture, DeviceKind, ExecRole, LineSource, LogLine, MemorySample, Mode, Phase, RunEnd,
+    AtNs, Capture, DeviceKind, ExecRole, LimitLevel, LineSource, LogLine, MemorySample, Mode,
+    Phase, RunEnd,
 };
 use crate::engine::facts::{EngineStep, LogReport};
 use crate::engine::torch_probe::TorchReport;
@@ -24,6 +26,11 @@ const LINE_DELAY_NS: AtNs = 50_000_000;
 const LONGEST_DELAY_NS: AtNs = 300_000_000;
 /// A level moves by less than this between two samples, bytes.
 const LEVEL_BYTES: i64 = 4 << 20;
+
+/// Less than this in swap changes no part, bytes.
+const SWAPPED_BYTES: u64 = 1 << 20;
+/// A kill is counted so much after it at most, nanoseconds.
+const COUNTED_LATE_NS: AtNs = 1_000_000_000;
 
 /// A stretch of time, both ends inclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,8 +106,9 @@ impl<'a> Observation<'a> {
         lines: impl IntoIterator<Item = LogLine>,
     ) -> Observation<'a> {
         let engine = crate::engine::by_name(&capture.engine);
-        let series = Series::new(samples);
-        let repeats = repeats(capture, &series);
+        let series = Series::new(samples.into_iter().map(|s| with_swap(capture, s)));
+        let mut repeats = repeats(capture, &series);
+        reach_limit(capture, &mut repeats);
         let top = (0..repeats.len())
             .filter(|i| repeats[*i].peak_bytes().is_some())
             .max_by_key(|i| repeats[*i].peak_bytes());
@@ -183,6 +191,13 @@ impl<'a> Observation<'a> {
                 .first()
                 .filter(|_| self.capture.mode == Mode::Started)
         })
+    }
+
+    /// The most memory of the container that was in swap, bytes; `None` where it was next to nothing.
+    pub fn swapped(&self) -> Option<u64> {
+        let devices = (0..self.series.device_count()).filter(|d| self.is_host(*d));
+        let most = devices.filter_map(|d| self.series.device(d).most_swapped());
+        most.max().filter(|b| *b >= SWAPPED_BYTES)
     }
 
     /// How many threads wanted a processor, where that was so many that everything on the host was late.
@@ -366,11 +381,18 @@ fn repeats(capture: &Capture, series: &Series) -> Vec<Repeat> {
             }
         })
         .collect();
-    // Without a load of ours there is what was watched; a bench that never began has nothing.
-    if observes_only(capture) && repeats.is_empty() {
-        if let Some(from) = mark(capture, Phase::Bench) {
-            let to = mark(capture, Phase::Cooldown).unwrap_or(AtNs::MAX);
-            let window = Window { from, to };
+    // Without a load of ours there is what was watched, and of an engine that ran out of memory
+    // before its load what led to that; another bench that never began has nothing.
+    if repeats.is_empty() {
+        let to = mark(capture, Phase::Cooldown).unwrap_or(AtNs::MAX);
+        let watched = mark(capture, Phase::Bench).filter(|_| observes_only(capture));
+        let killed = matches!(OomVerdict::of_capture(capture), OomVerdict::Killed(_));
+        let watched = watched.map(|from| Window { from, to });
+        let start = Window {
+            from: AtNs::MIN,
+            to: AtNs::MAX,
+        };
+        if let Some(window) = watched.or(killed.then_some(start)) {
             repeats.push(Repeat {
                 number: None,
                 window,
@@ -381,6 +403,48 @@ fn repeats(capture: &Capture, series: &Series) -> Vec<Repeat> {
         }
     }
     repeats
+}
+
+/// A sample that counts swap as in use. Those of earlier releases do not, nor do their readings in
+/// between, of which it is not known what was in swap then.
+fn with_swap(capture: &Capture, sample: MemorySample) -> MemorySample {
+    let swap = sample.host.and_then(|h| h.swap_bytes).unwrap_or(0);
+    let device = capture.devices.iter().find(|d| d.index == sample.device);
+    if swap == 0 || device.is_some_and(|d| d.counts_swap) {
+        return sample;
+    }
+    MemorySample {
+        used_bytes: sample.used_bytes.saturating_add(swap),
+        low_bytes: None,
+        high_bytes: None,
+        kernel_peak_bytes: None,
+        ..sample
+    }
+}
+
+/// Where the kernel killed a process because the container had reached its own limit, the peak is
+/// that limit at least, however short the moment was.
+fn reach_limit(capture: &Capture, repeats: &mut [Repeat]) {
+    let OomVerdict::Killed(OomKill {
+        at_ns: Some(at),
+        limit: Some(limit),
+    }) = OomVerdict::of_capture(capture)
+    else {
+        return;
+    };
+    let is_host = |index| {
+        let mut devices = capture.devices.iter();
+        devices.any(|d| d.index == index && d.kind == DeviceKind::HostCgroup)
+    };
+    let peaks = repeats
+        .iter_mut()
+        .filter(|r| limit.level == LimitLevel::Container && r.window.from <= at)
+        .filter(|r| at <= r.window.to.saturating_add(COUNTED_LATE_NS))
+        .flat_map(|r| &mut r.peaks);
+    for peak in peaks.filter(|p| is_host(p.nearest.device) && p.bytes < limit.bytes) {
+        peak.bytes = limit.bytes;
+        peak.source = PeakSource::KernelPeak;
+    }
 }
 
 /// Feeds each line to the parser that it concerns.

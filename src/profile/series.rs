@@ -210,6 +210,7 @@ fn is_possible(s: &MemorySample) -> bool {
         s.reserved_bytes,
         s.bench_client_bytes,
         host.file_bytes,
+        host.swap_bytes,
     ];
     (s.device as usize) < MOST_DEVICES
         && s.at_ns.unsigned_abs() <= MOST_NS

@@ -126,7 +126,7 @@ fn metadata(rest: &str, c: &Capture) -> String {
         "exit_code" | "finished_ns" => "the container had not ended",
         "pid" => "no process of the container was running",
         "started_ns" => "the container had not been started, or Docker does not tell",
-        "memory_limit_bytes" => "the container has no limit",
+        "memory_limit_bytes" => "the container has no limit of its own",
         "shm_size_bytes" => "Docker does not tell it",
         "last_error" | "error" => "nothing went wrong",
         "probe_interval_ns" => {

@@ -70,7 +70,10 @@ pub fn collect(
         } else {
             w.gpu_load(top, peak);
         }
-        all.extend(w.choose());
+        let mut chosen = w.choose();
+        let swapped = swap_evidence(peak, &chosen);
+        chosen.extend(swapped);
+        all.extend(chosen);
     }
     all
 }
@@ -535,6 +538,25 @@ impl Witnesses<'_, '_> {
             }
         }
     }
+}
+
+/// What is in swap at the peak and in no part of these: differences of readings hold what was
+/// swapped out of them, and so does what an engine reports.
+fn swap_evidence(peak: &Peak, parts: &[Evidence]) -> Option<Evidence> {
+    let swapped = peak.nearest.host?.swap_bytes.filter(|b| *b > 0)? as i64;
+    let used = parts.iter().filter(|e| e.used).map(|e| e.bytes);
+    let left = used.fold(peak.bytes as i64, i64::saturating_sub);
+    Some(Evidence {
+        component: Component::Swap,
+        gpu_id: peak.nearest.device,
+        bytes: swapped.min(left.max(0)),
+        source: EvidenceSource::MeasuredDelta,
+        quote: format!(
+            "swapped out at the peak: {}, less what of it the other parts hold",
+            signed(swapped.into())
+        ),
+        used: true,
+    })
 }
 
 /// The product of figures from outside; `None` where it is no number of bytes.

@@ -1,8 +1,11 @@
-//! Finding the memory cgroup of a process, and what its files say. Parsing takes text, so that
-//! every layout can be tested anywhere; only [`find`] reads.
+//! The memory cgroup of a container, v1 and v2, from its own level up to the root: limits, usage,
+//! swap, and the counters of kills for lack of memory. Nothing is ever written to these files:
+//! resetting the kernel's peak would spoil it for whoever else reads it.
 
-use crate::capture::HostSplit;
+use crate::capture::{HostSplit, LimitLevel, MemoryLimit};
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// The two generations of the kernel's interface.
@@ -14,12 +17,57 @@ pub enum Version {
     V2,
 }
 
+/// The names of a generation's files. Each holds one number, `max` for no limit.
+struct FileNames {
+    usage: &'static str,
+    peak: &'static str,
+    limit: &'static str,
+    /// Memory and swap together.
+    usage_with_swap: Option<&'static str>,
+    peak_with_swap: Option<&'static str>,
+    /// Swap alone.
+    swap: Option<&'static str>,
+    swap_peak: Option<&'static str>,
+    kernel: Option<&'static str>,
+    /// Counts the killed processes of a cgroup (`oom_kill`), whichever limit was reached.
+    kills: &'static str,
+    /// Numbers, or tables with `oom`, that grow where this level's own limit was reached; the surest first.
+    reached: &'static [&'static str],
+}
+
+const V1: FileNames = FileNames {
+    usage: "memory.usage_in_bytes",
+    peak: "memory.max_usage_in_bytes",
+    limit: "memory.limit_in_bytes",
+    usage_with_swap: Some("memory.memsw.usage_in_bytes"),
+    peak_with_swap: Some("memory.memsw.max_usage_in_bytes"),
+    swap: None,
+    swap_peak: None,
+    kernel: Some("memory.kmem.usage_in_bytes"),
+    kills: "memory.oom_control",
+    // Where there is swap, a limit on memory alone is reached all the time and kills nothing.
+    reached: &["memory.memsw.failcnt", "memory.failcnt"],
+};
+
+const V2: FileNames = FileNames {
+    usage: "memory.current",
+    peak: "memory.peak",
+    limit: "memory.max",
+    usage_with_swap: None,
+    peak_with_swap: None,
+    swap: Some("memory.swap.current"),
+    swap_peak: Some("memory.swap.peak"),
+    kernel: None,
+    // With what is below the container's cgroup: an init system inside makes cgroups of its own.
+    kills: "memory.events",
+    reached: &["memory.events.local"],
+};
+
 impl Version {
-    /// The file with the bytes charged now.
-    pub fn usage_file(self) -> &'static str {
+    fn names(self) -> &'static FileNames {
         match self {
-            Version::V1 => "memory.usage_in_bytes",
-            Version::V2 => "memory.current",
+            Version::V1 => &V1,
+            Version::V2 => &V2,
         }
     }
 
@@ -41,6 +89,298 @@ pub struct Cgroup {
     pub path: String,
     /// Where its files are.
     pub dir: PathBuf,
+    /// Where its hierarchy is mounted: levels above that are not visible.
+    pub mount: PathBuf,
+}
+
+/// Limits of this size are v1's way to say that there is none.
+const NO_LIMIT_BYTES: u64 = 1 << 60;
+
+impl Cgroup {
+    /// Whether the kernel shows the memory of this cgroup.
+    fn is_there(&self) -> bool {
+        self.dir.join(self.version.names().usage).exists()
+    }
+
+    /// This cgroup and those above it, as far as they are visible, the innermost first.
+    fn levels(&self) -> Vec<Cgroup> {
+        let mut levels = vec![self.clone()];
+        let mut level = self.clone();
+        while level.dir != level.mount && level.dir.pop() {
+            let parent = level
+                .path
+                .rfind('/')
+                .map_or("", |slash| &level.path[..slash]);
+            level.path = parent.to_owned();
+            // Old v1 hosts count some cgroups apart from those above them.
+            if self.version == Version::V1
+                && text_in(&level.dir, "memory.use_hierarchy").as_deref() == Some("0")
+            {
+                break;
+            }
+            levels.push(level.clone());
+        }
+        levels
+    }
+
+    /// The limit that is set here, whatever the levels above allow.
+    fn own_limit(&self) -> Option<u64> {
+        number_of(&self.dir, self.version.names().limit).filter(|b| *b < NO_LIMIT_BYTES)
+    }
+
+    /// The smallest limit on the way from this cgroup to the root, or the host's memory.
+    pub fn effective_limit(&self, host_bytes: Option<u64>) -> Option<MemoryLimit> {
+        let limit = |bytes, level| MemoryLimit { bytes, level };
+        let levels = self.levels();
+        let visible = levels.iter().enumerate().filter_map(|(place, level)| {
+            Some(limit(level.own_limit()?, level.level_name(place == 0)))
+        });
+        // v1 knows the result, also where levels above are not visible from here.
+        let hidden = text_in(&self.dir, "memory.stat")
+            .filter(|_| self.version == Version::V1)
+            .and_then(|stat| field(&stat, "hierarchical_memory_limit"))
+            .filter(|b| *b < NO_LIMIT_BYTES)
+            .map(|bytes| limit(bytes, LimitLevel::Cgroup("/..".into())));
+        let host = host_bytes.map(|bytes| limit(bytes, LimitLevel::Host));
+        // Of equal ones the first: the innermost.
+        visible.chain(hidden).chain(host).min_by_key(|l| l.bytes)
+    }
+
+    fn level_name(&self, own: bool) -> LimitLevel {
+        if own {
+            LimitLevel::Container
+        } else {
+            LimitLevel::Cgroup(self.path.clone())
+        }
+    }
+}
+
+/// Counts the container's processes that the kernel killed for lack of memory, and finds the level
+/// of its cgroup path that had reached its limit.
+pub struct OomWatch {
+    levels: Vec<Cgroup>,
+    /// The container's own limit: its files are gone with it.
+    own_limit: Option<u64>,
+    host_bytes: Option<u64>,
+    kills: u64,
+    /// All kills of this host for lack of memory since its boot.
+    host_kills: Option<u64>,
+    /// Per level, how often its limit was reached, by each of the generation's counters.
+    reached: Vec<Vec<Option<u64>>>,
+}
+
+/// What changed since the look before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OomLook {
+    /// The container's processes that were killed; `None` where its cgroup is gone and another
+    /// process of the host may have been killed instead.
+    pub kills: Option<u64>,
+    /// The limit that was reached, where something was killed.
+    pub limit: Option<MemoryLimit>,
+    /// Whether the cgroup is gone.
+    pub gone: bool,
+}
+
+impl OomWatch {
+    /// Begins to count; what happened in a container `since_start` counts from its start on.
+    pub fn start(cgroup: &Cgroup, since_start: bool) -> OomWatch {
+        let levels = cgroup.levels();
+        OomWatch {
+            own_limit: cgroup.own_limit(),
+            host_bytes: crate::host::memory_bytes(),
+            kills: own_kills(cgroup).filter(|_| !since_start).unwrap_or(0),
+            host_kills: host_kills(),
+            reached: limits_reached(&levels),
+            levels,
+        }
+    }
+
+    /// Looks again.
+    pub fn look(&mut self) -> OomLook {
+        let own = self.levels.first().and_then(own_kills);
+        let host = host_kills();
+        let reached = limits_reached(&self.levels);
+        let kills = match own {
+            Some(now) => Some(now.saturating_sub(self.kills)),
+            // Nothing was killed on the whole host.
+            None => host.filter(|now| Some(*now) == self.host_kills).map(|_| 0),
+        };
+        let limit = (kills != Some(0)).then(|| self.limit_reached(&reached, own.is_none()));
+        self.kills = own.unwrap_or(self.kills);
+        if own.is_some() {
+            self.host_kills = host;
+        }
+        self.reached = reached;
+        OomLook {
+            kills,
+            limit: limit.flatten(),
+            gone: own.is_none(),
+        }
+    }
+
+    /// The innermost level on which a counter moved, by the surest counter.
+    fn limit_reached(&self, now: &[Vec<Option<u64>>], gone: bool) -> Option<MemoryLimit> {
+        let counters = now.iter().map(Vec::len).max().unwrap_or(0);
+        let moved = |place: usize, counter: usize| {
+            let count = |all: &[Vec<Option<u64>>]| *all.get(place)?.get(counter)?;
+            matches!((count(&self.reached), count(now)), (Some(before), Some(now)) if now > before)
+        };
+        let place = (0..counters)
+            .find_map(|counter| (0..self.levels.len()).find(|place| moved(*place, counter)));
+        let own = self.own_limit.map(|bytes| MemoryLimit {
+            bytes,
+            level: LimitLevel::Container,
+        });
+        let host = || {
+            self.host_bytes.map(|bytes| MemoryLimit {
+                bytes,
+                level: LimitLevel::Host,
+            })
+        };
+        match place {
+            Some(0) => own,
+            Some(place) => {
+                let level = self.levels.get(place)?;
+                Some(MemoryLimit {
+                    bytes: level.own_limit()?,
+                    level: level.level_name(false),
+                })
+            }
+            // Its counters are gone with it, and no level above was at its limit.
+            None if gone && own.is_some() => own,
+            None => host().filter(|_| now.iter().flatten().any(Option::is_some)),
+        }
+    }
+}
+
+fn own_kills(cgroup: &Cgroup) -> Option<u64> {
+    field(
+        &text_in(&cgroup.dir, cgroup.version.names().kills)?,
+        "oom_kill",
+    )
+}
+
+/// Processes that the kernel killed for lack of memory since the host's boot, wherever.
+fn host_kills() -> Option<u64> {
+    field(&text_in(Path::new("/proc"), "vmstat")?, "oom_kill")
+}
+
+/// How often each level's limit was reached, by each counter of its generation.
+fn limits_reached(levels: &[Cgroup]) -> Vec<Vec<Option<u64>>> {
+    let count = |level: &Cgroup, name: &str| {
+        let text = text_in(&level.dir, name)?;
+        number(&text).or_else(|| field(&text, "oom"))
+    };
+    let counts = |(place, level): (usize, &Cgroup)| {
+        let names = level.version.names();
+        let name = |name: &&'static str| match (place, level.version) {
+            // With what is below: a limit inside the container is the container's own.
+            (0, Version::V2) => names.kills,
+            _ => name,
+        };
+        let names = names.reached.iter();
+        names.map(|n| count(level, name(n))).collect()
+    };
+    levels.iter().enumerate().map(counts).collect()
+}
+
+fn text_in(dir: &Path, name: &str) -> Option<String> {
+    let text = std::fs::read_to_string(dir.join(name)).ok()?;
+    Some(text.trim_end().to_owned())
+}
+
+fn number_of(dir: &Path, name: &str) -> Option<u64> {
+    number(&text_in(dir, name)?)
+}
+
+/// A line `name number` of a table.
+fn field(table: &str, name: &str) -> Option<u64> {
+    table
+        .lines()
+        .find_map(|l| number(l.strip_prefix(name)?.strip_prefix(' ')?))
+}
+
+/// The files of one cgroup, kept open: reading one again costs a microsecond, opening it ten.
+/// Everything that is read as in use counts swap.
+pub struct MemoryFiles {
+    version: Version,
+    usage: File,
+    swap: Option<File>,
+    /// v1 always has it, v2 since Linux 5.19; with swap v1 only.
+    peak: Option<File>,
+    /// Since Linux 6.5.
+    swap_peak: Option<File>,
+    kernel: Option<File>,
+    stat: Option<File>,
+    /// Swapped out and in memory at once at the last reading of the kinds: v2 counts it twice, bytes.
+    swap_cached: u64,
+    /// Whether memory was ever seen in swap: then v2's peak of memory alone is not that of both.
+    swapped: bool,
+    buffer: Vec<u8>,
+}
+
+impl MemoryFiles {
+    /// Opens those that are there.
+    pub fn open(cgroup: &Cgroup) -> io::Result<MemoryFiles> {
+        let names = cgroup.version.names();
+        let open = |name: &str| File::open(cgroup.dir.join(name));
+        let optional = |name: Option<&str>| open(name?).ok();
+        Ok(MemoryFiles {
+            version: cgroup.version,
+            usage: match optional(names.usage_with_swap) {
+                Some(both) => both,
+                None => open(names.usage)?,
+            },
+            swap: optional(names.swap),
+            peak: optional(names.peak_with_swap).or_else(|| optional(Some(names.peak))),
+            swap_peak: optional(names.swap_peak),
+            kernel: optional(names.kernel),
+            stat: optional(Some("memory.stat")),
+            swap_cached: 0,
+            swapped: false,
+            buffer: Vec::new(),
+        })
+    }
+
+    /// Memory and swap in use, bytes.
+    pub fn used(&mut self) -> io::Result<u64> {
+        let usage = number_in(&self.usage, &mut self.buffer)?;
+        Ok(usage.saturating_add(self.swap().unwrap_or(0)))
+    }
+
+    /// What is in swap alone, where a file of its own says it; bytes.
+    fn swap(&mut self) -> Option<u64> {
+        let swap = number_in(self.swap.as_ref()?, &mut self.buffer).ok()?;
+        self.swapped |= swap > 0;
+        Some(swap.saturating_sub(self.swap_cached))
+    }
+
+    /// The highest use of memory and swap together that the kernel knows of, bytes.
+    pub fn peak(&mut self) -> Option<u64> {
+        let swap_peak = self.swap_peak.as_ref();
+        let swap_peak = swap_peak.and_then(|f| number_in(f, &mut self.buffer).ok());
+        if self.swapped || swap_peak.is_some_and(|b| b > 0) {
+            return None;
+        }
+        number_in(self.peak.as_ref()?, &mut self.buffer).ok()
+    }
+
+    /// The kinds of memory.
+    pub fn split(&mut self) -> Option<HostSplit> {
+        let kernel = self.kernel.as_ref();
+        let kernel = kernel.and_then(|f| number_in(f, &mut self.buffer).ok());
+        let stat = read_at_start(self.stat.as_ref()?, &mut self.buffer).ok()?;
+        let split = split(self.version, stat, kernel);
+        self.swap_cached = field(stat, "swapcached").unwrap_or(0);
+        let swap_bytes = match self.version {
+            Version::V1 => split.swap_bytes,
+            Version::V2 => self.swap(),
+        };
+        Some(HostSplit {
+            swap_bytes,
+            ..split
+        })
+    }
 }
 
 /// Why no memory cgroup was found.
@@ -65,10 +405,7 @@ pub fn find(pid: u32, container_id: &str) -> Result<Cgroup, NotFound> {
     }
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let candidates = candidates(&membership, &mounts, container_id);
-    match candidates
-        .into_iter()
-        .find(|c| c.dir.join(c.version.usage_file()).exists())
-    {
+    match candidates.into_iter().find(Cgroup::is_there) {
         Some(cgroup) => Ok(cgroup),
         None => Err(NotFound::Invisible(
             lines(&membership)
@@ -104,6 +441,7 @@ pub fn candidates(membership: &str, mountinfo: &str, container_id: &str) -> Vec<
                     version,
                     path: path.to_owned(),
                     dir: m.resolve(path)?,
+                    mount: PathBuf::from(&m.at),
                 })
             })
         })
@@ -244,17 +582,13 @@ fn unescape(text: &str) -> String {
 }
 
 /// A file that holds one number. `max` (no limit) is `None`.
-pub fn number(text: &str) -> Option<u64> {
+fn number(text: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
 
-/// The kinds of memory in `memory.stat` and, on v1, `memory.kmem.usage_in_bytes`; on v2
-/// `memory.swap.current`.
-pub fn split(version: Version, stat: &str, beside: Option<u64>) -> HostSplit {
-    let field = |name: &str| {
-        stat.lines()
-            .find_map(|l| number(l.strip_prefix(name)?.strip_prefix(' ')?))
-    };
+/// The kinds of memory in `memory.stat`; on v1 `kernel` is what its own file says.
+fn split(version: Version, stat: &str, kernel: Option<u64>) -> HostSplit {
+    let field = |name: &str| field(stat, name);
     match version {
         Version::V1 => {
             // Without hierarchy the `total_` lines are missing and the plain ones are the whole.
@@ -267,7 +601,7 @@ pub fn split(version: Version, stat: &str, beside: Option<u64>) -> HostSplit {
                     .zip(shmem)
                     .map(|(cache, shmem)| cache.saturating_sub(shmem)),
                 shmem_bytes: shmem,
-                kernel_bytes: beside,
+                kernel_bytes: kernel,
                 swap_bytes: of("total_swap"),
             }
         }
@@ -290,10 +624,43 @@ pub fn split(version: Version, stat: &str, beside: Option<u64>) -> HostSplit {
                     .map(|(file, shmem)| file.saturating_sub(shmem)),
                 shmem_bytes: shmem,
                 kernel_bytes: field("kernel").or_else(parts),
-                swap_bytes: beside,
+                swap_bytes: None,
             }
         }
     }
+}
+
+/// The whole of a small file from its beginning. The kernel makes such a file's text anew for
+/// every reading at offset 0.
+pub(super) fn read_at_start<'a>(file: &File, buffer: &'a mut Vec<u8>) -> io::Result<&'a str> {
+    if buffer.is_empty() {
+        buffer.resize(4096, 0);
+    }
+    let mut length = 0;
+    loop {
+        match file.read_at(&mut buffer[length..], length as u64) {
+            Ok(0) => break,
+            Ok(n) => length += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+            Err(e) => return Err(e),
+        }
+        if length < buffer.len() {
+            break;
+        }
+        buffer.resize(length * 2, 0);
+    }
+    std::str::from_utf8(&buffer[..length])
+        .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
+}
+
+fn number_in(file: &File, buffer: &mut Vec<u8>) -> io::Result<u64> {
+    let text = read_at_start(file, buffer)?;
+    number(text).ok_or_else(|| {
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("`{}` is no number", text.trim()),
+        )
+    })
 }
 
 #[cfg(test)]

@@ -225,9 +225,9 @@ fn memory_stat_of_v2() {
         file_bytes: Some(4000),
         shmem_bytes: Some(3000),
         kernel_bytes: Some(460),
-        swap_bytes: Some(0),
+        swap_bytes: None,
     };
-    assert_eq!(split(Version::V2, old, Some(0)), expected);
+    assert_eq!(split(Version::V2, old, None), expected);
     assert_eq!(
         split(Version::V2, &format!("{old}kernel 999\n"), None).kernel_bytes,
         Some(999)
@@ -250,7 +250,7 @@ proptest! {
     fn no_text_makes_the_parsers_panic(a in "\\PC{0,200}", b in "[0-9a-z:/ .\n\\\\-]{0,200}", id in "[0-9a-f]{0,64}") {
         for (x, y) in [(&a, &b), (&b, &a)] {
             let _ = (candidates(x, y, &id), names_container(x, &id), unescape(x));
-            let _ = (split(Version::V1, x, None), split(Version::V2, x, Some(1)));
+            let _ = (split(Version::V1, x, None), split(Version::V2, x, None));
         }
     }
 
@@ -267,22 +267,255 @@ proptest! {
     }
 }
 
+/// A hierarchy of files in the place of the kernel's: levels from the root down, each with its files.
+struct Tree {
+    dir: tempfile::TempDir,
+    cgroup: Cgroup,
+}
+
+type Level<'a> = (&'a str, &'a [(&'a str, &'a str)]);
+
+impl Tree {
+    fn new(version: Version, levels: &[Level<'_>]) -> Tree {
+        let dir = tempfile::tempdir().unwrap();
+        let path = levels.last().unwrap().0.to_owned();
+        let mount = dir.path().to_owned();
+        let cgroup = Cgroup {
+            version,
+            dir: mount.join(path.trim_start_matches('/')),
+            path,
+            mount,
+        };
+        let tree = Tree { dir, cgroup };
+        for (path, files) in levels {
+            for (name, text) in *files {
+                tree.write(path, name, text);
+            }
+        }
+        tree
+    }
+
+    fn write(&self, level: &str, name: &str, text: &str) {
+        let dir = self.dir.path().join(level.trim_start_matches('/'));
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::write(dir.join(name), format!("{text}\n")).unwrap();
+    }
+
+    fn limit(&self) -> (u64, LimitLevel) {
+        let limit = self.cgroup.effective_limit(Some(HOST)).unwrap();
+        (limit.bytes, limit.level)
+    }
+}
+
+/// Memory of the host in these tests, bytes.
+const HOST: u64 = 9000;
+const NONE: &str = "9223372036854771712";
+
 #[test]
-fn kills_for_lack_of_memory_are_counted_in_both_versions() {
-    let dir = tempfile::tempdir().expect("tempdir");
-    let count = |file: &str, text: &str| {
-        std::fs::write(dir.path().join(file), text).expect("file");
-        crate::telemetry::oom_kills(dir.path())
-    };
-    assert_eq!(crate::telemetry::oom_kills(dir.path()), None);
-    let v2 = "low 0\nhigh 3\nmax 9\noom 4\noom_kill 2\noom_group_kill 7\n";
-    assert_eq!(count("memory.events", v2), Some(2));
-    let v1 = "oom_kill_disable 0\nunder_oom 1\noom_kill 5\n";
-    assert_eq!(count("memory.oom_control", v1), Some(5));
-    let old = "oom_kill_disable 0\nunder_oom 0\n";
+fn the_smallest_limit_of_the_path_is_the_effective_one() {
+    let above = |path: &str| LimitLevel::Cgroup(path.into());
+    let v1 = |bytes| [("memory.limit_in_bytes", bytes)];
+    let v2 = |bytes| [("memory.max", bytes)];
+    type Case<'a> = (&'a str, Version, Vec<(&'a str, &'a str)>, (u64, LimitLevel));
+    let cases: Vec<Case<'_>> = vec![
+        (
+            "its own",
+            Version::V2,
+            vec![
+                ("/system.slice", "max"),
+                ("/system.slice/docker-x.scope", "400"),
+            ],
+            (400, LimitLevel::Container),
+        ),
+        (
+            "the parent of --cgroup-parent",
+            Version::V2,
+            vec![("/llm.slice", "400"), ("/llm.slice/docker-x.scope", "max")],
+            (400, above("/llm.slice")),
+        ),
+        (
+            "the parent is smaller than its own",
+            Version::V1,
+            vec![("/", NONE), ("/llm", "300"), ("/llm/x", "400")],
+            (300, above("/llm")),
+        ),
+        (
+            "a user's slice, rootless",
+            Version::V2,
+            vec![
+                ("/user.slice", "max"),
+                ("/user.slice/user-1000.slice", "500"),
+                ("/user.slice/user-1000.slice/user@1000.service", "max"),
+                (
+                    "/user.slice/user-1000.slice/user@1000.service/user.slice/docker-x.scope",
+                    "600",
+                ),
+            ],
+            (500, above("/user.slice/user-1000.slice")),
+        ),
+        (
+            "a job of Slurm",
+            Version::V1,
+            vec![
+                ("/slurm", NONE),
+                ("/slurm/uid_1000", NONE),
+                ("/slurm/uid_1000/job_7", "700"),
+                ("/slurm/uid_1000/job_7/step_batch", "800"),
+                ("/slurm/uid_1000/job_7/step_batch/x", NONE),
+            ],
+            (700, above("/slurm/uid_1000/job_7")),
+        ),
+        (
+            "a job of Slurm, v2",
+            Version::V2,
+            vec![
+                ("/system.slice/slurmstepd.scope", "max"),
+                ("/system.slice/slurmstepd.scope/job_7", "700"),
+                (
+                    "/system.slice/slurmstepd.scope/job_7/step_0/user/task_0",
+                    "max",
+                ),
+            ],
+            (700, above("/system.slice/slurmstepd.scope/job_7")),
+        ),
+        (
+            "none is set",
+            Version::V1,
+            vec![("/", NONE), ("/docker", NONE), ("/docker/x", NONE)],
+            (HOST, LimitLevel::Host),
+        ),
+        (
+            "a limit above what the host has",
+            Version::V2,
+            vec![("/docker/x", "90000")],
+            (HOST, LimitLevel::Host),
+        ),
+        (
+            "equal ones: the innermost",
+            Version::V2,
+            vec![("/pod", "400"), ("/pod/x", "400")],
+            (400, LimitLevel::Container),
+        ),
+    ];
+    for (what, version, levels, expected) in cases {
+        let files: Vec<_> = levels
+            .iter()
+            .map(|(path, bytes)| {
+                (
+                    *path,
+                    if version == Version::V1 {
+                        v1(*bytes)
+                    } else {
+                        v2(*bytes)
+                    },
+                )
+            })
+            .collect();
+        let levels: Vec<Level<'_>> = files.iter().map(|(p, f)| (*p, &f[..])).collect();
+        assert_eq!(Tree::new(version, &levels).limit(), expected, "{what}");
+    }
+}
+
+#[test]
+fn v1_knows_of_limits_above_what_is_mounted() {
+    let stat = |limit: &str| format!("cache 1\nhierarchical_memory_limit {limit}");
+    let tree = Tree::new(Version::V1, &[("/x", &[("memory.limit_in_bytes", "800")])]);
+    tree.write("/x", "memory.stat", &stat("600"));
+    assert_eq!(tree.limit(), (600, LimitLevel::Cgroup("/..".into())));
+    tree.write("/x", "memory.stat", &stat("800"));
+    assert_eq!(tree.limit(), (800, LimitLevel::Container));
+}
+
+#[test]
+fn a_v1_level_that_is_counted_apart_limits_nothing_below() {
+    let apart: [Level<'_>; 2] = [
+        (
+            "/llm",
+            &[
+                ("memory.limit_in_bytes", "300"),
+                ("memory.use_hierarchy", "0"),
+            ],
+        ),
+        ("/llm/x", &[("memory.limit_in_bytes", "400")]),
+    ];
     assert_eq!(
-        count("memory.oom_control", old),
-        None,
-        "kernels before 4.13"
+        Tree::new(Version::V1, &apart).limit(),
+        (400, LimitLevel::Container)
     );
+}
+
+fn kill(look: &OomLook) -> (Option<u64>, Option<(u64, LimitLevel)>) {
+    let limit = look.limit.clone().map(|l| (l.bytes, l.level));
+    (look.kills, limit)
+}
+
+#[test]
+fn the_level_that_reached_its_limit_is_named_on_v2() {
+    let events = |oom: u64, kills: u64| {
+        format!("low 0\nhigh 0\nmax 9\noom {oom}\noom_kill {kills}\noom_group_kill 0")
+    };
+    let tree = Tree::new(
+        Version::V2,
+        &[
+            ("/llm.slice", &[("memory.max", "400")]),
+            ("/llm.slice/x", &[("memory.max", "600")]),
+        ],
+    );
+    let write = |level: &str, oom, kills| {
+        // The kernel counts a kill where the process was, and the limit where it was reached.
+        tree.write(level, "memory.events.local", &events(oom, kills));
+        tree.write(level, "memory.events", &events(oom, kills));
+    };
+    write("/llm.slice", 3, 0);
+    write("/llm.slice/x", 1, 1);
+    let mut watch = OomWatch::start(&tree.cgroup, false);
+    assert_eq!(kill(&watch.look()), (Some(0), None), "of earlier runs");
+    write("/llm.slice", 4, 0);
+    write("/llm.slice/x", 1, 2);
+    let slice = LimitLevel::Cgroup("/llm.slice".into());
+    assert_eq!(kill(&watch.look()), (Some(1), Some((400, slice))));
+    write("/llm.slice/x", 2, 4);
+    assert_eq!(
+        kill(&watch.look()),
+        (Some(2), Some((600, LimitLevel::Container)))
+    );
+    write("/llm.slice/x", 2, 5);
+    let host = watch.look().limit.unwrap();
+    assert_eq!(host.level, LimitLevel::Host, "no level was at its limit");
+    let mut since = OomWatch::start(&tree.cgroup, true);
+    assert_eq!(since.look().kills, Some(5), "all of a container of ours");
+}
+
+#[test]
+fn the_level_that_reached_its_limit_is_named_on_v1() {
+    let control = |kills: u64| format!("oom_kill_disable 0\nunder_oom 0\noom_kill {kills}");
+    let files: &[(&str, &str)] = &[
+        ("memory.limit_in_bytes", "400"),
+        ("memory.failcnt", "0"),
+        ("memory.memsw.failcnt", "0"),
+    ];
+    let tree = Tree::new(Version::V1, &[("/llm", files), ("/llm/x", files)]);
+    tree.write("/llm/x", "memory.limit_in_bytes", "600");
+    let kills = |n| tree.write("/llm/x", "memory.oom_control", &control(n));
+    kills(0);
+    let mut watch = OomWatch::start(&tree.cgroup, false);
+    tree.write("/llm", "memory.failcnt", "20");
+    kills(1);
+    let parent = LimitLevel::Cgroup("/llm".into());
+    assert_eq!(kill(&watch.look()), (Some(1), Some((400, parent.clone()))));
+    // What swaps reaches the limit on its memory all the time; the limit on both is what kills.
+    tree.write("/llm/x", "memory.failcnt", "500");
+    tree.write("/llm", "memory.memsw.failcnt", "1");
+    kills(2);
+    assert_eq!(kill(&watch.look()), (Some(1), Some((400, parent))));
+    tree.write("/llm/x", "memory.failcnt", "501");
+    kills(3);
+    assert_eq!(
+        kill(&watch.look()),
+        (Some(1), Some((600, LimitLevel::Container)))
+    );
+    // Removed with its container: nothing was killed on the host since.
+    std::fs::remove_dir_all(&tree.cgroup.dir).unwrap();
+    let gone = watch.look();
+    assert_eq!((gone.kills, gone.gone), (Some(0), true));
 }

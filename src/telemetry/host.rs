@@ -1,53 +1,22 @@
 //! The container's host memory: what the kernel charges to its cgroup. For engines on the CPU,
 //! and for GPUs that share the host's memory.
 
-use super::cgroup::{self, Cgroup, NotFound, Version};
+use super::cgroup::{self, Cgroup, MemoryFiles, NotFound};
 use super::process::SessionMemory;
 use super::{MemoryBackend, ReadingError, Target, Wanted};
-use crate::capture::{BackendFacts, DeviceFacts, DeviceKind, HostSplit, MemorySample};
+use crate::capture::{BackendFacts, DeviceFacts, DeviceKind, MemoryLimit, MemorySample};
 use crate::clock::Clock;
 use crate::error::Failure;
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::time::Duration;
 
-/// Reads the memory files of one cgroup. It never writes to them: resetting the kernel's peak
-/// would spoil it for whoever else reads it.
+/// Reads the memory files of one cgroup.
 pub struct HostBackend {
     cgroup: Cgroup,
-    files: Files,
-    total_bytes: Option<u64>,
+    files: MemoryFiles,
+    limit: Option<MemoryLimit>,
     reason: String,
     client: Option<SessionMemory>,
-    buffer: Vec<u8>,
-}
-
-/// The files, kept open: reading one again costs a microsecond, opening it ten.
-struct Files {
-    usage: File,
-    stat: Option<File>,
-    /// v1 always has it, v2 since Linux 5.19.
-    peak: Option<File>,
-    /// v1: kernel memory. v2: swap.
-    beside: Option<File>,
-}
-
-impl Files {
-    fn open(cgroup: &Cgroup) -> io::Result<Files> {
-        let (peak, beside) = match cgroup.version {
-            Version::V1 => ("memory.max_usage_in_bytes", "memory.kmem.usage_in_bytes"),
-            Version::V2 => ("memory.peak", "memory.swap.current"),
-        };
-        let optional = |name: &str| File::open(cgroup.dir.join(name)).ok();
-        Ok(Files {
-            usage: File::open(cgroup.dir.join(cgroup.version.usage_file()))?,
-            stat: optional("memory.stat"),
-            peak: optional(peak),
-            beside: optional(beside),
-        })
-    }
 }
 
 impl HostBackend {
@@ -60,38 +29,35 @@ impl HostBackend {
             .hint("start it, or let plimsoll start one"));
         };
         let cgroup = cgroup::find(pid, &target.container_id).map_err(|e| not_found(e, pid))?;
-        Self::read(cgroup, target, reason)
+        Self::read(cgroup, reason)
     }
 
-    fn read(cgroup: Cgroup, target: &Target, reason: String) -> Result<HostBackend, Failure> {
-        let files = Files::open(&cgroup).map_err(|e| {
+    fn read(cgroup: Cgroup, reason: String) -> Result<HostBackend, Failure> {
+        let files = MemoryFiles::open(&cgroup).map_err(|e| {
             Failure::environment(format!(
                 "the container's memory files in `{}` cannot be read",
                 cgroup.dir.display()
             ))
             .caused_by(e)
         })?;
-        let limit = target.memory_limit_bytes.or_else(|| limit(&cgroup));
-        let total_bytes = limit.into_iter().chain(host_memory()).min();
         Ok(HostBackend {
+            limit: cgroup.effective_limit(crate::host::memory_bytes()),
             cgroup,
             files,
-            total_bytes,
             reason,
             client: None,
-            buffer: Vec::new(),
         })
     }
 
     fn usage(&mut self) -> Result<u64, ReadingError> {
-        let first = number_in(&self.files.usage, &mut self.buffer);
+        let first = self.files.used();
         // A cgroup that was removed answers ENODEV for ever, also when the container has started
         // again under the same path meanwhile.
         let read = match first {
             Ok(bytes) => Ok(bytes),
-            Err(_) => Files::open(&self.cgroup).and_then(|files| {
+            Err(_) => MemoryFiles::open(&self.cgroup).and_then(|files| {
                 self.files = files;
-                number_in(&self.files.usage, &mut self.buffer)
+                self.files.used()
             }),
         };
         read.map_err(
@@ -102,16 +68,6 @@ impl HostBackend {
                 _ => ReadingError::Failed(format!("the container's memory cannot be read: {e}")),
             },
         )
-    }
-
-    fn split(&mut self) -> Option<HostSplit> {
-        let beside = self
-            .files
-            .beside
-            .as_ref()
-            .and_then(|f| number_in(f, &mut self.buffer).ok());
-        let stat = read_at_start(self.files.stat.as_ref()?, &mut self.buffer).ok()?;
-        Some(cgroup::split(self.cgroup.version, stat, beside))
     }
 
     fn client_bytes(&mut self, pid: Option<u32>, clock: &Clock) -> Option<u64> {
@@ -142,7 +98,9 @@ impl MemoryBackend for HostBackend {
             kind: DeviceKind::HostCgroup,
             id: self.cgroup.path.clone(),
             name: format!("container memory ({})", self.cgroup.version.name()),
-            total_bytes: self.total_bytes,
+            total_bytes: self.limit.as_ref().map(|l| l.bytes),
+            limit_level: self.limit.as_ref().map(|l| l.level.clone()),
+            counts_swap: true,
         }]
     }
 
@@ -153,15 +111,11 @@ impl MemoryBackend for HostBackend {
         into: &mut Vec<MemorySample>,
     ) -> Result<(), ReadingError> {
         // The kinds first and the whole last, so that the time of the sample is that of the whole.
-        let host = self.split();
+        let host = self.files.split();
         let bench_client_bytes = self.client_bytes(wanted.bench_client, clock);
         let used_bytes = self.usage()?;
         let at_ns = clock.now();
-        let kernel_peak_bytes = self
-            .files
-            .peak
-            .as_ref()
-            .and_then(|f| number_in(f, &mut self.buffer).ok());
+        let kernel_peak_bytes = self.files.peak();
         into.push(MemorySample {
             at_ns,
             used_bytes,
@@ -217,54 +171,6 @@ fn not_found(why: NotFound, pid: u32) -> Failure {
                 .hint(CONTAINED)
         }
     }
-}
-
-fn limit(cgroup: &Cgroup) -> Option<u64> {
-    let name = match cgroup.version {
-        Version::V1 => "memory.limit_in_bytes",
-        Version::V2 => "memory.max",
-    };
-    cgroup::number(&std::fs::read_to_string(cgroup.dir.join(name)).ok()?)
-}
-
-/// The host's memory, bytes.
-fn host_memory() -> Option<u64> {
-    let text = std::fs::read_to_string(Path::new("/proc/meminfo")).ok()?;
-    let line = text.lines().find_map(|l| l.strip_prefix("MemTotal:"))?;
-    cgroup::number(line.trim().strip_suffix("kB")?)?.checked_mul(1024)
-}
-
-/// The whole of a small file from its beginning. The kernel makes such a file's text anew for
-/// every reading at offset 0.
-pub(super) fn read_at_start<'a>(file: &File, buffer: &'a mut Vec<u8>) -> io::Result<&'a str> {
-    if buffer.is_empty() {
-        buffer.resize(4096, 0);
-    }
-    let mut length = 0;
-    loop {
-        match file.read_at(&mut buffer[length..], length as u64) {
-            Ok(0) => break,
-            Ok(n) => length += n,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-            Err(e) => return Err(e),
-        }
-        if length < buffer.len() {
-            break;
-        }
-        buffer.resize(length * 2, 0);
-    }
-    std::str::from_utf8(&buffer[..length])
-        .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
-}
-
-fn number_in(file: &File, buffer: &mut Vec<u8>) -> io::Result<u64> {
-    let text = read_at_start(file, buffer)?;
-    cgroup::number(text).ok_or_else(|| {
-        io::Error::new(
-            io::ErrorKind::InvalidData,
-            format!("`{}` is no number", text.trim()),
-        )
-    })
 }
 
 #[cfg(test)]

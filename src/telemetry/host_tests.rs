@@ -1,6 +1,9 @@
 //! Tests of the host backend: on this machine's own cgroup, and on files laid out as one.
 
+use super::cgroup::{Version, read_at_start};
 use super::*;
+use crate::capture::{HostSplit, LimitLevel};
+use crate::host::memory_bytes;
 use std::path::PathBuf;
 
 #[expect(clippy::print_stderr, reason = "a skipped test says so")]
@@ -95,7 +98,7 @@ fn the_device_and_the_backend_say_what_they_are() {
     assert!(
         device
             .total_bytes
-            .is_some_and(|b| b > 0 && Some(b) <= host_memory()),
+            .is_some_and(|b| b > 0 && Some(b) <= memory_bytes()),
         "{device:?}"
     );
     assert_eq!(backend.facts().name, "host");
@@ -151,8 +154,9 @@ fn laid_out(version: Version, files: &[(&str, &str)]) -> (tempfile::TempDir, Hos
         version,
         path,
         dir: dir.path().to_owned(),
+        mount: dir.path().to_owned(),
     };
-    let backend = HostBackend::read(cgroup, &Target::default(), "a test".into()).unwrap();
+    let backend = HostBackend::read(cgroup, "a test".into()).unwrap();
     (dir, backend)
 }
 
@@ -193,6 +197,67 @@ fn a_cgroup_of_v2_is_read_with_all_it_has() {
         ("/docker/x", Some(1 << 20))
     );
     assert_eq!(device.name, "container memory (cgroup v2)");
+    assert_eq!(device.limit_level, Some(LimitLevel::Container));
+}
+
+fn sample_of(files: &[(&str, &str)], version: Version) -> MemorySample {
+    let (_dir, mut backend) = laid_out(version, files);
+    let (clock, mut samples) = (Clock::start(), Vec::new());
+    for _ in 0..2 {
+        let wanted = Wanted::default();
+        backend.sample(&clock, wanted, &mut samples).unwrap();
+    }
+    let mut probed = Vec::new();
+    backend.probe(&mut probed).unwrap();
+    assert_eq!(probed, [samples[1].used_bytes], "a probe counts the same");
+    samples.remove(1)
+}
+
+#[test]
+fn swapped_memory_is_in_use_in_both_versions() {
+    let v1 = sample_of(
+        &[
+            ("memory.usage_in_bytes", "400\n"),
+            ("memory.max_usage_in_bytes", "400\n"),
+            ("memory.memsw.usage_in_bytes", "590\n"),
+            ("memory.memsw.max_usage_in_bytes", "600\n"),
+            (
+                "memory.stat",
+                "total_rss 390\ntotal_cache 5\ntotal_shmem 0\ntotal_swap 190\n",
+            ),
+        ],
+        Version::V1,
+    );
+    assert_eq!((v1.used_bytes, v1.kernel_peak_bytes), (590, Some(600)));
+    assert_eq!(v1.host.unwrap().swap_bytes, Some(190));
+    // What is in the swap cache is in memory and in swap: it counts once.
+    let v2 = [
+        ("memory.current", "400\n"),
+        ("memory.peak", "400\n"),
+        ("memory.swap.current", "200\n"),
+        ("memory.swap.peak", "210\n"),
+        ("memory.stat", "anon 390\nfile 5\nshmem 0\nswapcached 10\n"),
+    ];
+    let swapped = sample_of(&v2, Version::V2);
+    assert_eq!(swapped.used_bytes, 590);
+    assert_eq!(swapped.host.unwrap().swap_bytes, Some(190));
+    assert_eq!(
+        swapped.kernel_peak_bytes, None,
+        "the kernel's peak is that of memory alone"
+    );
+    let back = [&v2[..2], &[("memory.swap.current", "0\n"), v2[3], v2[4]]].concat();
+    let back = sample_of(&back, Version::V2);
+    assert_eq!((back.used_bytes, back.kernel_peak_bytes), (400, None));
+    let never = [
+        &v2[..2],
+        &[("memory.swap.current", "0\n"), ("memory.swap.peak", "0\n")],
+    ]
+    .concat();
+    let never = sample_of(&never, Version::V2);
+    assert_eq!(
+        (never.used_bytes, never.kernel_peak_bytes),
+        (400, Some(400))
+    );
 }
 
 #[test]
@@ -211,7 +276,7 @@ fn what_an_old_kernel_lacks_is_unknown() {
     );
     assert_eq!(
         backend.devices()[0].total_bytes,
-        host_memory(),
+        memory_bytes(),
         "no limit: all the host has"
     );
 }
@@ -246,11 +311,10 @@ fn a_cgroup_that_is_removed_is_gone_until_it_is_there_again() {
         dir: below.0.clone(),
         ..own
     };
-    if std::fs::create_dir(&below.0).is_err() || !below.0.join(cgroup.version.usage_file()).exists()
-    {
+    if std::fs::create_dir(&below.0).is_err() || !below.0.join("memory.stat").exists() {
         return eprintln!("SKIPPED: this user may not make a memory cgroup here");
     }
-    let mut backend = HostBackend::read(cgroup, &Target::default(), "a test".into()).unwrap();
+    let mut backend = HostBackend::read(cgroup, "a test".into()).unwrap();
     let clock = Clock::start();
     let mut sample = || {
         let mut samples = Vec::new();

@@ -20,6 +20,7 @@ mod sampler;
 mod samples;
 mod survey;
 
+pub use cgroup::{OomLook, OomWatch};
 pub use nvml::{LIBRARY_VARIABLE, use_library};
 pub use replay::{Replay, Upset};
 pub use sampler::{Options, Sampler, SamplerHandle, Stopped};
@@ -167,8 +168,6 @@ pub struct Target {
     pub init_pid: Option<u32>,
     /// Full id, as it stands in the names of its cgroups. Empty: the pid alone tells.
     pub container_id: String,
-    /// Its memory limit, bytes.
-    pub memory_limit_bytes: Option<u64>,
     /// GPU request as Docker holds it: a device id each, or `all`, or `count=N`.
     pub gpu_request: Vec<String>,
     /// Value of `NVIDIA_VISIBLE_DEVICES` in its environment.
@@ -183,7 +182,6 @@ impl Target {
         Target {
             init_pid: container.state.pid,
             container_id: container.id.clone(),
-            memory_limit_bytes: container.memory_limit_bytes,
             gpu_request: container.gpu_request.clone(),
             visible_devices: container.env.get("NVIDIA_VISIBLE_DEVICES").cloned(),
             devices: container.devices.clone(),
@@ -198,14 +196,11 @@ pub fn cgroup_directory(target: &Target) -> Option<std::path::PathBuf> {
         .map(|c| c.dir)
 }
 
-/// How many processes the kernel ended for lack of memory in a memory cgroup; `None` where it does not
-/// say, or the cgroup is gone.
-pub fn oom_kills(cgroup: &std::path::Path) -> Option<u64> {
-    // Version 1, and version 2.
-    let read = |file: &str| std::fs::read_to_string(cgroup.join(file)).ok();
-    let text = read("memory.oom_control").or_else(|| read("memory.events"))?;
-    let count = text.lines().find_map(|l| l.strip_prefix("oom_kill "));
-    count?.trim().parse().ok()
+/// Counts the kernel's kills for lack of memory in a container, where this host shows its cgroup.
+/// Where `since_start`, those before this call count too.
+pub fn watch_oom_kills(target: &Target, since_start: bool) -> Option<OomWatch> {
+    let cgroup = cgroup::find(target.init_pid?, &target.container_id).ok()?;
+    Some(OomWatch::start(&cgroup, since_start))
 }
 
 /// Opens the backend that was asked for, or the one that fits.

@@ -5,7 +5,7 @@
 //! hundred times more.
 
 use crate::capture::AtNs;
-use crate::telemetry::host::read_at_start;
+use crate::telemetry::cgroup::read_at_start;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 

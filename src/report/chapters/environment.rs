@@ -106,7 +106,7 @@ fn facts(p: &Profile) -> Vec<Fact> {
             "memory limit",
             or(
                 container.memory_limit_bytes.map(|b| Bytes(b).to_string()),
-                "the container has no limit",
+                "the container has no limit of its own",
             ),
         ),
         (

@@ -1,8 +1,8 @@
 //! What chapters say in the same words: devices, loads, how a run ended, what pretends.
 
-use crate::capture::{DeviceKind, Mode, RunEnd};
+use crate::capture::{DeviceKind, LimitLevel, Mode, RunEnd};
 use crate::engine::LoadKind;
-use crate::profile::{Profile, recording};
+use crate::profile::{Profile, describe_cgroup, recording};
 use crate::report::layout::{count, figure};
 use crate::report::material::Material;
 use crate::units::Bytes;
@@ -72,7 +72,12 @@ pub(super) fn devices(profile: &Profile) -> String {
     let each = if devices.len() > 1 { " each" } else { "" };
     match first.total_bytes.map(Bytes) {
         Some(total) if first.kind == DeviceKind::Gpu => format!("{name}, {total}{each}"),
-        Some(total) => format!("{name}, at most {total}"),
+        Some(total) => match &first.limit_level {
+            Some(LimitLevel::Cgroup(path)) => {
+                format!("{name}, at most {total} ({})", describe_cgroup(path))
+            }
+            _ => format!("{name}, at most {total}"),
+        },
         None => name,
     }
 }

@@ -1,8 +1,8 @@
 //! The top of the page: whose memory this is, under which load, read by what.
 
 use super::page::Page;
-use crate::capture::{DeviceKind, RunEnd};
-use crate::profile::{Profile, advise, recording};
+use crate::capture::{DeviceKind, LimitLevel, RunEnd};
+use crate::profile::{Profile, advise, describe_cgroup, recording};
 use crate::report::chapters::{cause, mode, outcome};
 use crate::report::layout::{count, duration};
 use crate::units::Bytes;
@@ -153,6 +153,9 @@ fn memory(profile: &Profile, page: &Page) -> String {
                 DeviceKind::HostCgroup => "at most ",
             };
             text.push_str(&format!(", {of}{}", Bytes(total)));
+            if let Some(LimitLevel::Cgroup(path)) = &first.limit_level {
+                text.push_str(&format!(" ({})", page.clean(&describe_cgroup(path))));
+            }
         }
     }
     match recording(&profile.metadata.memory_backend) {

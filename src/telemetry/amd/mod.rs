@@ -63,23 +63,26 @@ pub fn open(target: &Target, roots: &Roots) -> Result<Box<dyn MemoryBackend>, Un
     if !sysfs::cards(&roots.sys).is_empty() {
         return Ok(Box::new(AmdBackend::open(target, roots, PATIENCE)?));
     }
-    // With the driver's tree there and no card in it, there is no card.
-    let visible = roots.sys.join("class/drm").is_dir();
-    if visible || !choose::asks(target) {
+    if !choose::asks(target) {
         return Err(no_gpu());
     }
-    match ToolBackend::open(&roots.tools, &roots.proc, &target.container_id) {
-        Ok(backend) => Ok(Box::new(backend)),
-        Err(why) => Err(Unusable {
-            message: format!(
-                "the driver's files (`{}`) are not visible, and {why}",
-                roots.sys.join("class/drm").display()
-            ),
-            hint: Some(
-                "run plimsoll on the host, or give its container the host's `/sys` read-only",
-            ),
-        }),
+    Ok(Box::new(open_tools(roots, &target.container_id)?))
+}
+
+/// Opens the GPUs that AMD's tools list, where the driver's files are not visible.
+fn open_tools(roots: &Roots, container_id: &str) -> Result<ToolBackend, Unusable> {
+    let drm = roots.sys.join("class/drm");
+    // With the driver's tree there and no card in it, there is no card.
+    if drm.is_dir() {
+        return Err(no_gpu());
     }
+    ToolBackend::open(&roots.tools, &roots.proc, container_id).map_err(|why| Unusable {
+        message: format!(
+            "the driver's files (`{}`) are not visible, and {why}",
+            drm.display()
+        ),
+        hint: Some("run plimsoll on the host, or give its container the host's `/sys` read-only"),
+    })
 }
 
 impl AmdBackend {
@@ -145,18 +148,21 @@ impl AmdBackend {
             .zip(names)
             .enumerate()
             .map(|(index, ((card, memory), name))| {
-                if memory.integrated {
-                    notes.push(format!(
-                        "GPU {} works in the host's memory, which is counted as its own",
-                        card.bdf
-                    ));
-                }
+                let note = match memory.integrated {
+                    Some(true) => Some("works in the host's memory, which is counted as its own"),
+                    Some(false) => None,
+                    None => Some(
+                        "may work in the host's memory, the driver does not say: only memory of its own is counted",
+                    ),
+                };
+                notes.extend(note.map(|note| format!("GPU {} {note}", card.bdf)));
                 let facts = DeviceFacts {
                     index: index as u32,
                     kind: DeviceKind::Gpu,
                     id: card.id(),
                     name,
                     total_bytes: Some(memory.total_bytes),
+                    ..DeviceFacts::default()
                 };
                 Gpu {
                     facts,
@@ -165,7 +171,7 @@ impl AmdBackend {
                 }
             })
             .collect();
-        let integrated = gpus.iter().filter(|g| g.memory.integrated);
+        let integrated = gpus.iter().filter(|g| g.memory.integrated != Some(false));
         let clients = Clients::watch(&roots.proc, integrated.map(|g| g.bdf.clone()).collect());
         let reason = std::iter::once(found)
             .chain(notes)
@@ -233,7 +239,7 @@ fn chosen(
 pub fn survey(roots: &Roots) -> Result<String, Unusable> {
     let cards = sysfs::cards(&roots.sys);
     if cards.is_empty() {
-        return Err(no_gpu());
+        return survey_tools(roots);
     }
     let nodes = kfd::topology(&roots.sys);
     let lines: Vec<String> = cards
@@ -264,6 +270,24 @@ pub fn survey(roots: &Roots) -> Result<String, Unusable> {
         "driver {version}, {}: {}",
         counted(cards.len(), "AMD GPU"),
         lines.join(", ")
+    ))
+}
+
+/// What AMD's tools list, where they are installed and the driver's files are not visible.
+fn survey_tools(roots: &Roots) -> Result<String, Unusable> {
+    if !smi::is_installed(&roots.tools) {
+        return Err(no_gpu());
+    }
+    let backend = open_tools(roots, "")?;
+    let devices = backend.devices();
+    let names = devices
+        .iter()
+        .map(|d| format!("GPU {} {}", d.index, d.name));
+    Ok(format!(
+        "{}, by {}: {}",
+        counted(devices.len(), "AMD GPU"),
+        backend.facts().version.unwrap_or_default(),
+        names.collect::<Vec<_>>().join(", ")
     ))
 }
 

@@ -101,18 +101,24 @@ fn numbered(directory: &Path, prefix: &str) -> impl Iterator<Item = u32> {
         })
 }
 
-/// Whether the GPU has no memory of its own, or hardly any, and works in the host's. Nothing says
-/// so outright: only such GPUs have a voltage for the north bridge, and none of them reports how
-/// busy its memory is.
-fn is_integrated(device: &Path, vram_total: Option<u64>, gtt_total: Option<u64>) -> bool {
-    let label = |n: u32| hwmon(device).and_then(|h| text_in(&h.join(format!("in{n}_label"))));
-    let north_bridge = (0..3).any(|n| label(n).as_deref() == Some("vddnb"));
-    let little = match (vram_total, gtt_total) {
-        (Some(vram), Some(gtt)) => vram < gtt / 2 && !device.join("mem_busy_percent").exists(),
-        (None, Some(_)) => true,
-        _ => false,
-    };
-    north_bridge || little
+/// Whether the GPU works in the host's memory; `None` where no file says so. The size of the GTT
+/// is no sign: it is half of the host's memory, also beside a large GPU. The driver gives a voltage
+/// of the north bridge to integrated GPUs only; a power cap, a memory clock, a fan and a memory
+/// load to others only.
+fn is_integrated(device: &Path, vram_total: Option<u64>) -> Option<bool> {
+    let sensors = hwmon(device);
+    let sensor = |name: &str| sensors.as_ref().map(|h| h.join(name));
+    let label = |name: &str| sensor(name).and_then(|path| text_in(&path));
+    let has = |name: &str| sensor(name).is_some_and(|path| path.exists());
+    let north_bridge = (0..3).any(|n| label(&format!("in{n}_label")).as_deref() == Some("vddnb"));
+    let discrete = device.join("mem_busy_percent").exists()
+        || label("freq2_label").as_deref() == Some("mclk")
+        || ["power1_cap", "fan1_input"].into_iter().any(has);
+    match (vram_total, north_bridge, discrete) {
+        (None, _, _) | (_, true, _) => Some(true),
+        (_, _, true) => Some(false),
+        _ => None,
+    }
 }
 
 /// The memory files of one card, kept open.
@@ -125,8 +131,9 @@ pub struct MemoryFiles {
     /// Memory in all, bytes. Of a GPU that works in the host's memory, what it may take of that
     /// is included.
     pub total_bytes: u64,
-    /// Whether it works in the host's memory.
-    pub integrated: bool,
+    /// Whether it works in the host's memory; `None` where the driver does not say: then only the
+    /// memory of its own is counted.
+    pub integrated: Option<bool>,
 }
 
 impl MemoryFiles {
@@ -135,8 +142,8 @@ impl MemoryFiles {
         let total = |name: &str| -> Option<u64> { text_in(&device.join(name))?.parse().ok() };
         let vram_total = total("mem_info_vram_total").filter(|n| *n > 0);
         let gtt_total = total("mem_info_gtt_total").filter(|n| *n > 0);
-        let integrated = is_integrated(device, vram_total, gtt_total);
-        let counted = if integrated { gtt_total } else { None };
+        let integrated = is_integrated(device, vram_total);
+        let counted = gtt_total.filter(|_| integrated == Some(true));
         let total_bytes = vram_total.unwrap_or(0) + counted.unwrap_or(0);
         if total_bytes == 0 {
             let driver = std::fs::read_link(device.join("driver")).ok();
@@ -310,18 +317,30 @@ mod tests {
             ("mem_info_gtt_used", "70\n"),
             ("mem_busy_percent", "0\n"),
         ];
-        assert_eq!(open(&own), Ok((1000, 300, false)));
+        assert_eq!(open(&own), Ok((1000, 300, Some(false))));
         assert_eq!(
             open(&own[..4]),
-            Ok((6000, 370, true)),
-            "little memory of its own"
+            Ok((1000, 300, None)),
+            "a large GTT is that of a large host"
         );
-        assert_eq!(open(&own[2..4]), Ok((5000, 70, true)), "none of its own");
+        for sign in [
+            ("hwmon/hwmon0/freq2_label", "mclk\n"),
+            ("hwmon/hwmon0/power1_cap", "750000000\n"),
+            ("hwmon/hwmon0/fan1_input", "0\n"),
+        ] {
+            let discrete = [&own[..4], &[sign]].concat();
+            assert_eq!(open(&discrete), Ok((1000, 300, Some(false))), "{sign:?}");
+        }
+        assert_eq!(
+            open(&own[2..4]),
+            Ok((5000, 70, Some(true))),
+            "none of its own"
+        );
         assert_eq!(
             open(&[&own[..], &[("hwmon/hwmon0/in1_label", "vddnb\n")]].concat()),
-            Ok((6000, 370, true))
+            Ok((6000, 370, Some(true)))
         );
-        assert_eq!(open(&own[..2]), Ok((1000, 300, false)));
+        assert_eq!(open(&own[..2]), Ok((1000, 300, None)));
         assert!(open(&[]).unwrap_err().contains("amdgpu"));
         let junk = [
             ("mem_info_vram_total", "9\n"),

@@ -104,6 +104,7 @@ impl Gpu {
                 id: listed.uuid.clone(),
                 name,
                 total_bytes: Some(memory.total),
+                ..DeviceFacts::default()
             },
             layout,
             slice,

@@ -58,6 +58,11 @@ struct Tool {
     path: PathBuf,
 }
 
+/// Whether one of AMD's tools is installed.
+pub fn is_installed(tools: &Tools) -> bool {
+    Tool::installed(tools).is_some()
+}
+
 impl ToolBackend {
     /// Asks the tool once, and goes on asking. The error is a sentence.
     pub fn open(tools: &Tools, proc: &Path, container_id: &str) -> Result<ToolBackend, String> {
@@ -92,6 +97,7 @@ impl ToolBackend {
                         .unwrap_or_else(|| format!("GPU {}", gpu.gpu)),
                     name: known.name.unwrap_or_else(|| "AMD GPU".into()),
                     total_bytes: known.vram_total_bytes,
+                    ..DeviceFacts::default()
                 }
             })
             .collect();

@@ -9,7 +9,7 @@ mod run;
 pub mod shapes;
 pub mod text;
 
-pub use backend::ToolBackend;
+pub use backend::{ToolBackend, is_installed};
 pub use run::{Said, Tools};
 
 /// What a tool says of one GPU. What it does not say is `None`.
