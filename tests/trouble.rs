@@ -404,7 +404,7 @@ fn a_limit_above_the_container_is_named_when_it_kills() {
     let before = engine.processes();
     let ended = profile(&engine, &results, &[&extra("--weights 200MiB")]).expect(4);
     let level = format!("the limit of cgroup `/{}` is 96.00 MiB", parent.0);
-    ended.says(
+    let ended = ended.says(
         &["the bench was killed (exit 137)", "out of memory", &level],
         "--batch-size",
     );
@@ -436,7 +436,7 @@ fn a_bench_that_is_killed_from_outside_did_not_run_out_of_memory() {
         &[&extra("--fault crash=137@bench_start")],
     )
     .expect(4);
-    ended.says(&["(exit 137)", "from outside"], "SIGKILL");
+    let ended = ended.says(&["(exit 137)", "from outside"], "SIGKILL");
     assert!(!ended.stderr.contains("out of memory"), "{}", ended.stderr);
     kept(&results, "bench_failed", "bench_killed");
     is_clean(&engine, &before);

@@ -211,6 +211,7 @@ fn cgroup_device(total: u64) -> DeviceFacts {
         id: "/docker/f0c3a1b2".into(),
         name: "container memory (cgroup v2)".into(),
         total_bytes: Some(total),
+        ..Default::default()
     }
 }
 
@@ -548,6 +549,7 @@ pub fn two_gpus() -> Built {
             id: format!("GPU-0000000{index}"),
             name: "NVIDIA H100 80GB HBM3".into(),
             total_bytes: Some(81_559 * MIB),
+            ..Default::default()
         })
         .collect();
     capture.backend = BackendFacts {

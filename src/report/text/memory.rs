@@ -170,10 +170,10 @@ pub(super) fn word(confidence: &Confidence) -> &'static str {
         c if c.starts_with("high_from_") && c.ends_with("_metrics") => "metrics",
         "high_calculated" => "calculated",
         "medium_measured_delta" => "measured",
-        "low_measured_delta" => "uncertain",
+        "low_estimated" => "estimated",
+        c if c.starts_with("low_") => "uncertain",
         "high_from_torch_probe" => "probe",
         "medium_from_torch_probe_rss" => "probe, RSS",
-        "low_estimated" => "estimated",
         "calculated_residual" => "residual",
         _ => "unknown",
     }
