@@ -724,8 +724,9 @@ fn findings_tell_what_spoils_the_figures() {
 fn swap_out(built: &mut Built, from_ms: i64, swapped: u64) {
     for sample in built.samples.iter_mut().filter(|s| s.at_ns >= from_ms * MS) {
         let host = sample.host.as_mut().unwrap();
-        host.swap_bytes = Some(swapped);
-        host.anon_bytes = host.anon_bytes.map(|b| b - swapped);
+        let anon = host.anon_bytes.unwrap();
+        host.swap_bytes = Some(swapped.min(anon));
+        host.anon_bytes = Some(anon.saturating_sub(swapped));
     }
 }
 

@@ -3,6 +3,7 @@
 //! resetting the kernel's peak would spoil it for whoever else reads it.
 
 use crate::capture::{HostSplit, LimitLevel, MemoryLimit};
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -165,9 +166,15 @@ pub struct OomWatch {
     kills: u64,
     /// All kills of this host for lack of memory since its boot.
     host_kills: Option<u64>,
-    /// Per level, how often its limit was reached, by each of the generation's counters.
-    reached: Vec<Vec<Option<u64>>>,
+    /// What the last looks saw, the oldest first; those before a kill are gone.
+    reached: VecDeque<LimitsReached>,
 }
+
+/// How often each level's limit was reached, by each of the generation's counters.
+type LimitsReached = Vec<Vec<Option<u64>>>;
+
+/// A limit was reached at most so many looks before its kill is counted: reclaiming takes a while.
+const RECLAIM_LOOKS: usize = 40;
 
 /// What changed since the look before.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -190,7 +197,7 @@ impl OomWatch {
             host_bytes: crate::host::memory_bytes(),
             kills: own_kills(cgroup).filter(|_| !since_start).unwrap_or(0),
             host_kills: host_kills(),
-            reached: limits_reached(&levels),
+            reached: VecDeque::from([limits_reached(&levels)]),
             levels,
         }
     }
@@ -210,7 +217,13 @@ impl OomWatch {
         if own.is_some() {
             self.host_kills = host;
         }
-        self.reached = reached;
+        if kills.is_some_and(|n| n > 0) {
+            self.reached.clear();
+        }
+        self.reached.push_back(reached);
+        if self.reached.len() > RECLAIM_LOOKS {
+            self.reached.pop_front();
+        }
         OomLook {
             kills,
             limit: limit.flatten(),
@@ -219,11 +232,12 @@ impl OomWatch {
     }
 
     /// The innermost level on which a counter moved, by the surest counter.
-    fn limit_reached(&self, now: &[Vec<Option<u64>>], gone: bool) -> Option<MemoryLimit> {
+    fn limit_reached(&self, now: &LimitsReached, gone: bool) -> Option<MemoryLimit> {
+        let earlier = self.reached.front()?;
         let counters = now.iter().map(Vec::len).max().unwrap_or(0);
         let moved = |place: usize, counter: usize| {
-            let count = |all: &[Vec<Option<u64>>]| *all.get(place)?.get(counter)?;
-            matches!((count(&self.reached), count(now)), (Some(before), Some(now)) if now > before)
+            let count = |all: &LimitsReached| *all.get(place)?.get(counter)?;
+            matches!((count(earlier), count(now)), (Some(before), Some(now)) if now > before)
         };
         let place = (0..counters)
             .find_map(|counter| (0..self.levels.len()).find(|place| moved(*place, counter)));
@@ -265,8 +279,7 @@ fn host_kills() -> Option<u64> {
     field(&text_in(Path::new("/proc"), "vmstat")?, "oom_kill")
 }
 
-/// How often each level's limit was reached, by each counter of its generation.
-fn limits_reached(levels: &[Cgroup]) -> Vec<Vec<Option<u64>>> {
+fn limits_reached(levels: &[Cgroup]) -> LimitsReached {
     let count = |level: &Cgroup, name: &str| {
         let text = text_in(&level.dir, name)?;
         number(&text).or_else(|| field(&text, "oom"))

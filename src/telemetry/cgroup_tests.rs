@@ -500,6 +500,7 @@ fn the_level_that_reached_its_limit_is_named_on_v1() {
     kills(0);
     let mut watch = OomWatch::start(&tree.cgroup, false);
     tree.write("/llm", "memory.failcnt", "20");
+    assert_eq!(kill(&watch.look()), (Some(0), None), "it still reclaims");
     kills(1);
     let parent = LimitLevel::Cgroup("/llm".into());
     assert_eq!(kill(&watch.look()), (Some(1), Some((400, parent.clone()))));
