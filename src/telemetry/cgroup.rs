@@ -34,6 +34,8 @@ struct FileNames {
     kills: &'static str,
     /// Numbers, or tables with `oom`, that grow where this level's own limit was reached; the surest first.
     reached: &'static [&'static str],
+    /// The highest use so far and its limit, for kernels that no longer move the counters above.
+    highest: &'static [(&'static str, &'static str)],
 }
 
 const V1: FileNames = FileNames {
@@ -48,6 +50,13 @@ const V1: FileNames = FileNames {
     kills: "memory.oom_control",
     // Where there is swap, a limit on memory alone is reached all the time and kills nothing.
     reached: &["memory.memsw.failcnt", "memory.failcnt"],
+    highest: &[
+        (
+            "memory.memsw.max_usage_in_bytes",
+            "memory.memsw.limit_in_bytes",
+        ),
+        ("memory.max_usage_in_bytes", "memory.limit_in_bytes"),
+    ],
 };
 
 const V2: FileNames = FileNames {
@@ -62,6 +71,7 @@ const V2: FileNames = FileNames {
     // With what is below the container's cgroup: an init system inside makes cgroups of its own.
     kills: "memory.events",
     reached: &["memory.events.local"],
+    highest: &[],
 };
 
 impl Version {
@@ -240,7 +250,8 @@ impl OomWatch {
             matches!((count(earlier), count(now)), (Some(before), Some(now)) if now > before)
         };
         let place = (0..counters)
-            .find_map(|counter| (0..self.levels.len()).find(|place| moved(*place, counter)));
+            .find_map(|counter| (0..self.levels.len()).find(|place| moved(*place, counter)))
+            .or_else(|| self.level_at_limit());
         let own = self.own_limit.map(|bytes| MemoryLimit {
             bytes,
             level: LimitLevel::Container,
@@ -264,6 +275,20 @@ impl OomWatch {
             None if gone && own.is_some() => own,
             None => host().filter(|_| now.iter().flatten().any(Option::is_some)),
         }
+    }
+}
+
+impl OomWatch {
+    /// The innermost level that was once full.
+    fn level_at_limit(&self) -> Option<usize> {
+        let names = self.levels.first()?.version.names().highest;
+        names.iter().find_map(|(highest, limit)| {
+            self.levels.iter().position(|level| {
+                let highest = number_of(&level.dir, highest);
+                let limit = number_of(&level.dir, limit).filter(|b| *b < NO_LIMIT_BYTES);
+                limit.is_some_and(|limit| highest.is_some_and(|b| b >= limit))
+            })
+        })
     }
 }
 

@@ -515,6 +515,14 @@ fn the_level_that_reached_its_limit_is_named_on_v1() {
         kill(&watch.look()),
         (Some(1), Some((600, LimitLevel::Container)))
     );
+    // Linux 6.18 leaves those counters at 0.
+    for (level, highest) in [("/llm", "400"), ("/llm/x", "390")] {
+        tree.write(level, "memory.max_usage_in_bytes", highest);
+    }
+    watch = OomWatch::start(&tree.cgroup, false);
+    kills(4);
+    let parent = LimitLevel::Cgroup("/llm".into());
+    assert_eq!(kill(&watch.look()), (Some(1), Some((400, parent))));
     // Removed with its container: nothing was killed on the host since.
     std::fs::remove_dir_all(&tree.cgroup.dir).unwrap();
     let gone = watch.look();
