@@ -4,6 +4,7 @@
 use super::follow::loss;
 use crate::capture::{ContainerEvent, ContainerState, Mode, RunEnd};
 use crate::profile::{KILLED_FROM_OUTSIDE, OomVerdict};
+use crate::units::Bytes;
 
 /// How every sentence names an end by SIGKILL.
 pub const KILLED: &str = "was killed (exit 137)";

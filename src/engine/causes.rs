@@ -52,6 +52,14 @@ const FAILURE_CAUSES: &[FailureCause] = &[
         ],
     },
     FailureCause {
+        name: "killed_from_outside",
+        signs: &["it was killed from outside"],
+        before_engine: false,
+        advice: &[
+            "find what sent SIGKILL: the journal of systemd-oomd, the scheduler's log, other users of this host",
+        ],
+    },
+    FailureCause {
         name: "model_gated",
         signs: &["gated repo", "401 Client Error", "GatedRepoError"],
         before_engine: false,
