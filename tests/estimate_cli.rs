@@ -340,7 +340,6 @@ fn flags_that_are_not_modelled_are_named_and_do_not_fit_for_sure() {
         ),
         (&["--kv-offloading-size", "40"], "--kv-offloading-size"),
         (&["-pp", "2"], "pipeline parallelism"),
-        (&["--enable-lora"], "LoRA's buffers and graphs"),
     ] {
         let d = document(&words(flags));
         assert_eq!(d["fits"], Value::Null, "{flags:?}: {}", d["reason"]);
@@ -393,11 +392,11 @@ fn flags_that_are_not_modelled_are_named_and_do_not_fit_for_sure() {
         "vllm",
         "serve",
         LLAMA_70B,
-        "--enable-lora",
+        "--disable-chunked-mm-input",
     ];
     let page = told(&large).expect(6).stdout;
     assert!(
-        page.contains("does not fit") && page.contains("LoRA"),
+        page.contains("does not fit") && page.contains("--disable-chunked-mm-input"),
         "{page}"
     );
 }

@@ -337,7 +337,9 @@ pub(super) fn of(
     if d.pp > 1 && served {
         put("pipeline parallelism".into(), Either, ALL);
     }
-    if d.lora.is_some() && served {
+    // Of dense models on vLLM runs with LoRA were measured, and agree.
+    let experts = model.experts_per_token.is_some_and(|n| n > 0);
+    if d.lora.is_some() && served && (experts || d.engine != EngineKind::Vllm) {
         put("LoRA's buffers and graphs".into(), Up, &[Peak, CudaGraphs]);
     }
     match activation.encoder {

@@ -184,7 +184,7 @@ fn machines_versions_and_settings_that_are_not_modelled_are_named() {
     };
     assert_eq!(at(EngineKind::Vllm, 33, 7), "");
     assert!(at(EngineKind::Vllm, 34, 0).contains("up to 0.33"));
-    assert!(at(EngineKind::Vllm, 2, 6).contains("0.2.6"));
+    assert!(at(EngineKind::Vllm, 1, 6).contains("0.1.6"));
     assert_eq!(at(EngineKind::Sglang, 5, 5), "");
     assert!(at(EngineKind::Sglang, 5, 6).contains("up to 0.5.5"));
     let with = |change: fn(&mut Deployment)| {
@@ -195,7 +195,19 @@ fn machines_versions_and_settings_that_are_not_modelled_are_named() {
         found.reason
     };
     assert!(with(|d| d.pp = 2).contains("pipeline"));
-    assert!(with(|d| d.lora = Some(Lora { rank: 16, slots: 1 })).contains("LoRA"));
+    // Of dense models on vLLM LoRA was measured.
+    let lora = |engine| {
+        let lora = Some(Lora { rank: 16, slots: 1 });
+        named(
+            &llama,
+            &Deployment {
+                lora,
+                ..on(engine, "H100", 79)
+            },
+        )
+    };
+    assert_eq!(lora(EngineKind::Vllm), "");
+    assert!(lora(EngineKind::Sglang).contains("LoRA"));
     // On a GPU that others use, the share and the driver's context must both be free.
     let beside = |quarters: u64| {
         let mut deployment = on(EngineKind::Vllm, "RTX 4090", 24);
