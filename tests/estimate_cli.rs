@@ -305,6 +305,167 @@ fn a_command_line_of_the_engine_is_read() {
 }
 
 #[test]
+fn flags_that_are_not_modelled_are_named_and_do_not_fit_for_sure() {
+    let words = |more: &[&'static str]| {
+        let mut all = vec![
+            "--gpu",
+            "H100",
+            "--engine-version",
+            "0.19.0",
+            "--",
+            "vllm",
+            "serve",
+            LLAMA_8B,
+        ];
+        all.extend(more);
+        all
+    };
+    let plain = document(&words(&["--max-model-len", "8192", "--seed", "3"]));
+    assert_eq!(
+        (plain["fits"].clone(), plain["unmodelled"].clone()),
+        (json!(true), json!([]))
+    );
+    for (flags, name) in [
+        (
+            &[
+                "--speculative-config",
+                "{\"method\":\"mtp\",\"num_speculative_tokens\":2}",
+            ][..],
+            "speculative decoding (mtp)",
+        ),
+        (&["--no-such-flag", "3"], "--no-such-flag (unknown flag)"),
+        (
+            &["--compilation-config", "{\"cudagraph_mode\":\"NONE\"}"],
+            "--compilation-config",
+        ),
+        (&["--kv-offloading-size", "40"], "--kv-offloading-size"),
+        (&["-pp", "2"], "pipeline parallelism"),
+    ] {
+        let d = document(&words(flags));
+        assert_eq!(d["fits"], Value::Null, "{flags:?}: {}", d["reason"]);
+        assert_eq!(d["unmodelled"][0]["name"], name, "{flags:?}");
+        assert!(d["reason"].as_str().unwrap().contains(name), "{d}");
+        for term in d["unmodelled"][0]["terms"].as_array().unwrap() {
+            let found = d["terms"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .find(|t| t["component"] == *term);
+            assert_eq!(
+                (&found.unwrap()["band"], &found.unwrap()["bytes"]),
+                (&Value::Null, &Value::Null),
+                "{name}"
+            );
+        }
+    }
+    let mut check = vec!["--check-oom"];
+    check.extend(words(&["--no-such-flag", "3"]));
+    let ended = told(&check).expect(3);
+    assert!(
+        ended.stdout.contains("whether it fits is not known"),
+        "{}",
+        ended.stdout
+    );
+    assert!(ended.stderr.contains("--no-such-flag"), "{}", ended.stderr);
+    // What is needed at least is more than there is: that is a no, whatever else is not known.
+    let large = [
+        "--check-oom",
+        "--gpu",
+        "H100",
+        "--",
+        "vllm",
+        "serve",
+        LLAMA_70B,
+        "--no-such-flag",
+        "3",
+    ];
+    let unsure = told(&large).expect(3);
+    assert!(
+        unsure.stderr.contains("--no-such-flag"),
+        "an unknown flag may move the weights"
+    );
+    let large = [
+        "--check-oom",
+        "--gpu",
+        "H100",
+        "--",
+        "vllm",
+        "serve",
+        LLAMA_70B,
+        "--disable-chunked-mm-input",
+    ];
+    let page = told(&large).expect(6).stdout;
+    assert!(
+        page.contains("does not fit") && page.contains("--disable-chunked-mm-input"),
+        "{page}"
+    );
+}
+
+#[test]
+fn figures_without_their_key_and_value_heads_say_so() {
+    let words = [
+        "--model-params",
+        "8.03B",
+        "--num-layers",
+        "32",
+        "--num-heads",
+        "32",
+        "--head-dim",
+        "128",
+        "--hidden-size",
+        "4096",
+        "--vocab-size",
+        "128256",
+        "--max-model-len",
+        "16384",
+        "--gpu",
+        "RTX 4090",
+    ];
+    let d = document(&words);
+    assert!(
+        d["unmodelled"][0]["name"]
+            .as_str()
+            .unwrap()
+            .contains("--num-kv-heads"),
+        "{d}"
+    );
+    assert_eq!(
+        d["fits"],
+        Value::Null,
+        "grouped heads may make it fit: {}",
+        d["reason"]
+    );
+    let mut grouped = words.to_vec();
+    grouped.extend(["--num-kv-heads", "8"]);
+    let grouped = document(&grouped);
+    assert_eq!(
+        (grouped["fits"].clone(), grouped["unmodelled"].clone()),
+        (json!(true), json!([]))
+    );
+    // Without the vocabulary the weights and the cache of a token are known, and a GPU too small for these.
+    let d = document(&[
+        "--model-params",
+        "70B",
+        "--num-layers",
+        "80",
+        "--num-heads",
+        "64",
+        "--num-kv-heads",
+        "8",
+        "--head-dim",
+        "128",
+        "--hidden-size",
+        "8192",
+        "--max-model-len",
+        "8192",
+        "--gpu",
+        "RTX 4090",
+    ]);
+    assert_eq!(d["fits"], false, "{}", d["reason"]);
+    assert_eq!(d["per_gpu"]["kv_bytes_per_token"], 327_680);
+}
+
+#[test]
 fn a_model_may_be_a_file_or_figures() {
     let file = config(json!({}));
     let path = file.path().to_str().unwrap();

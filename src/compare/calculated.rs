@@ -294,6 +294,7 @@ mod tests {
     fn the_terms_of_an_estimate_are_taken_as_they_are() {
         let term = |component, bytes| Term {
             component,
+            at_least: None,
             bytes,
             formula: String::new(),
             inputs: serde_json::Map::new(),

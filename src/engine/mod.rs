@@ -102,11 +102,6 @@ pub trait Engine: Sync {
     /// The settings that command and environment of process 1 ask for.
     fn settings(&self, facts: &ContainerFacts) -> ServerSettings;
 
-    /// Whether a flag, by its name with underscores, is one of the engine's; true where its flags are not all known.
-    fn knows_flag(&self, _name: &str) -> bool {
-        true
-    }
-
     /// Port that a server of it listens on when nothing says otherwise, inside the container.
     fn default_port(&self) -> u16 {
         8000

@@ -99,15 +99,6 @@ pub fn put(terms: &mut [Term], known: &Known) {
 fn activation(known: &Known) -> Option<Spread> {
     let a = known.activation;
     let v = vllm::version(known.deployment);
-    if a.encoder == Encoder::Unknown {
-        // Gibibytes, where the processor lets large images through: 1.3 of Qwen's, 36 of Llama-3.2-Vision's.
-        return spread(
-            (0.15, 3.0),
-            (0.0, 0.15),
-            1,
-            "no measurement: models that read images or sound, without their processor's limits",
-        );
-    }
     if a.encoding > a.forward.max(a.sampler).saturating_add(a.kept) {
         return spread(
             (0.2, 0.2),

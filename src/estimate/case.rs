@@ -1,10 +1,10 @@
 //! One case of `--batch`: a line of JSON as a model's name and a deployment.
 //!
 //! Its keys are those of the collected measurements; the columns of vLLM's benchmark tables are read too. Keys that
-//! are not known are left alone.
+//! are flags of the engine and move memory are named as not modelled; other keys are left alone.
 
 use super::fields::Fields;
-use super::{Deployment, EngineKind, Gpu, Lora, Unknown, Version};
+use super::{Deployment, EngineKind, Gpu, Lora, Unknown, Version, unmodelled};
 use crate::catalog;
 use serde_json::Value;
 
@@ -57,7 +57,11 @@ pub fn read(line: &Value) -> Result<Case, Unknown> {
                     "the version `{said}` is not exact: {}.{}.{} is assumed",
                     v.major, v.minor, v.patch
                 ),
-                None => format!("the version `{said}` is not known: the newest is assumed"),
+                None => {
+                    let unclear = unmodelled::unclear_version(&said);
+                    deployment.unmodelled.push(unclear);
+                    format!("the version `{said}` is not known: the newest is assumed")
+                }
             });
         }
     }
@@ -89,6 +93,10 @@ pub fn read(line: &Value) -> Result<Case, Unknown> {
         .or(hinted.then_some(true));
     let slots = fields.size(&["max_loras"])?.unwrap_or(1);
     deployment.lora = (fields.size(&["lora_rank"])?).map(|rank| Lora { rank, slots });
+    let keys = line
+        .as_object()
+        .map(|line| unmodelled::of_keys(engine, line));
+    deployment.unmodelled.extend(keys.unwrap_or_default());
     deployment.gpu = gpu_of(&fields, &mut warnings)?;
     let id = line.get("id").and_then(Value::as_str).unwrap_or_default();
     Ok(Case {
@@ -269,7 +277,9 @@ fn by_month(engine: EngineKind, month: u32) -> Option<Version> {
                 .find(|(m, _)| month >= *m)
                 .map(|(_, minor)| Version::new(0, *minor, 0))
         }
-        EngineKind::Sglang => Some(if month >= since(2025, 9) {
+        EngineKind::Sglang => Some(if month >= since(2026, 1) {
+            Version::new(0, 5, 7)
+        } else if month >= since(2025, 9) {
             Version::new(0, 5, 5)
         } else {
             Version::new(0, 4, 6)

@@ -1,6 +1,6 @@
 //! How a model is to be served: what the flags say, and `None` where they say nothing.
 
-use super::own_runs::OwnRuns;
+use super::{own_runs::OwnRuns, unmodelled::Unmodelled};
 use serde::Serialize;
 
 /// How a model is to be served. What is `None` takes the engine's default for its version.
@@ -50,6 +50,8 @@ pub struct Deployment {
     pub vllm_v0: Option<bool>,
     /// It runs on the host's processors: there is no GPU allocator whose rounding counts.
     pub on_cpu: bool,
+    /// What was asked for, moves memory and is not modelled.
+    pub unmodelled: Vec<Unmodelled>,
     /// What the user's own runs say of some terms.
     pub own: OwnRuns,
 }
@@ -80,6 +82,7 @@ impl Deployment {
             flashinfer_sampler: None,
             vllm_v0: None,
             on_cpu: false,
+            unmodelled: Vec::new(),
             own: OwnRuns::default(),
         }
     }

@@ -25,6 +25,7 @@ pub fn of(id: &str, estimate: &Estimate) -> Value {
         "reason": estimate.reason,
         "max_concurrency": estimate.max_concurrency.as_ref().ok().map(|c| round(*c, 2)),
         "terms": estimate.terms.iter().map(of_term).collect::<Vec<_>>(),
+        "unmodelled": estimate.unmodelled,
         "warnings": estimate.warnings,
     })
 }
@@ -97,6 +98,7 @@ fn of_term(term: &Term) -> Value {
     json!({
         "component": term.component,
         "bytes": term.bytes.as_ref().ok(),
+        "at_least": term.at_least,
         "unknown": unknown.map(|u| u.what.as_str()),
         "hint": unknown.and_then(|u| u.hint.as_deref()),
         "formula": term.formula,

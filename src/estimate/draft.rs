@@ -35,14 +35,21 @@ pub fn beside(
         .terms
         .iter_mut()
         .find(|t| t.component == Component::Weights);
-    if let Some(Ok(all)) = weights.map(|t| &mut t.bytes) {
-        *all = all.saturating_sub(theirs.bytes);
+    if let Some(term) = weights {
+        let all = term
+            .bytes
+            .as_mut()
+            .ok()
+            .into_iter()
+            .chain(&mut term.at_least);
+        all.for_each(|all| *all = all.saturating_sub(theirs.bytes));
     }
     let term = theirs.term();
     let mut inputs = term.inputs;
     inputs.insert("model".into(), json!(draft.name));
     estimate.terms.push(Term {
         component: Component::Draft,
+        at_least: None,
         bytes: Ok(theirs.bytes),
         formula: format!("{}; its layers keep their part of the cache", term.formula),
         inputs,

@@ -6,6 +6,7 @@ use super::{
     engines::{self, Settings, vllm},
     graphs, kv, non_torch,
     pool::{self, Layout, Pool},
+    unmodelled::{self, Moves, Unmodelled},
     warnings, weights,
 };
 use super::{
@@ -39,29 +40,12 @@ pub struct Estimate {
     pub fits: Option<bool>,
     /// Why it fits, does not, or cannot be told: a sentence.
     pub reason: String,
-    /// Memory that is taken and is in none of the terms, as its amount is not known.
-    pub lacks: Option<Lack>,
+    /// The engine's CUDA graphs are taken of what its share of the GPU leaves, and their amount is not known.
+    pub lacks_graphs: bool,
+    /// What moves the terms and is not modelled.
+    pub unmodelled: Vec<Unmodelled>,
     /// What to know about the figures, sentences.
     pub warnings: Vec<String>,
-}
-
-/// Memory whose amount is not known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lack {
-    /// An engine's CUDA graphs, taken of what its share of the GPU leaves.
-    Graphs,
-    /// The encoder of a model that reads images or sound.
-    Encoder,
-}
-
-impl Lack {
-    /// In words, the beginning of a sentence.
-    pub fn words(self) -> &'static str {
-        match self {
-            Lack::Graphs => "what its CUDA graphs take is not known and not in it",
-            Lack::Encoder => "the peak of its encoder is not known and not in it",
-        }
-    }
 }
 
 impl Estimate {
@@ -82,7 +66,7 @@ impl Estimate {
             .filter(|t| t.component != Component::KvCache)
             // Graphs that the engine does not count in its share are told of by themselves.
             .filter(|t| {
-                let uncounted = self.lacks.is_some() && t.bytes.is_err();
+                let uncounted = self.lacks_graphs && t.bytes.is_err();
                 t.component != Component::CudaGraphs || !uncounted
             })
             .try_fold((0u64, 0u64), |(sum, high), t| {
@@ -95,6 +79,59 @@ impl Estimate {
     /// Bytes per GPU that one request of `tokens` takes of the cache.
     pub fn request(&self, tokens: u64) -> Option<u64> {
         Some(self.layout.as_ref().ok()?.bytes_of(tokens))
+    }
+
+    /// Bytes per GPU that no start goes without: each part at the lower end of its band; nothing for one of which
+    /// nothing was measured, and for CUDA graphs, which some versions take beyond the budget.
+    pub fn least(&self, deployment: &Deployment) -> u64 {
+        let parts = self.terms.iter().map(|term| match &term.bytes {
+            Err(_) => term.at_least.unwrap_or(0),
+            Ok(bytes) => match (&term.band, term.component) {
+                (Some(band), _) => band.low.min(*bytes),
+                // Computed, not measured: exact but for what a loader rounds.
+                (None, Component::Weights) => bytes - bytes / 20,
+                (None, _) => 0,
+            },
+        });
+        let needed = |term: &Term| match term.component {
+            Component::Weights => true,
+            Component::Activation | Component::NonTorch => deployment.engine == EngineKind::Vllm,
+            Component::KvCache | Component::CudaGraphs | Component::Draft => false,
+        };
+        let parts = self.terms.iter().zip(parts).filter(|(t, _)| needed(t));
+        let shorter = self.unmodelled.iter().any(|u| {
+            u.moves.lowers() && (u.terms.is_empty() || u.terms.contains(&Component::KvCache))
+        });
+        // vLLM refuses a length of which the cache does not hold one request; others shorten it.
+        let request = match deployment.engine {
+            // Not where less may be kept of it than is computed.
+            _ if shorter => 0,
+            EngineKind::Vllm if !vllm::is_v0(deployment) => {
+                let longest = self.settings.max_model_len;
+                longest.and_then(|n| self.request(n)).unwrap_or(0)
+            }
+            _ => 0,
+        };
+        parts.fold(request, |sum, (_, bytes)| sum.saturating_add(bytes))
+    }
+
+    /// Less than a tenth of the budget is left beside one request where every part is at the upper end of its band.
+    fn is_tight(&self, forecast: bool) -> bool {
+        let high = |t: &Term| {
+            t.bytes
+                .as_ref()
+                .map_or(0, |b| t.band.as_ref().map_or(*b, |band| band.high.max(*b)))
+        };
+        let counted = |t: &&Term| match t.component {
+            Component::KvCache => false,
+            Component::CudaGraphs => forecast,
+            _ => true,
+        };
+        let request = self.settings.max_model_len.and_then(|n| self.request(n));
+        let parts = self.terms.iter().filter(counted).map(high);
+        let most = parts.fold(request.unwrap_or(0), u64::saturating_add);
+        self.budget
+            .is_some_and(|budget| most > budget - budget / 10)
     }
 }
 
@@ -232,6 +269,7 @@ pub fn with_weights(
         },
         Term {
             component: Component::KvCache,
+            at_least: None,
             bytes: pool.as_ref().map(|p| p.bytes).map_err(Clone::clone),
             formula: cache_formula(deployment),
             inputs: cache_inputs(
@@ -246,6 +284,7 @@ pub fn with_weights(
         graph_term(graphs.as_ref(), deployment),
         Term {
             component: Component::NonTorch,
+            at_least: None,
             bytes: Ok(rest.counted),
             formula: "measured: by GPU, tensor parallelism and version".into(),
             inputs: inputs([
@@ -285,8 +324,10 @@ pub fn with_weights(
         max_concurrency: &max_concurrency,
         total: &total,
     });
-    let lacks = lack(deployment, &settings, activation.encoder);
-    Estimate {
+    let from_files = loaded.as_ref().is_ok_and(|w| w.from_files);
+    let unmodelled = unmodelled::of(model, deployment, &settings, &activation, from_files);
+    let lacks_graphs = lacks_graphs(deployment, &settings);
+    let mut estimate = Estimate {
         kv_bytes_per_token: cache
             .as_ref()
             .map(kv::Cache::bytes_per_token)
@@ -304,24 +345,40 @@ pub fn with_weights(
         budget,
         fits,
         reason,
-        lacks,
+        lacks_graphs,
+        unmodelled,
         warnings: warnings::of(deployment, loaded.as_ref().ok(), &activation),
+    };
+    // Of a GPU whose kind is not known the bands are those of others.
+    let forecast = unmodelled::forecasts(deployment);
+    let foreign = deployment.gpu.is_some()
+        && engines::gpu_model(deployment).is_none()
+        && !deployment.on_cpu
+        && deployment.kv_cache_memory.is_none();
+    if foreign && estimate.fits == Some(true) && estimate.is_tight(forecast) {
+        let terms = [
+            Component::Activation,
+            Component::CudaGraphs,
+            Component::NonTorch,
+        ];
+        let name = "a GPU whose kind is not known, with less than a tenth to spare";
+        estimate
+            .unmodelled
+            .push(Unmodelled::new(name, Moves::Up, &terms));
     }
+    unmodelled::apply(&mut estimate, deployment, forecast);
+    let sentences = estimate.unmodelled.iter().map(Unmodelled::sentence);
+    estimate.warnings.extend(sentences);
+    estimate
 }
 
-/// What is taken and is in none of the terms.
-fn lack(deployment: &Deployment, settings: &Settings, encoder: Encoder) -> Option<Lack> {
+/// Whether graphs are taken that are in none of the terms.
+fn lacks_graphs(deployment: &Deployment, settings: &Settings) -> bool {
     let captures = matches!(
         deployment.engine,
         EngineKind::Sglang | EngineKind::Tgi | EngineKind::TensorRtLlm
     );
-    match encoder {
-        Encoder::Unknown | Encoder::Undescribed => Some(Lack::Encoder),
-        _ if captures && !settings.eager && deployment.own.cuda_graphs.is_none() => {
-            Some(Lack::Graphs)
-        }
-        _ => None,
-    }
+    captures && !settings.eager && deployment.own.cuda_graphs.is_none()
 }
 
 fn activation_term(
@@ -332,6 +389,7 @@ fn activation_term(
 ) -> Term {
     Term {
         component: Component::Activation,
+        at_least: None,
         bytes: peak,
         formula: if activation.encoding > 0 {
             "max(max(forward, sampler) + kept, encoding)".into()
@@ -375,7 +433,8 @@ fn impossible(settings: Settings, wrong: Unknown) -> Estimate {
         budget: None,
         fits: None,
         reason: wrong.what.clone(),
-        lacks: None,
+        lacks_graphs: false,
+        unmodelled: Vec::new(),
         warnings: wrong.hint.iter().cloned().collect(),
     }
 }
@@ -384,6 +443,7 @@ fn impossible(settings: Settings, wrong: Unknown) -> Estimate {
 fn unknown_term(component: Component, why: &Unknown) -> Term {
     Term {
         component,
+        at_least: None,
         bytes: Err(why.clone()),
         formula: String::new(),
         inputs: Map::new(),

@@ -75,6 +75,7 @@ pub(super) fn graph_term(graphs: Option<&graphs::Graphs>, deployment: &Deploymen
         );
         return Term {
             component: Component::CudaGraphs,
+            at_least: None,
             bytes: if none {
                 Ok(0)
             } else {
@@ -90,6 +91,7 @@ pub(super) fn graph_term(graphs: Option<&graphs::Graphs>, deployment: &Deploymen
     };
     Term {
         component: Component::CudaGraphs,
+        at_least: None,
         bytes: Ok(g.bytes),
         formula: "start + captures * (layers + routed layers) + splits of attention's accumulators"
             .into(),

@@ -64,6 +64,15 @@ pub(super) fn verdict(v: Verdict) -> (Option<bool>, String) {
             ),
         );
     }
+    // Of a GPU that others use, what is taken beside the share must find room as well.
+    let beside = v
+        .before
+        .saturating_sub(gpu.total.saturating_sub(gpu.in_use).saturating_sub(share));
+    let shared = v.deployment.engine == EngineKind::Vllm
+        && !vllm::is_v0(v.deployment)
+        && gpu.in_use > 0
+        && v.deployment.kv_cache_memory.is_none()
+        && beside > 0;
     // Bytes that were asked for are taken, whatever is there.
     let room = gpu.total.saturating_sub(gpu.in_use);
     if let (Some(asked), Ok(total)) = (v.deployment.kv_cache_memory, v.total) {
@@ -90,8 +99,17 @@ pub(super) fn verdict(v: Verdict) -> (Option<bool>, String) {
     }
     match (v.max_concurrency, v.settings.max_model_len) {
         (Ok(c), Some(longest)) if *c < 1.0 => (
-            Some(false),
+            // SGLang starts with any pool, and refuses single requests that are longer.
+            (v.deployment.engine != EngineKind::Sglang).then_some(false),
             format!("the cache holds {c:.2} of one request of {longest} tokens"),
+        ),
+        (Ok(_), Some(_)) if shared => (
+            None,
+            format!(
+                "others hold {:.2} GiB, and its share leaves {:.2} GiB too little for the driver's context",
+                gib(gpu.in_use as f64),
+                gib(beside as f64)
+            ),
         ),
         (Ok(c), Some(longest)) => (
             Some(true),

@@ -32,10 +32,12 @@ pub mod settings;
 pub mod term;
 #[cfg(test)]
 mod tests;
+pub mod unmodelled;
 mod warnings;
 pub mod weights;
 
 pub use deployment::{Deployment, EngineKind, Gpu, Lora, Version};
-pub use estimate::{Estimate, Lack, check, estimate, with_weights};
+pub use estimate::{Estimate, check, estimate, with_weights};
 pub use model::{Mixer, Model, Split, Tensor};
 pub use term::{Band, Component, Term, Unknown};
+pub use unmodelled::{Moves, Unmodelled};

@@ -1,8 +1,7 @@
 //! A deployment as an engine's own command line describes it: the flags as `engine/` reads them.
 
-use super::{Deployment, EngineKind, Lora, Unknown};
-use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use super::{Deployment, EngineKind, Lora, Moves, Unknown, Unmodelled, unmodelled};
+use std::collections::BTreeMap;
 use std::str::FromStr;
 
 /// vLLM's rank of LoRA adapters where nobody says (vLLM 0.11, config/lora.py).
@@ -11,52 +10,16 @@ const LORA_RANK: u64 = 16;
 /// Least memory of a KV cache, bytes: what is below it was meant in another unit.
 pub const LEAST_CACHE: u64 = 1 << 20;
 
-/// What a command line says besides the deployment.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Said {
-    /// The draft model.
-    pub draft: Option<String>,
-    /// What is set, takes memory or gives it, and is not computed with: sentences.
-    pub warnings: Vec<String>,
-    /// Names of the values that nothing here reads, but for those that have nothing to do with memory.
-    pub unread: Vec<String>,
-}
-
-/// Settings of a server that no byte of its GPUs depends on, whatever the engine.
-const BESIDE: &[&str] = &[
-    "alias",
-    "api_key",
-    "chat_template",
-    "config_file",
-    "download_dir",
-    "host",
-    "hostname",
-    "json_output",
-    "log_level",
-    "model",
-    "model_id",
-    "model_path",
-    "port",
-    "revision",
-    "served_model_name",
-    "tokenizer",
-    "tokenizer_path",
-    "trust_remote_code",
-    "verbose",
-];
-
-/// Puts an engine's settings, flag name with underscores → value, into a deployment.
+/// Puts an engine's settings, flag name with underscores → value, into a deployment, with what of them is not modelled;
+/// returns the name of a draft model.
 ///
 /// # Errors
 /// A value that is none: the flag and what it holds.
 pub fn apply(
     deployment: &mut Deployment,
     values: &BTreeMap<String, String>,
-) -> Result<Said, Unknown> {
-    let read = Read {
-        values,
-        seen: RefCell::default(),
-    };
+) -> Result<Option<String>, Unknown> {
+    let read = Read { values };
     let d = deployment;
     put(
         &mut d.tp,
@@ -75,7 +38,10 @@ pub fn apply(
     let words = |names: &[&str]| read.text(names).map(str::to_owned);
     keep(&mut d.dtype, words(&["dtype"]));
     keep(&mut d.quantization, words(&["quantization", "quantize"]));
-    keep(&mut d.kv_dtype, words(&["kv_cache_dtype"]));
+    keep(
+        &mut d.kv_dtype,
+        words(&["kv_cache_dtype", "OLLAMA_KV_CACHE_TYPE"]),
+    );
     keep(
         &mut d.max_model_len,
         read.size(&[
@@ -84,6 +50,7 @@ pub fn apply(
             "max_total_tokens",
             "max_seq_len",
             "ctx_size",
+            "OLLAMA_CONTEXT_LENGTH",
         ])?,
     );
     keep(
@@ -135,54 +102,25 @@ pub fn apply(
                 .unwrap_or(1),
         });
     }
-    let mut said = Said {
-        draft: read
-            .text(&["spec_model", "speculative_model"])
-            .map(str::to_owned)
-            .or_else(|| {
-                let config = read.text(&["speculative_config"])?;
-                let config: serde_json::Value = serde_json::from_str(config).ok()?;
-                Some(config.get("model")?.as_str()?.to_owned())
-            }),
-        warnings: Vec::new(),
-        unread: Vec::new(),
-    };
-    for (name, does) in [
-        ("cpu_offload_gb", "moves weights to the host's memory"),
-        (
-            "num_gpu_blocks_override",
-            "sets the blocks of the KV cache by hand",
-        ),
-        ("hf_overrides", "changes the model's configuration"),
-        ("limit_mm_per_prompt", "changes what images and audio take"),
-    ] {
-        if read.text(&[name]).is_some_and(|v| v != "0") {
-            let flag = name.replace('_', "-");
-            said.warnings
-                .push(format!("--{flag} {does}, and is not computed with"));
-        }
+    // vLLM's `auto` shortens what the model can read until one request fits.
+    let length = values.get("max_model_len").map(|v| v.trim());
+    if length.is_some_and(|v| v.eq_ignore_ascii_case("auto") || v == "-1") {
+        let name = "--max-model-len auto, which fits the length to the memory";
+        d.unmodelled.push(Unmodelled::new(name, Moves::Down, &[]));
     }
-    let seen = read.seen.into_inner();
-    let unread = |name: &&String| !seen.contains(*name) && !BESIDE.contains(&name.as_str());
-    said.unread = values.keys().filter(unread).cloned().collect();
-    Ok(said)
+    let (found, draft) = unmodelled::of_settings(d.engine, values);
+    d.unmodelled.extend(found);
+    Ok(draft)
 }
 
-/// The values, and the names of those that were asked for.
+/// The values as they were written.
 struct Read<'a> {
     values: &'a BTreeMap<String, String>,
-    seen: RefCell<BTreeSet<String>>,
 }
 
 impl Read<'_> {
-    fn look(&self, names: &[&str]) {
-        let names = names.iter().map(|n| (*n).to_owned());
-        self.seen.borrow_mut().extend(names);
-    }
-
     /// The first of these that is set to something; `auto` is as good as nothing.
     fn text(&self, names: &[&str]) -> Option<&str> {
-        self.look(names);
         let said = |name: &&str| self.values.get(*name).map(|v| v.trim());
         names
             .iter()
@@ -245,7 +183,6 @@ impl Read<'_> {
     }
 
     fn switch(&self, name: &str) -> Option<bool> {
-        self.look(&[name]);
         match self.values.get(name)?.to_ascii_lowercase().as_str() {
             "true" | "1" => Some(true),
             "false" | "0" => Some(false),
@@ -285,20 +222,20 @@ mod tests {
     use crate::engine;
 
     /// A command line, read as the engine's own.
-    fn read(line: &str) -> (Deployment, Said) {
+    fn read(line: &str) -> (Deployment, Option<String>) {
         let facts = ContainerFacts {
             argv: line.split_whitespace().map(str::to_owned).collect(),
             ..ContainerFacts::default()
         };
         let (own, _) = engine::recognise(&facts).unwrap();
         let mut deployment = Deployment::of(super::engine(own.name()).unwrap());
-        let said = apply(&mut deployment, &own.settings(&facts).values).unwrap();
-        (deployment, said)
+        let draft = apply(&mut deployment, &own.settings(&facts).values).unwrap();
+        (deployment, draft)
     }
 
     #[test]
     fn a_command_line_of_vllm() {
-        let (d, said) = read(
+        let (d, draft) = read(
             "vllm serve Qwen/Qwen3-8B -tp 2 --max-model-len 8K --gpu-memory-utilization 0.85 --enforce-eager \
              --kv-cache-dtype fp8 --max-num-seqs 64 --enable-expert-parallel --enable-lora --max-loras 2 --dtype auto \
              --kv-cache-memory-bytes 1g --speculative-config {\"model\":\"d\"} --cpu-offload-gb 4",
@@ -306,11 +243,14 @@ mod tests {
         assert_eq!((d.engine, d.tp, d.ep), (EngineKind::Vllm, 2, 2));
         assert_eq!((d.max_model_len, d.max_seqs), (Some(8192), Some(64)));
         assert_eq!((d.memory_fraction, d.eager), (Some(0.85), Some(true)));
-        assert_eq!((d.kv_dtype.as_deref(), d.dtype), (Some("fp8"), None));
+        assert_eq!(
+            (d.kv_dtype.as_deref(), d.dtype.as_deref()),
+            (Some("fp8"), None)
+        );
         assert_eq!(d.lora, Some(Lora { rank: 16, slots: 2 }));
         assert_eq!(d.kv_cache_memory, Some(1_000_000_000));
-        assert_eq!(said.draft.as_deref(), Some("d"));
-        assert!(said.warnings[0].starts_with("--cpu-offload-gb"), "{said:?}");
+        assert_eq!(draft.as_deref(), Some("d"));
+        assert_eq!(names(&d), ["--cpu-offload-gb"]);
     }
 
     #[test]
@@ -328,12 +268,51 @@ mod tests {
         assert_eq!(d.max_batched_tokens, None);
     }
 
+    fn names(deployment: &Deployment) -> Vec<&str> {
+        let all = deployment.unmodelled.iter();
+        all.map(|u| u.name.as_str()).collect()
+    }
+
     #[test]
-    fn what_nothing_reads_is_named() {
-        let (_, said) = read(
-            "text-generation-launcher --model-id m --port 80 --num-shard 2 --speculate 4 --quantize awq",
+    fn flags_that_move_memory_or_are_not_known_are_named() {
+        let of = |line: &str| {
+            let (d, _) = read(line);
+            names(&d)
+                .iter()
+                .map(|n| (*n).to_owned())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            of(
+                "text-generation-launcher --model-id m --port 80 --num-shard 2 --speculate 4 --quantize awq"
+            ),
+            ["speculative decoding (4)"]
         );
-        assert_eq!(said.unread, ["speculate"]);
+        assert_eq!(
+            of(
+                "vllm serve m --seed 1 --port 9 --cpu-offload-gb 0 --no-such-flag 3 --kv-offloading-size 8 -cc.mode 3"
+            ),
+            [
+                "--compilation-config.mode",
+                "--kv-offloading-size",
+                "--no-such-flag (unknown flag)"
+            ]
+        );
+        assert_eq!(
+            of(
+                "vllm serve m --speculative-config {\"method\":\"mtp\",\"num_speculative_tokens\":2}"
+            ),
+            ["speculative decoding (mtp)"]
+        );
+        assert_eq!(
+            of(
+                "python3 -m sglang.launch_server --model-path m --speculative-algorithm EAGLE --speculative-num-steps 3 \
+                --schedule-policy lpm --max-total-tokens 4096"
+            ),
+            ["--max-total-tokens", "speculative decoding (EAGLE)"]
+        );
+        assert_eq!(of("vllm serve m --max-model-len auto").len(), 1);
+        assert!(of("llama-server -m /m.gguf -c 4096 --port 80 -ngl 99 --jinja").is_empty());
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! One term of an estimate: bytes, or why they are unknown; the formula; the band around it.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// A part of a GPU's memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Component {
     /// Weights, with what the engine keeps beside them.
@@ -21,6 +21,20 @@ pub enum Component {
     Draft,
 }
 
+impl Component {
+    /// As people read it.
+    pub fn words(self) -> &'static str {
+        match self {
+            Component::Weights => "weights",
+            Component::KvCache => "KV cache",
+            Component::Activation => "activations",
+            Component::CudaGraphs => "CUDA graphs",
+            Component::NonTorch => "non-torch",
+            Component::Draft => "draft model",
+        }
+    }
+}
+
 /// One term of an estimate, on the GPU that needs most.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Term {
@@ -28,6 +42,8 @@ pub struct Term {
     pub component: Component,
     /// Bytes, or what is missing.
     pub bytes: Result<u64, Unknown>,
+    /// Bytes that it takes at least, where they are not known and something not modelled raises them.
+    pub at_least: Option<u64>,
     /// How it is computed, in the inputs' names: `2 * kv_heads / tp * head_dim * bytes`.
     pub formula: String,
     /// The inputs, by the names in the formula; bytes, tokens or counts.

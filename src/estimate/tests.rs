@@ -27,6 +27,7 @@ fn layers(mixers: Vec<Mixer>) -> Model {
         quantization: None,
         config: Value::Null,
         source: "test".into(),
+        unmodelled: Vec::new(),
         warnings: Vec::new(),
     }
 }
@@ -396,7 +397,6 @@ fn a_file_that_leaves_its_encoder_out_makes_no_pool() {
     assert!(whole.bytes(Component::KvCache).is_some());
     assert_eq!((cut.fits, cut.bytes(Component::KvCache)), (None, None));
     assert!(cut.reason.contains("`qwen3_vl`"), "{}", cut.reason);
-    assert_eq!(cut.lacks, Some(Lack::Encoder));
     // Three layers take the encoder's results besides the first: a step's rows for each lie beside the weights.
     let weights = |e: &Estimate| e.bytes(Component::Weights).unwrap();
     assert_eq!(weights(&whole) - weights(&cut), 3 * 8192 * 4096 * 2);

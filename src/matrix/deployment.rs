@@ -5,9 +5,6 @@ use crate::capture::ContainerFacts;
 use crate::engine::{Engine, ServeJob};
 use crate::estimate::{Deployment, EngineKind, Unknown, Version, case, settings};
 
-/// Settings that change what is needed in a way that is not computed with: their words.
-const BEYOND: [&str; 4] = ["config", "language_model_only", "load_format", "offload"];
-
 /// How the engine of this server is deployed, without its GPU; and whether all that it is told is
 /// computed with.
 ///
@@ -39,27 +36,18 @@ pub fn deployment(server: &Server, engine: &dyn Engine) -> Result<(Deployment, b
             .as_deref()
             .and_then(|image| version(image, kind));
     }
-    let said = settings::apply(&mut deployment, &told.values)?;
+    settings::apply(&mut deployment, &told.values)?;
     // A flag that the engine's own reading leaves out was asked for here in the field's words.
     let asked = &server.settings;
     deployment.tp = deployment
         .tp
         .max(asked.tensor_parallel_size.map_or(1, u64::from));
     deployment.max_model_len = deployment.max_model_len.or(asked.max_model_len);
-    let beyond = |name: &str| BEYOND.iter().any(|word| name.contains(word));
-    let auto = |name: &str, value: &str| {
-        name == "max_model_len" && !value.trim().bytes().all(|b| b.is_ascii_digit())
-    };
     // TGI takes every GPU that it sees where it is not told how many.
     let shards = ["tensor_parallel_size", "num_shard"];
     let told_shards =
         kind != EngineKind::Tgi || shards.iter().any(|n| told.values.contains_key(*n));
-    let settled = told_shards
-        && said.warnings.is_empty()
-        && !told
-            .values
-            .iter()
-            .any(|(name, value)| beyond(name) && value != "{}" || auto(name, value));
+    let settled = told_shards && deployment.unmodelled.is_empty();
     Ok((deployment, settled))
 }
 

@@ -53,18 +53,6 @@ pub struct Pool {
     pub tokens: u64,
 }
 
-/// The name of a component, in the page's words.
-pub fn component(component: Component) -> &'static str {
-    match component {
-        Component::Weights => "weights",
-        Component::KvCache => "KV cache",
-        Component::Activation => "activations",
-        Component::CudaGraphs => "CUDA graphs",
-        Component::NonTorch => "non-torch",
-        Component::Draft => "draft model",
-    }
-}
-
 /// The page.
 pub fn render(told: &Told<'_>, explain: bool, options: TextOptions) -> String {
     let mut page = Page::new(options);
@@ -222,7 +210,7 @@ impl Page {
         let mut unknown: Vec<(&str, &Unknown)> = Vec::new();
         let mut sum: Option<u64> = Some(0);
         for term in told.terms {
-            let name = component(term.component);
+            let name = term.component.words();
             let pool = term.component == Component::KvCache;
             match &term.bytes {
                 Ok(bytes) => {
@@ -242,7 +230,8 @@ impl Page {
                     unknown.push((name, why));
                     table.row(vec![
                         name.into(),
-                        "unknown".into(),
+                        (term.at_least)
+                            .map_or("unknown".into(), |b| format!("{:.2} or more", gib(b))),
                         String::new(),
                         String::new(),
                     ]);
@@ -280,6 +269,10 @@ impl Page {
         let (Some(longest), Ok(reading)) = (told.longest, &told.reading) else {
             return;
         };
+        // Of what cannot start the rest is not known.
+        if reading.request == 0 {
+            return;
+        }
         self.pair(
             "a request",
             &format!("{} for {} tokens", Bytes(reading.request), count(longest)),
@@ -362,7 +355,7 @@ impl Page {
     fn explain(&mut self, told: &Told<'_>) {
         for term in told.terms {
             self.line("");
-            self.line(component(term.component));
+            self.line(term.component.words());
             self.sentence(2, &term.formula);
             let names = term.inputs.keys().map(|k| width(k)).max().unwrap_or(0);
             for (name, value) in &term.inputs {

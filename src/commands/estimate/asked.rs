@@ -9,7 +9,8 @@ use crate::engine;
 use crate::error::Failure;
 use crate::estimate::{
     Deployment, EngineKind, Estimate, Lora, Model, Unknown, case, check, draft,
-    format::contradiction, headers::Headers, own_runs::OwnRuns, settings, weights, with_weights,
+    format::contradiction, headers::Headers, own_runs::OwnRuns, settings, unmodelled, weights,
+    with_weights,
 };
 use crate::report::layout::count;
 use crate::units::{Bytes, ParseBytesError};
@@ -38,7 +39,7 @@ impl Asked {
     pub fn of(console: &Console, args: &EstimateArgs) -> Result<Asked, Failure> {
         let words = Words::read(args)?;
         let mut deployment = words.deployment;
-        let mut warnings = words.warnings;
+        let mut warnings = Vec::new();
         flags(args, &mut deployment, &mut warnings)?;
         let name = (args.model_word.as_ref())
             .or(args.model.as_ref())
@@ -129,7 +130,6 @@ struct Words {
     deployment: Deployment,
     model: Option<String>,
     draft: Option<String>,
-    warnings: Vec<String>,
 }
 
 impl Words {
@@ -145,7 +145,6 @@ impl Words {
                 deployment: Deployment::of(named(&args.engine)?),
                 model: None,
                 draft: None,
-                warnings: Vec::new(),
             });
         }
         let facts = ContainerFacts {
@@ -161,39 +160,14 @@ impl Words {
         log::debug!("{}: {}", own.name(), seen.evidence);
         let told = own.settings(&facts);
         let mut deployment = Deployment::of(named(own.name())?);
-        // Variables of the environment are in capitals.
-        let flag = |name: &&String| name.chars().all(|c| !c.is_ascii_uppercase());
-        let unread: Vec<String> = (told.values.keys().filter(flag))
-            .filter(|name| !own.knows_flag(name))
-            .map(|name| format!("--{}", name.replace('_', "-")))
-            .collect();
-        let mut said = settings::apply(&mut deployment, &told.values).map_err(|why| {
+        let draft = settings::apply(&mut deployment, &told.values).map_err(|why| {
             let failure = Failure::usage(why.what);
             why.hint.into_iter().fold(failure, Failure::hint)
         })?;
-        // Of the others no list of flags is at hand: what is not computed with may be known to them or not.
-        let beside: Vec<String> = (said.unread.iter().filter(flag))
-            .filter(|_| own.name() != "vllm")
-            .map(|name| format!("--{}", name.replace('_', "-")))
-            .collect();
-        if !beside.is_empty() {
-            said.warnings.push(format!(
-                "not computed with, as nothing here reads them: {}",
-                beside.join(", ")
-            ));
-        }
-        if !unread.is_empty() {
-            said.warnings.push(format!(
-                "not known as flags of {}, and left out: {}",
-                own.name(),
-                unread.join(", ")
-            ));
-        }
         Ok(Words {
             deployment,
             model: told.model,
-            draft: said.draft,
-            warnings: said.warnings,
+            draft,
         })
     }
 }
@@ -213,7 +187,10 @@ fn flags(
                     "`{said}` is no exact version: the rules of {}.{}.{} are used",
                     v.major, v.minor, v.patch
                 ),
-                None => format!("`{said}` is no version that is known: the newest rules are used"),
+                None => {
+                    d.unmodelled.push(unmodelled::unclear_version(said));
+                    format!("`{said}` is no version that is known: the newest rules are used")
+                }
             });
         }
     }

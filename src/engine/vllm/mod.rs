@@ -58,10 +58,6 @@ impl Engine for Vllm {
         recognise::recognise(facts)
     }
 
-    fn knows_flag(&self, name: &str) -> bool {
-        settings::knows(name)
-    }
-
     fn settings(&self, facts: &ContainerFacts) -> ServerSettings {
         settings::read(facts)
     }

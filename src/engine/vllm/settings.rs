@@ -53,12 +53,6 @@ pub fn read(facts: &ContainerFacts) -> ServerSettings {
     settings
 }
 
-/// Whether vLLM has a flag of this name; `compilation_config.mode` is a part of one.
-pub fn knows(name: &str) -> bool {
-    let whole = name.split('.').next().unwrap_or(name);
-    GRAMMAR.takes(whole).is_some()
-}
-
 fn read_flags(flags: &Flags, positional_model: bool, settings: &mut ServerSettings) {
     // Where both are given, `vllm serve` goes by the word and not by `--model`.
     let tag = if positional_model {

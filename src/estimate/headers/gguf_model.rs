@@ -112,6 +112,7 @@ pub fn model(file: &Gguf, name: &str, source: &str) -> Result<Model, Unknown> {
         mtp: drafted(file, layers),
         quantization: None,
         config,
+        unmodelled: Vec::new(),
         warnings: Vec::new(),
         source: source.to_owned(),
         kind,

@@ -9,7 +9,7 @@ use super::mixers::{self, Layer, Mlp};
 use super::table::Table;
 use super::vision::{self, Tower};
 use super::{Mixer, Model, Split, attention, compressed, recurrent};
-use crate::estimate::Unknown;
+use crate::estimate::{Component, Moves, Unknown, Unmodelled};
 use serde_json::Value;
 
 /// What the user can give instead of a configuration.
@@ -26,7 +26,7 @@ pub fn from_config(name: &str, config: &Value, source: &str) -> Result<Model, Un
     let layers = mixers::layers(&f)?;
     let plan = Plan::read(&f)?;
     let mut t = Table::default();
-    let mut warnings: Vec<String> = odd_type(&f.view).into_iter().collect();
+    let warnings: Vec<String> = odd_type(&f.view).into_iter().collect();
     embeddings(&mut t, &f)?;
     for (i, layer) in (0u32..).zip(&layers) {
         t.enter(Some(i));
@@ -40,11 +40,15 @@ pub fn from_config(name: &str, config: &Value, source: &str) -> Result<Model, Un
         compressed::head(&mut t, &f)?;
     }
     let mtp = mtp(&f, &plan, &layers)?;
+    let mut unmodelled = Vec::new();
+    let mut uncounted = |name: String, moves| {
+        unmodelled.push(Unmodelled::new(name, moves, &[Component::Weights]));
+    };
     match vision::tower(&f.view, f.hidden) {
         Tower::None => {}
         Tower::Parameters(n) => t.vector("vision", n),
         Tower::NotUnderstood(why) => {
-            warnings.push(format!("the vision tower is not counted: {why}"));
+            uncounted(format!("the vision tower ({why})"), Moves::Up);
         }
     }
     if f.view
@@ -52,7 +56,14 @@ pub fn from_config(name: &str, config: &Value, source: &str) -> Result<Model, Un
         .get("audio_config")
         .is_some_and(Value::is_object)
     {
-        warnings.push("the audio tower is not counted".to_owned());
+        uncounted("the audio tower".to_owned(), Moves::Up);
+    }
+    // Gemma's E models: an embedding for each layer.
+    if f.view.count(&["hidden_size_per_layer_input"])?.unwrap_or(0) > 0 {
+        uncounted("embeddings for each layer".to_owned(), Moves::Up);
+    }
+    if let Some(kind) = f.view.words(&["expert_dtype"]) {
+        uncounted(format!("experts of the type `{kind}`"), Moves::Either);
     }
     let first = layers.iter().find_map(|l| match l.mixer {
         Mixer::Attention { kv_heads, .. } => Some(kv_heads),
@@ -75,6 +86,7 @@ pub fn from_config(name: &str, config: &Value, source: &str) -> Result<Model, Un
         quantization: quantization(&f.view),
         mixers: layers.into_iter().map(|l| l.mixer).collect(),
         tensors: t.tensors,
+        unmodelled,
         warnings,
         config: config.clone(),
         source: source.to_owned(),

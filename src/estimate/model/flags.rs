@@ -2,7 +2,7 @@
 
 use super::table::Table;
 use super::{Mixer, Model, Split, from_config};
-use crate::estimate::Unknown;
+use crate::estimate::{Component, Moves, Unknown, Unmodelled};
 use serde_json::{Value, json};
 
 /// What the flags say of a model.
@@ -89,6 +89,13 @@ pub fn from_flags(name: &str, flags: &Flags) -> Result<Model, Unknown> {
     model.kind = "given by flags".to_owned();
     model.vocab = flags.vocab.unwrap_or(0);
     model.config = Value::Null;
+    if flags.kv_heads.is_none() {
+        model.unmodelled.push(Unmodelled::new(
+            "grouped key and value heads, as --num-kv-heads is not given and one for each attention head is taken",
+            Moves::Down,
+            &[Component::KvCache],
+        ));
+    }
     if let Some(parameters) = flags.parameters {
         model.tensors = whole(&model, parameters, flags.intermediate)?;
         model.warnings.push(

@@ -19,6 +19,7 @@ pub use build::{from_config, known_kinds};
 pub use flags::{Flags, from_flags};
 pub use vision::MULTIMODAL;
 
+use super::unmodelled::Unmodelled;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -61,7 +62,9 @@ pub struct Model {
     pub quantization: Option<Value>,
     /// config.json, whole: for what only one engine or one term reads of it.
     pub config: Value,
-    /// What of the model is not counted, in whole sentences without a full stop.
+    /// What of the model moves memory and is not modelled.
+    pub unmodelled: Vec<Unmodelled>,
+    /// What to know about the facts, in whole sentences without a full stop.
     pub warnings: Vec<String>,
     /// Where the facts come from: a path, `configs/models`, flags.
     pub source: String,

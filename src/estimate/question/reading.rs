@@ -1,7 +1,7 @@
 //! What one estimate says of one deployment, as far as questions need it; and how great the risk is.
 
 use super::longest;
-use crate::estimate::{Deployment, EngineKind, Estimate, Lack, Model, Unknown};
+use crate::estimate::{Deployment, EngineKind, Estimate, Model, Unknown};
 use serde::Serialize;
 
 /// What one estimate says, bytes on the GPU that needs most.
@@ -13,8 +13,8 @@ pub struct Reading {
     pub besides_high: u64,
     /// What one request of the longest length keeps in the cache.
     pub request: u64,
-    /// What is taken and is in none of these, as its amount is not known.
-    pub lacks: Option<Lack>,
+    /// The engine's CUDA graphs are taken and in none of these, as their amount is not known.
+    pub lacks_graphs: bool,
     /// On a GPU that is known.
     pub on: Option<OnGpu>,
 }
@@ -88,6 +88,12 @@ impl Reading {
         deployment: &Deployment,
         estimate: &Estimate,
     ) -> Result<Reading, Unknown> {
+        if deployment.gpu.is_some()
+            && estimate.fits == Some(false)
+            && !estimate.unmodelled.is_empty()
+        {
+            return Ok(Reading::of_least(deployment, estimate));
+        }
         let unknown = || {
             let why = estimate.terms.iter().find_map(|t| t.bytes.as_ref().err());
             why.cloned()
@@ -104,7 +110,7 @@ impl Reading {
             besides,
             besides_high,
             request,
-            lacks: estimate.lacks,
+            lacks_graphs: estimate.lacks_graphs,
             on: None,
         };
         let (Some(gpu), Some(budget)) = (&deployment.gpu, estimate.budget) else {
@@ -122,6 +128,9 @@ impl Reading {
         } else {
             let pool = estimate.pool.as_ref().map_err(Clone::clone)?.bytes;
             let at_once = estimate.max_concurrency.clone()?;
+            if estimate.fits.is_none() && at_once >= 1.0 {
+                return Err(Unknown::new(estimate.reason.clone()));
+            }
             let refused = estimate.fits == Some(false) && at_once >= 1.0;
             (pool, if refused { 0.0 } else { at_once })
         };
@@ -134,6 +143,23 @@ impl Reading {
             concurrency,
         });
         Ok(reading)
+    }
+
+    /// Of a deployment whose least need is more than there is: nothing else of it need be known.
+    fn of_least(deployment: &Deployment, estimate: &Estimate) -> Reading {
+        let least = estimate.least(deployment);
+        let gpu = deployment.gpu.as_ref();
+        let free = gpu.map_or(0, |g| g.total.saturating_sub(g.in_use));
+        Reading {
+            besides: least,
+            besides_high: least,
+            on: Some(OnGpu {
+                free,
+                budget: estimate.budget.unwrap_or(free),
+                ..OnGpu::default()
+            }),
+            ..Reading::default()
+        }
     }
 
     /// What so many requests of the longest length need in all, by their plain sum: blocks that an
@@ -170,18 +196,17 @@ impl Reading {
 
     /// The least risk where something is not known.
     fn least_risk(&self) -> Risk {
-        match self.lacks {
-            None => Risk::Low,
-            Some(Lack::Graphs) => Risk::Medium,
-            Some(Lack::Encoder) => Risk::High,
+        match self.lacks_graphs {
+            false => Risk::Low,
+            true => Risk::Medium,
         }
     }
 
     /// What a risk means here, the end of a sentence.
     pub fn meaning(&self, risk: Risk) -> &'static str {
-        match self.lacks {
-            Some(lack) if risk == self.least_risk() => lack.words(),
-            _ => risk.meaning(),
+        match self.lacks_graphs && risk == self.least_risk() {
+            true => "what its CUDA graphs take is not known and not in it",
+            false => risk.meaning(),
         }
     }
 }
@@ -198,7 +223,7 @@ mod tests {
             besides: besides * GIB,
             besides_high: high * GIB,
             request: GIB,
-            lacks: None,
+            lacks_graphs: false,
             on: Some(OnGpu {
                 free: (budget + 8) * GIB,
                 budget: budget * GIB,
@@ -220,16 +245,11 @@ mod tests {
         assert_eq!(reading(70, 90, 72).risk(1), Some(Risk::High));
         assert_eq!(reading(80, 81, 72).risk(1), Some(Risk::DoesNotFit));
         let without_graphs = Reading {
-            lacks: Some(Lack::Graphs),
+            lacks_graphs: true,
             ..roomy
         };
         assert_eq!(without_graphs.risk(1), Some(Risk::Medium));
         assert_eq!(without_graphs.risk(57), Some(Risk::DoesNotFit));
-        let without_encoder = Reading {
-            lacks: Some(Lack::Encoder),
-            ..roomy
-        };
-        assert_eq!(without_encoder.risk(1), Some(Risk::High));
         let nowhere = Reading { on: None, ..roomy };
         assert_eq!((nowhere.risk(1), nowhere.fits(1)), (None, None));
         assert_eq!(nowhere.needed(4), 20 * GIB);

@@ -24,6 +24,7 @@ fn model(heads: u64, layers: usize, positions: Option<u64>) -> Model {
         quantization: None,
         config: Value::Null,
         mtp: 0,
+        unmodelled: Vec::new(),
         warnings: Vec::new(),
         source: "test".into(),
     }
@@ -46,7 +47,7 @@ impl Toy {
         let pool = budget.saturating_sub(besides);
         let length = d.max_model_len.unwrap_or(100);
         Reading {
-            lacks: None,
+            lacks_graphs: false,
             besides,
             besides_high: besides + besides / 10,
             request: length,

@@ -1,6 +1,6 @@
 //! Whether an engine will start with a model, in one word and one sentence, and how sure that is.
 
-use crate::estimate::{Component, Deployment, EngineKind, Estimate, Unknown, engines::vllm};
+use crate::estimate::{Deployment, EngineKind, Estimate, Unknown};
 use crate::units::Bytes;
 use serde::Serialize;
 
@@ -73,36 +73,12 @@ impl From<Unknown> for Verdict {
 /// Whether the least that it can need is more than the engine lets itself take. An engine that
 /// moves layers to the host's memory by itself is not kept from starting.
 fn cannot(deployment: &Deployment, estimate: &Estimate) -> bool {
-    let Some(budget) = estimate.budget else {
-        return false;
-    };
-    // vLLM refuses a length of which the cache does not hold one request; others shorten it.
-    let request = match deployment.engine {
-        EngineKind::LlamaCpp | EngineKind::Transformers => return false,
-        EngineKind::Vllm if !vllm::is_v0(deployment) => estimate
-            .settings
-            .max_model_len
-            .and_then(|longest| estimate.request(longest))
-            .unwrap_or(0),
-        _ => 0,
-    };
-    least(estimate).saturating_add(request) > budget
-}
-
-/// Bytes of the parts that no engine starts without, each at the lower end of its band; 0 for one
-/// of which nothing was measured, and for CUDA graphs, which some versions take beyond the budget.
-fn least(estimate: &Estimate) -> u64 {
-    let parts = estimate.terms.iter().map(|term| {
-        let bytes = term.bytes.as_ref().map_or(0, |bytes| *bytes);
-        let low = term.band.as_ref().map(|band| band.low.min(bytes));
-        match term.component {
-            // Computed, not measured: exact but for what a loader rounds.
-            Component::Weights => low.unwrap_or(bytes - bytes / 20),
-            Component::Activation | Component::NonTorch => low.unwrap_or(0),
-            Component::KvCache | Component::CudaGraphs | Component::Draft => 0,
-        }
-    });
-    parts.fold(0, u64::saturating_add)
+    let moves_layers = matches!(
+        deployment.engine,
+        EngineKind::LlamaCpp | EngineKind::Transformers
+    );
+    let exceeds = |budget| estimate.least(deployment) > budget;
+    !moves_layers && estimate.budget.is_some_and(exceeds)
 }
 
 #[cfg(test)]
@@ -166,7 +142,13 @@ mod tests {
         seen.dedup();
         assert_eq!(
             seen,
-            [Answer::Fits, Answer::MayNotFit, Answer::DoesNotFit],
+            [
+                Answer::Fits,
+                // It starts, with a pool below one request.
+                Answer::Unknown,
+                Answer::MayNotFit,
+                Answer::DoesNotFit
+            ],
             "{downwards:?}"
         );
     }

@@ -57,6 +57,8 @@ pub struct Weights {
     pub scheme: String,
     /// Where nine of ten measurements lie.
     pub band: Band,
+    /// The files' headers were read.
+    pub from_files: bool,
     /// What is not sure about it.
     pub warnings: Vec<String>,
 }
@@ -81,6 +83,7 @@ impl Weights {
         let roles: Vec<&str> = self.parts.iter().map(|p| p.role).collect();
         Term {
             component: Component::Weights,
+            at_least: None,
             bytes: Ok(self.bytes),
             formula: roles.join(" + "),
             inputs,
@@ -187,6 +190,7 @@ fn largest(
         stage: at as u64,
         scheme: context.scheme.name.clone(),
         band: Trust::Plain.band(bytes),
+        from_files: false,
         warnings: Vec::new(),
     }
 }

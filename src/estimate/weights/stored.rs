@@ -50,6 +50,7 @@ pub fn from_headers(
     let mut weights = largest(&context, |layers, first, last| {
         reading.stage(layers, first, last)
     });
+    weights.from_files = true;
     weights.band = Trust::Files.band(weights.bytes);
     weights.warnings.append(&mut reading.warnings);
     Ok(weights)

@@ -11,6 +11,7 @@ const GIB: u64 = 1 << 30;
 fn term(component: Component, bytes: Result<u64, Unknown>, band: Option<(u64, u64)>) -> Term {
     Term {
         component,
+        at_least: None,
         bytes,
         formula: "rows * columns * bytes / tensor_parallel".into(),
         inputs: json!({"rows": 151_936, "bytes": 2, "format": "bfloat16"})
@@ -60,7 +61,7 @@ fn told<'a>(terms: &'a [Term], warnings: &[String]) -> Told<'a> {
         concurrency: 1,
         reason: String::new(),
         reading: Ok(Reading {
-            lacks: None,
+            lacks_graphs: false,
             besides: 20 * GIB + GIB / 4,
             besides_high: 21 * GIB,
             request: 40_960 * 147_456,

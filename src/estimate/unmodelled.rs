@@ -1,0 +1,597 @@
+//! What moves memory and is not modelled: flags, versions, machines and parts of models, each named, with the terms it
+//! moves. Such a term has no interval from other cases, and what can add memory never "fits".
+
+use super::activation::Activation;
+use super::encoder::Encoder;
+use super::engines::{self, Generation, Settings, vllm};
+use super::kv::text_value;
+use super::{
+    Band, Component, Deployment, EngineKind, Estimate, Mixer, Model, Term, Unknown, Version,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+/// The table that ships.
+const TABLE: &str = include_str!("../../configs/engine-flags.yaml");
+
+/// Tokens of the longest step with images that was measured.
+const LONGEST_IMAGE_STEP: u64 = 8192;
+
+/// In which direction something moves what is needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Moves {
+    /// More is needed.
+    Up,
+    /// Less is needed.
+    Down,
+    /// More or less.
+    Either,
+}
+
+impl Moves {
+    /// More may be needed than is computed.
+    pub fn adds(self) -> bool {
+        self != Moves::Down
+    }
+
+    /// Less may be needed than is computed.
+    pub fn lowers(self) -> bool {
+        self != Moves::Up
+    }
+}
+
+/// Something that moves memory and is not modelled.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Unmodelled {
+    /// `--cpu-offload-gb`, `speculative decoding (mtp)`.
+    pub name: String,
+    /// In which direction.
+    pub moves: Moves,
+    /// The terms that it moves; none for memory outside the GPU and for a length that the engine chooses.
+    pub terms: Vec<Component>,
+}
+
+impl Unmodelled {
+    /// From its parts.
+    pub fn new(name: impl Into<String>, moves: Moves, terms: &[Component]) -> Unmodelled {
+        Unmodelled {
+            name: name.into(),
+            moves,
+            terms: terms.to_vec(),
+        }
+    }
+
+    /// A flag of which nothing is known.
+    fn unknown_flag(flag: String) -> Unmodelled {
+        Unmodelled::new(format!("{flag} (unknown flag)"), Moves::Either, ALL)
+    }
+
+    /// One sentence without a full stop: `--cpu-offload-gb is not modelled: it lowers weights`.
+    pub fn sentence(&self) -> String {
+        let verb = match self.moves {
+            Moves::Up => "raises",
+            Moves::Down => "lowers",
+            Moves::Either => "moves",
+        };
+        let terms: Vec<String> = self.terms.iter().map(|t| t.words().to_owned()).collect();
+        match terms.is_empty() {
+            true => format!("not modelled: {}", self.name),
+            false => format!(
+                "not modelled: {}, which {verb} {}",
+                self.name,
+                terms.join(", ")
+            ),
+        }
+    }
+}
+
+/// Parts of the names of flags of speculative decoding.
+const SPECULATION: &[&str] = &[
+    "--spec",
+    "--num-speculative",
+    "--ngram",
+    "--draft",
+    "--model-draft",
+    "--lookup-cache",
+    "eagle",
+];
+
+/// The terms that depend on how a model runs, not on its geometry.
+const RUNNING: &[Component] = &[
+    Component::Activation,
+    Component::CudaGraphs,
+    Component::NonTorch,
+];
+const ALL: &[Component] = &[
+    Component::Weights,
+    Component::KvCache,
+    Component::Activation,
+    Component::CudaGraphs,
+    Component::NonTorch,
+];
+const MODEL: &[Component] = &[
+    Component::Weights,
+    Component::KvCache,
+    Component::Activation,
+    Component::CudaGraphs,
+];
+
+/// The table as it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    unified_memory: Vec<String>,
+    engines: BTreeMap<String, WrittenEngine>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenEngine {
+    versions: Option<[String; 2]>,
+    computed: String,
+    no_memory: String,
+    not_modelled: Vec<WrittenMove>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenMove {
+    flags: String,
+    moves: Moves,
+    terms: Vec<Component>,
+    unless: Option<Vec<String>>,
+}
+
+/// What a flag does to the GPU's memory.
+enum Effect<'a> {
+    /// It is computed, or moves nothing.
+    None,
+    /// It moves memory, and is not computed.
+    Moves(&'a WrittenMove),
+    /// No engine of this kind is known to have it.
+    Unknown,
+}
+
+fn table() -> Option<&'static Written> {
+    static READ: LazyLock<Option<Written>> = LazyLock::new(|| serde_yaml::from_str(TABLE).ok());
+    READ.as_ref()
+}
+
+fn engine_table(engine: EngineKind) -> Option<&'static WrittenEngine> {
+    let name = match engine {
+        EngineKind::Vllm => "vllm",
+        EngineKind::Sglang => "sglang",
+        EngineKind::Tgi => "tgi",
+        EngineKind::TensorRtLlm => "tensorrt-llm",
+        EngineKind::LlamaCpp => "llama-cpp",
+        EngineKind::Transformers => return None,
+    };
+    table()?.engines.get(name)
+}
+
+fn effect(engine: EngineKind, flag: &str) -> Effect<'static> {
+    let Some(table) = engine_table(engine) else {
+        return Effect::None;
+    };
+    let lists = |words: &str| words.split_whitespace().any(|w| w == flag);
+    if let Some(found) = table.not_modelled.iter().find(|m| lists(&m.flags)) {
+        Effect::Moves(found)
+    } else if lists(&table.computed) || lists(&table.no_memory) {
+        Effect::None
+    } else {
+        Effect::Unknown
+    }
+}
+
+/// What of an engine's flags, name with underscores → value, moves memory and is not computed; and the flags that are
+/// in no list of the engine.
+pub fn of_flags(engine: EngineKind, values: &BTreeMap<String, String>) -> Vec<Unmodelled> {
+    let found = values.iter().filter_map(|(name, value)| {
+        // `--compilation-config.mode` is a part of a flag; variables of the environment are in capitals.
+        let own = name.split('.').next().unwrap_or(name);
+        let variable = own.chars().any(|c| c.is_ascii_uppercase());
+        let flag = match variable {
+            true => name.clone(),
+            false => format!("--{}", name.replace('_', "-")),
+        };
+        match effect(engine, own) {
+            Effect::None => None,
+            Effect::Unknown if variable => None,
+            Effect::Unknown => Some(Unmodelled::unknown_flag(flag)),
+            Effect::Moves(found) if is_unset(value, found.unless.as_deref()) => None,
+            Effect::Moves(found) => Some(Unmodelled::new(flag, found.moves, &found.terms)),
+        }
+    });
+    found.collect()
+}
+
+/// A value with which nothing moves.
+fn is_unset(value: &str, unless: Option<&[String]>) -> bool {
+    let value = value.trim().to_ascii_lowercase();
+    let none = ["", "none", "null"].contains(&value.as_str());
+    none || match unless {
+        Some(values) => values.iter().any(|v| v.eq_ignore_ascii_case(&value)),
+        None => ["auto", "false", "0", "0.0", "{}", "[]"].contains(&value.as_str()),
+    }
+}
+
+/// What of an engine's settings is not modelled, with all flags of speculative decoding as one; and the name of a draft
+/// model that is a model of its own, which is modelled.
+pub fn of_settings(
+    engine: EngineKind,
+    values: &BTreeMap<String, String>,
+) -> (Vec<Unmodelled>, Option<String>) {
+    let (drafts, mut found): (Vec<_>, Vec<_>) = (of_flags(engine, values).into_iter())
+        .partition(|u| SPECULATION.iter().any(|word| u.name.contains(word)));
+    let config = values
+        .get("speculative_config")
+        .map(|text| serde_json::from_str::<Value>(text));
+    let config = config.and_then(Result::ok).unwrap_or_default();
+    let set = |name: &&str| {
+        values
+            .get(*name)
+            .map(|v| v.trim().to_owned())
+            .filter(|v| !v.is_empty())
+    };
+    let first = |names: &[&str], key: &str| {
+        let own = names.iter().find_map(|name| set(name));
+        own.or_else(|| Some(config.get(key)?.as_str()?.to_owned()))
+    };
+    let method = first(
+        &[
+            "spec_method",
+            "speculative_algorithm",
+            "spec_type",
+            "speculate",
+        ],
+        "method",
+    );
+    let draft = first(&["spec_model", "speculative_model"], "model");
+    let method = method.filter(|m| !(draft.is_some() && m == "draft_model"));
+    let draft = draft.filter(|_| method.is_none());
+    if !drafts.is_empty() && draft.is_none() {
+        found.push(speculation(
+            method.as_deref().unwrap_or("its draft is not described"),
+        ));
+    }
+    (found, draft)
+}
+
+/// Speculative decoding whose draft is not described.
+fn speculation(method: &str) -> Unmodelled {
+    Unmodelled::new(format!("speculative decoding ({method})"), Moves::Up, MODEL)
+}
+
+/// What of a batch's line moves memory and is not computed, where its keys are flags of the engine.
+pub fn of_keys(engine: EngineKind, line: &serde_json::Map<String, Value>) -> Vec<Unmodelled> {
+    // `config` is the model's here; other keys of a line are its author's own.
+    let is_flag = |key: &str| key != "config" && !matches!(effect(engine, key), Effect::Unknown);
+    let values: BTreeMap<String, String> = (line.iter())
+        .map(|(key, value)| match key.as_str() {
+            "speculative" => ("speculative_config", value),
+            key => (key, value),
+        })
+        .filter(|(key, _)| is_flag(key) || *key == "speculative_config")
+        .map(|(key, value)| match value {
+            Value::String(text) => (key.to_owned(), text.clone()),
+            value => (key.to_owned(), value.to_string()),
+        })
+        .collect();
+    let set = values
+        .get("speculative_config")
+        .is_some_and(|v| !is_unset(v, None));
+    let (mut found, draft) = of_settings(engine, &values);
+    found.retain(|u| !u.name.ends_with("(unknown flag)"));
+    if set && !found.iter().any(|u| u.name.starts_with("speculative")) {
+        let config = values.get("speculative_config").map_or("", String::as_str);
+        let config: Value = serde_json::from_str(config).unwrap_or_default();
+        let method = config.get("method").and_then(Value::as_str);
+        let method = method.or(draft.as_deref());
+        found.push(speculation(method.unwrap_or("its draft is not described")));
+    }
+    found
+}
+
+/// A version that says nothing: the newest rules are used, which need not be its.
+pub fn unclear_version(said: &str) -> Unmodelled {
+    let name = format!("the engine's version, as `{said}` does not say which");
+    Unmodelled::new(name, Moves::Either, RUNNING)
+}
+
+/// All that moves the memory of this deployment and is not modelled.
+pub(super) fn of(
+    model: &Model,
+    deployment: &Deployment,
+    settings: &Settings,
+    activation: &Activation,
+    from_files: bool,
+) -> Vec<Unmodelled> {
+    use Component::{Activation as Peak, CudaGraphs, KvCache, Weights};
+    use Moves::{Either, Up};
+    let d = deployment;
+    let served = !matches!(d.engine, EngineKind::LlamaCpp | EngineKind::Transformers);
+    let mut all = d.unmodelled.clone();
+    let mut put = |name: String, moves, terms: &[Component]| {
+        all.push(Unmodelled::new(name, moves, terms));
+    };
+    // Files name each tensor: what the configuration leaves open of the weights is known there.
+    for part in &model.unmodelled {
+        let known = |t: &&Component| !(from_files && **t == Weights);
+        let terms: Vec<Component> = part.terms.iter().filter(known).copied().collect();
+        if !terms.is_empty() {
+            put(part.name.clone(), part.moves, &terms);
+        }
+    }
+    if let Some((newest, version)) = newer(d) {
+        let name = format!("version {version}: rules are known up to {newest}");
+        put(name, Either, RUNNING);
+    }
+    let gpu = d.gpu.as_ref().map_or("", |g| g.name.as_str());
+    if let Some(machine) = unified(gpu) {
+        let name = format!("memory that {machine} shares with its host");
+        put(name, Either, RUNNING);
+    }
+    if d.pp > 1 && served {
+        put("pipeline parallelism".into(), Either, ALL);
+    }
+    // Of dense models on vLLM runs with LoRA were measured, and agree.
+    let experts = model.experts_per_token.is_some_and(|n| n > 0);
+    if d.lora.is_some() && served && (experts || d.engine != EngineKind::Vllm) {
+        put("LoRA's buffers and graphs".into(), Up, &[Peak, CudaGraphs]);
+    }
+    match activation.encoder {
+        Encoder::Unknown => put(
+            "the peak of the encoder of images or sound".into(),
+            Up,
+            &[Peak],
+        ),
+        Encoder::Counted if settings.batched_tokens > LONGEST_IMAGE_STEP => {
+            let name = format!("images in steps of more than {LONGEST_IMAGE_STEP} tokens");
+            put(name, Up, &[Peak]);
+        }
+        _ => {}
+    }
+    let pools = served && d.engine != EngineKind::Vllm;
+    let has = |is: fn(&Mixer) -> bool| model.mixers.iter().any(is);
+    let recurrent = |m: &Mixer| {
+        matches!(
+            m,
+            Mixer::Mamba1 { .. }
+                | Mixer::Mamba2 { .. }
+                | Mixer::DeltaNet { .. }
+                | Mixer::Lightning { .. }
+        )
+    };
+    if pools && has(recurrent) {
+        put(
+            "the engine's pool of recurrent states".into(),
+            Either,
+            &[KvCache],
+        );
+    }
+    let fp8 = d.kv_dtype.as_deref().is_some_and(|t| t.contains("fp8"));
+    if pools && fp8 && has(|m| matches!(m, Mixer::Latent { index: Some(_), .. })) {
+        put(
+            "rows of a sparse attention's cache in 8 bits".into(),
+            Either,
+            &[KvCache],
+        );
+    }
+    let kind = engines::gpu_model(d).map(engines::generation);
+    let padded = served && d.gpu.is_some() && matches!(kind, None | Some(Generation::Blackwell));
+    if padded && is_mxfp4(model, d) {
+        put("how mxfp4 is padded on this GPU".into(), Either, &[Weights]);
+    }
+    if is_pooling(model) {
+        let name = "a runner that pools (embeddings, scores)";
+        put(name.into(), Either, &[KvCache, Peak, CudaGraphs]);
+    }
+    all.dedup();
+    all
+}
+
+/// The newest release whose rules were read, and the deployment's where that is newer or older than all of these.
+fn newer(deployment: &Deployment) -> Option<(String, String)> {
+    let version = deployment.version?;
+    let [first, last] = engine_table(deployment.engine)?.versions.as_ref()?;
+    let (from, to) = (Version::leading(first)?, Version::leading(last)?);
+    // Of a release without a patch all patches count.
+    let patch = last.matches('.').count() > 1;
+    let beyond = match patch {
+        true => version > to,
+        false => (version.major, version.minor) > (to.major, to.minor),
+    };
+    let said = format!("{}.{}.{}", version.major, version.minor, version.patch);
+    (beyond || version < from).then(|| (last.clone(), said))
+}
+
+/// The machine of a GPU that shares its host's memory.
+fn unified(gpu: &str) -> Option<&'static str> {
+    let words = |text: &str| -> Vec<String> {
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric());
+        words
+            .filter(|w| !w.is_empty())
+            .map(str::to_ascii_lowercase)
+            .collect()
+    };
+    let has = words(gpu);
+    let is = |machine: &&String| words(machine).iter().all(|w| has.contains(w));
+    table()?.unified_memory.iter().find(is).map(String::as_str)
+}
+
+fn is_mxfp4(model: &Model, deployment: &Deployment) -> bool {
+    let method = model
+        .quantization
+        .as_ref()
+        .and_then(|q| q.get("quant_method"));
+    let own = method.and_then(Value::as_str);
+    let named = deployment.quantization.as_deref().or(own);
+    named.is_some_and(|n| n.to_ascii_lowercase().contains("mxfp4"))
+}
+
+/// A model whose head classifies or embeds: no cache is sized as for text that is generated.
+fn is_pooling(model: &Model) -> bool {
+    let names = text_value(&model.config, "architectures").and_then(Value::as_array);
+    let ends = [
+        "ForSequenceClassification",
+        "ForTokenClassification",
+        "EmbeddingModel",
+        "ForRewardModel",
+    ];
+    names
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .any(|n| ends.iter().any(|e| n.ends_with(e)))
+}
+
+/// Whether a deployment fits where not all of it is modelled. `point` is by the figures that are computed; `least_exceeds`:
+/// what is needed at least is more than there is.
+pub fn settle(point: Option<bool>, unmodelled: &[Unmodelled], least_exceeds: bool) -> Option<bool> {
+    match point {
+        _ if least_exceeds => Some(false),
+        Some(true) if unmodelled.iter().any(|u| u.moves.adds()) => None,
+        Some(false) if unmodelled.iter().any(|u| u.moves.lowers()) => None,
+        point => point,
+    }
+}
+
+/// Takes what is not modelled out of an estimate: terms that it can raise are at least so much, terms that it can only
+/// lower are at most so much, and whether it fits is as sure as the rest.
+pub(super) fn apply(estimate: &mut Estimate, deployment: &Deployment, forecast: bool) {
+    let unmodelled = estimate.unmodelled.clone();
+    let on = |component| {
+        unmodelled
+            .iter()
+            .filter(move |u| u.terms.contains(&component))
+    };
+    for term in &mut estimate.terms {
+        limit(term, &on(term.component).collect::<Vec<_>>());
+    }
+    // The pool is what these leave.
+    let counted: &[Component] = match deployment.engine {
+        _ if deployment.kv_cache_memory.is_some() => &[],
+        EngineKind::LlamaCpp | EngineKind::Transformers => &[],
+        EngineKind::Sglang => &[Component::Weights, Component::NonTorch],
+        EngineKind::Vllm if forecast => &[
+            Component::Weights,
+            Component::Activation,
+            Component::NonTorch,
+            Component::CudaGraphs,
+        ],
+        _ => &[
+            Component::Weights,
+            Component::Activation,
+            Component::NonTorch,
+        ],
+    };
+    let direct: Vec<&Unmodelled> = on(Component::KvCache).collect();
+    let moved: Vec<&Unmodelled> = (unmodelled.iter())
+        .filter(|u| {
+            u.terms
+                .iter()
+                .any(|t| *t == Component::KvCache || counted.contains(t))
+        })
+        .collect();
+    let adds = moved.iter().any(|u| u.moves.adds());
+    let pool = estimate
+        .terms
+        .iter_mut()
+        .find(|t| t.component == Component::KvCache);
+    if let (Some(why), Some(pool)) = (reason(&moved).filter(|_| adds), pool) {
+        if pool.bytes.is_ok() {
+            (pool.bytes, pool.at_least, pool.band) = (Err(why.clone()), None, None);
+        }
+        estimate.pool = Err(why.clone());
+        estimate.max_concurrency = Err(why);
+    } else if let Some(pool) = estimate
+        .terms
+        .iter_mut()
+        .find(|t| t.component == Component::KvCache)
+    {
+        if let (Some(why), Ok(bytes)) = (reason(&moved), &pool.bytes) {
+            let most = estimate.budget.unwrap_or(*bytes).max(*bytes);
+            let low = pool.band.as_ref().map_or(*bytes, |b| b.low.min(*bytes));
+            pool.band = Some(open_band(low, most, &why));
+        }
+    }
+    if let Some(why) = reason(&direct).filter(|_| direct.iter().any(|u| u.moves.adds())) {
+        estimate.layout = Err(why.clone());
+        estimate.kv_bytes_per_token = Err(why);
+    }
+    if let Some(why) = estimate.terms.iter().find_map(|t| t.bytes.as_ref().err()) {
+        estimate.total = Err(why.clone());
+    }
+    let least = estimate.least(deployment);
+    let exceeds = estimate.budget.is_some_and(|budget| {
+        let moves_layers = matches!(
+            deployment.engine,
+            EngineKind::LlamaCpp | EngineKind::Transformers
+        );
+        !moves_layers && estimate.fits != Some(true) && least > budget
+    });
+    let settled = settle(estimate.fits, &unmodelled, exceeds);
+    if exceeds && (estimate.fits.is_none() || !unmodelled.is_empty()) || settled != estimate.fits {
+        estimate.reason = match settled {
+            Some(_) => format!(
+                "at least {} are needed, and the engine may take {}",
+                crate::units::Bytes(least),
+                crate::units::Bytes(estimate.budget.unwrap_or(0))
+            ),
+            None => {
+                let all: Vec<&Unmodelled> = unmodelled.iter().collect();
+                reason(&all).map_or_else(String::new, |why| why.what)
+            }
+        };
+    }
+    estimate.fits = settled;
+}
+
+/// Why a figure is not known.
+fn reason(moved: &[&Unmodelled]) -> Option<Unknown> {
+    let mut names: Vec<&str> = Vec::new();
+    for name in moved.iter().map(|u| u.name.as_str()) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let what = format!("not modelled: {}", names.join("; "));
+    (!names.is_empty()).then(|| Unknown::new(what))
+}
+
+fn open_band(low: u64, high: u64, why: &Unknown) -> Band {
+    Band {
+        low,
+        high,
+        cases: 0,
+        source: why.what.clone(),
+    }
+}
+
+/// A term that is moved: its bound instead of an interval of other cases.
+fn limit(term: &mut Term, moved: &[&Unmodelled]) {
+    let (Some(why), Ok(bytes)) = (reason(moved), term.bytes.clone()) else {
+        return;
+    };
+    let band = term.band.take();
+    if moved.iter().any(|u| u.moves.adds()) {
+        let lowers = moved.iter().any(|u| u.moves.lowers());
+        let low = band.map_or(bytes, |b| b.low.min(bytes));
+        term.at_least = (!lowers).then_some(low);
+        term.bytes = Err(why);
+    } else {
+        let high = band.map_or(bytes, |b| b.high.max(bytes));
+        term.band = Some(open_band(0, high, &why));
+    }
+}
+
+/// Whether vLLM subtracts its forecast of the graphs from the pool.
+pub(super) fn forecasts(deployment: &Deployment) -> bool {
+    deployment.engine == EngineKind::Vllm && vllm::rule(deployment) == vllm::Rule::SnapshotAndGraphs
+}
+
+#[cfg(test)]
+mod tests;
