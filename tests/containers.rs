@@ -6,6 +6,7 @@ mod common;
 
 mod ablate;
 mod bad_days;
+mod builtin;
 mod clean_apply;
 mod clean_cli;
 mod clean_gpu;

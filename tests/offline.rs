@@ -5,7 +5,6 @@
 mod common;
 
 mod amd;
-mod builtin;
 mod cli;
 mod compare;
 mod compare_cli;

@@ -256,7 +256,11 @@ fn facts(report: &LogReport) -> Map<String, Value> {
     report
         .facts
         .iter()
-        .filter(|(key, _)| *key != "kv_cache_usage_peak_pct")
+        // Two facts that lines of a busy server show: the fill of the pool, and that memory sufficed.
+        .filter(|(key, fact)| {
+            *key != "kv_cache_usage_peak_pct"
+                && !(*key == "oom" && plain(&fact.value) == json!(false))
+        })
         .map(|(key, fact)| (key.clone(), json!([plain(&fact.value), fact.quote])))
         .collect()
 }

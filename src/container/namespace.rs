@@ -118,17 +118,19 @@ impl Namespaces {
 mod tests {
     use super::*;
 
-    fn namespaces(of: &[(u32, u32, &[u32], Option<&str>, &str)]) -> Namespaces {
-        let member =
-            |(pid, parent, numbers, namespace, cgroup): &(_, _, &[u32], Option<&str>, _)| {
-                let member = Member {
-                    parent: *parent,
-                    numbers: numbers.to_vec(),
-                    namespace: namespace.map(PathBuf::from),
-                    cgroups: format!("4:memory:/docker/{cgroup}\n"),
-                };
-                (*pid, member)
+    /// Pid, parent, its numbers from the outer namespace to the inner, its namespace, its cgroup.
+    type Process<'a> = (u32, u32, &'a [u32], Option<&'a str>, &'a str);
+
+    fn namespaces(of: &[Process]) -> Namespaces {
+        let member = |(pid, parent, numbers, namespace, cgroup): &Process| {
+            let member = Member {
+                parent: *parent,
+                numbers: numbers.to_vec(),
+                namespace: namespace.map(PathBuf::from),
+                cgroups: format!("4:memory:/docker/{cgroup}\n"),
             };
+            (*pid, member)
+        };
         Namespaces {
             members: of.iter().map(member).collect(),
         }

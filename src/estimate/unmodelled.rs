@@ -237,7 +237,7 @@ pub fn of_settings(
             .filter(|v| !v.is_empty())
     };
     let first = |names: &[&str], key: &str| {
-        let own = names.iter().find_map(|name| set(name));
+        let own = names.iter().find_map(&set);
         own.or_else(|| Some(config.get(key)?.as_str()?.to_owned()))
     };
     let method = first(

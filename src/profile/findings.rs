@@ -172,16 +172,15 @@ fn outcome(o: &Observation<'_>, findings: &mut Vec<Finding>) {
         .iter()
         .any(|e| e.role == ExecRole::Bench && e.end == ExecEnd::Exited(137));
     match OomVerdict::of_capture(c) {
+        OomVerdict::Killed(_) if findings.iter().any(|f| f.code == "oom") => {}
         OomVerdict::Killed(kill) => {
-            if !findings.iter().any(|f| f.code == "oom") {
-                let phase = kill.phase(c).map(|p| format!(" in phase {p}"));
-                let message = format!(
-                    "the kernel's OOM killer ended a process of the container{}: {}",
-                    phase.unwrap_or_default(),
-                    kill.describe_limit()
-                );
-                findings.push(Finding::new("oom", Severity::Error, message));
-            }
+            let phase = kill.phase(c).map(|p| format!(" in phase {p}"));
+            let message = format!(
+                "the kernel's OOM killer ended a process of the container{}: {}",
+                phase.unwrap_or_default(),
+                kill.describe_limit()
+            );
+            findings.push(Finding::new("oom", Severity::Error, message));
         }
         verdict if bench_137 => {
             let why = if verdict == OomVerdict::NotKilled {

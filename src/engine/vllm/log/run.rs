@@ -270,8 +270,8 @@ impl Run {
         // The pool's size is printed once it fits into what the memory profile left.
         let pool = || {
             let keys = ["kv_cache_tokens", "num_gpu_blocks", "num_device_blocks"];
-            let readings = keys.iter().flat_map(|key| self.readings.of(key));
-            let fits = readings.filter(|r| r.value > 0.0).last()?;
+            let mut readings = keys.iter().flat_map(|key| self.readings.of(key));
+            let fits = readings.rfind(|r| r.value > 0.0)?;
             Some((fits.quote.clone(), fits.at))
         };
         let other_failure = || {
