@@ -252,7 +252,7 @@ fn begin(daemon: &Daemon, verb: Verb, name: String) -> Work {
                  image: {REFERENCE_IMAGE}\n    extra_engine_args: {words:?}\n"
             );
             std::fs::write(&file, text).expect("sweep file");
-            let resume = format!("--resume={}", folder.join("run").display());
+            let resume = format!("--begin-or-resume={}", folder.join("run").display());
             with(&["sweep", &file, &resume])
         }
         Verb::Clean => daemon.plimsoll(&["clean", &name, "--apply", "--yes", "--grace=8s"]),

@@ -121,7 +121,7 @@ impl Sweep {
         plimsoll(&[
             "sweep",
             &self.dir.path().join("sweep.yaml").display().to_string(),
-            &format!("--resume={}", self.folder().display()),
+            &format!("--begin-or-resume={}", self.folder().display()),
             &format!("--results-dir={}", self.dir.path().display()),
             "--memory-backend=host",
             "--baseline=20ms",

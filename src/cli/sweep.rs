@@ -62,8 +62,8 @@ pub struct SweepRunArgs {
     /// Go on with an earlier run: the latest of this sweep, or the one in DIR
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true, default_missing_value = "", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub resume: Option<PathBuf>,
-    /// The run in DIR: resume it, or begin it where there is none. For schedulers, which start a shard again
-    #[arg(long, value_name = "DIR", hide = true, conflicts_with_all = ["resume", "output_dir"])]
+    /// Resume the run in DIR, or begin it there: for schedulers, which start a job again
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["resume", "output_dir"])]
     pub begin_or_resume: Option<PathBuf>,
     /// Go on with an earlier run, and try again what failed in it
     #[arg(long)]

@@ -69,12 +69,12 @@ impl Unmodelled {
         Unmodelled::new(format!("{flag} (unknown flag)"), Moves::Either, ALL)
     }
 
-    /// One sentence without a full stop: `--cpu-offload-gb is not modelled: it lowers weights`.
+    /// One sentence without a full stop: `not modelled: --cpu-offload-gb, which may lower weights`.
     pub fn sentence(&self) -> String {
         let verb = match self.moves {
-            Moves::Up => "raises",
-            Moves::Down => "lowers",
-            Moves::Either => "moves",
+            Moves::Up => "may raise",
+            Moves::Down => "may lower",
+            Moves::Either => "may change",
         };
         let terms: Vec<String> = self.terms.iter().map(|t| t.words().to_owned()).collect();
         match terms.is_empty() {

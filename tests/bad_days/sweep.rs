@@ -39,7 +39,7 @@ impl Sweep {
         let file = self.dir.path().join("sweep.yaml").display().to_string();
         let mut command = with_state(&["sweep", &file, "--memory-backend=host"], &self.state);
         command
-            .arg(format!("--resume={}", self.folder().display()))
+            .arg(format!("--begin-or-resume={}", self.folder().display()))
             .arg(format!("--results-dir={}", self.dir.path().display()))
             .args(args);
         command
