@@ -202,11 +202,15 @@ impl OomWatch {
     /// Begins to count; what happened in a container `since_start` counts from its start on.
     pub fn start(cgroup: &Cgroup, since_start: bool) -> OomWatch {
         let levels = cgroup.levels();
+        // Before the container's own: a kill between the two readings must not be in this one.
+        let host_kills = host_kills();
+        let own = own_kills(cgroup);
         OomWatch {
             own_limit: cgroup.own_limit(),
             host_bytes: crate::host::memory_bytes(),
-            kills: own_kills(cgroup).filter(|_| !since_start).unwrap_or(0),
-            host_kills: host_kills(),
+            kills: own.filter(|_| !since_start).unwrap_or(0),
+            // What was killed since the container's start and before this call is in it.
+            host_kills: host_kills.filter(|_| !since_start || own == Some(0)),
             reached: VecDeque::from([limits_reached(&levels)]),
             levels,
         }
@@ -214,18 +218,20 @@ impl OomWatch {
 
     /// Looks again.
     pub fn look(&mut self) -> OomLook {
+        let before = host_kills();
         let own = self.levels.first().and_then(own_kills);
-        let host = host_kills();
         let reached = limits_reached(&self.levels);
         let kills = match own {
             Some(now) => Some(now.saturating_sub(self.kills)),
             // Nothing was killed on the whole host.
-            None => host.filter(|now| Some(*now) == self.host_kills).map(|_| 0),
+            None => host_kills()
+                .filter(|now| Some(*now) == self.host_kills)
+                .map(|_| 0),
         };
         let limit = (kills != Some(0)).then(|| self.limit_reached(&reached, own.is_none()));
         self.kills = own.unwrap_or(self.kills);
         if own.is_some() {
-            self.host_kills = host;
+            self.host_kills = before;
         }
         if kills.is_some_and(|n| n > 0) {
             self.reached.clear();

@@ -487,6 +487,25 @@ fn the_level_that_reached_its_limit_is_named_on_v2() {
 }
 
 #[test]
+fn a_container_that_ended_before_it_was_looked_at_may_have_run_out_of_memory() {
+    for kills in [None, Some(1)] {
+        let tree = Tree::new(Version::V2, &[("/x", &[("memory.max", "600")])]);
+        if let Some(kills) = kills {
+            tree.write(
+                "/x",
+                "memory.events.local",
+                &format!("oom 1\noom_kill {kills}"),
+            );
+            tree.write("/x", "memory.events", &format!("oom 1\noom_kill {kills}"));
+        }
+        let mut watch = OomWatch::start(&tree.cgroup, true);
+        std::fs::remove_dir_all(&tree.cgroup.dir).unwrap();
+        let look = watch.look();
+        assert_eq!((look.kills, look.gone), (None, true), "{kills:?}");
+    }
+}
+
+#[test]
 fn the_level_that_reached_its_limit_is_named_on_v1() {
     let control = |kills: u64| format!("oom_kill_disable 0\nunder_oom 0\noom_kill {kills}");
     let files: &[(&str, &str)] = &[
