@@ -92,8 +92,10 @@ fn a_closed_and_an_open_loop_on_a_serving_container() {
             for kind in ["ttft_ms", "tpot_ms", "itl_ms", "e2el_ms"] {
                 for statistic in ["mean", "median", "p90", "p95", "p99"] {
                     let figure = result[kind][statistic].as_f64();
+                    // Tokens that one read brings have the same moment.
+                    let may_be_zero = ["tpot_ms", "itl_ms"].contains(&kind) && statistic != "mean";
                     assert!(
-                        figure.is_some_and(|ms| ms > 0.0),
+                        figure.is_some_and(|ms| ms > 0.0 || may_be_zero && ms == 0.0),
                         "{kind} {statistic}: {result:#}"
                     );
                 }

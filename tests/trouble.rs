@@ -1168,6 +1168,14 @@ fn a_bench_is_asked_for_its_flags_once() {
     shell("echo >/usr/bin/another").expect("a new program");
     let (again, said) = profile();
     assert!(again > first && said, "its programs were changed");
+    // Another container of the image has another program at the same path.
+    let other = TestContainer::run("asked-too", &options, &script);
+    let shell = |script: &str| docker(&["exec", &other.id, "sh", "-c", script]);
+    wait_for("its bench", || shell("test -x /usr/bin/vllm").ok());
+    let mut command = plimsoll(&["profile", &other.name, "--engine=vllm", "-m=m", "--dry-run"]);
+    command.env("XDG_CACHE_HOME", state.path());
+    let ended = Live::start(command).end();
+    assert!(ended.stderr.contains("for its flags"), "{}", ended.stderr);
 }
 
 /// The models in an idle container are listed; the only one is taken.

@@ -273,11 +273,17 @@ fn bench_program(argv: &[String]) -> String {
     }
 }
 
-/// What the answers of a container's programs depend on: its image, its mounts, and the packages and
-/// programs that were changed in it since. `None` where Docker does not list the changes.
+/// What the answers of a container's programs depend on: its image and its mounts; where packages or
+/// programs were changed in it since, these and the container, as paths do not tell what lies there.
+/// `None` where Docker does not list the changes.
 pub async fn program_state(runtime: &Runtime, facts: &ContainerFacts) -> Option<String> {
     let changed = runtime.changed_programs(&facts.id).await?;
-    Some(format!("{} {:?} {changed:?}", facts.image_id, facts.mounts))
+    let image = format!("{} {:?}", facts.image_id, facts.mounts);
+    Some(if changed.is_empty() {
+        image
+    } else {
+        format!("{image} {} {changed:?}", facts.id)
+    })
 }
 
 /// What a program that is not in the image is told as: it may be there by another name.
