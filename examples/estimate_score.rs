@@ -681,7 +681,7 @@ fn speed(folder: &Path, estimates: &[(&Run, Estimate)]) {
             ))
         })
         .collect();
-    let mut deployment = Deployment::of(plimsoll::estimate::EngineKind::Vllm);
+    let mut deployment = Deployment::with_defaults(plimsoll::engine::EngineId::Vllm);
     deployment.version = Some(Version::new(0, 19, 1));
     let begun = Instant::now();
     let mut understood = 0;

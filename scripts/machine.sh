@@ -56,6 +56,7 @@ test ci       | man,nroff                | man-db              | to render manua
 test ci       | script                   | bsdutils            | a terminal for tests
 test ci       | python3                  | python3-minimal     | the probes that run inside containers
 test ci       | dpkg-shlibdeps           | dpkg-dev            | to build Debian packages
+test ci       | lintian                  | lintian             | to check Debian packages
 ci            | shellcheck               | shellcheck          | to check the scripts
 '
 

@@ -33,9 +33,10 @@ pub fn regular(path: &Path) -> io::Result<File> {
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
     // Asked of what is open: a name can be given to something else meanwhile.
     let kind = file.metadata()?.file_type();
-    match kind.is_file() {
-        true => Ok(file),
-        false => Err(refused(format!("it is no regular file but {}", word(kind)))),
+    if kind.is_file() {
+        Ok(file)
+    } else {
+        Err(refused(format!("it is no regular file but {}", word(kind))))
     }
 }
 
@@ -134,9 +135,10 @@ fn end_of_string(bytes: &[u8], mut at: usize) -> usize {
 pub fn records(path: &Path, each: u64) -> io::Result<BufReader<File>> {
     let file = regular(path)?;
     let size = file.metadata()?.len();
-    let most = match size > LONG_RUN {
-        true => size.saturating_mul(3),
-        false => MOST_RECORDS,
+    let most = if size > LONG_RUN {
+        size.saturating_mul(3)
+    } else {
+        MOST_RECORDS
     };
     let mut reader = BufReader::with_capacity(1 << 16, file);
     // The kept records and a part of their texts.
@@ -190,9 +192,10 @@ fn all(file: File, longest: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(size as usize + 1);
     // It may grow while it is read, and a pipe has no size.
     file.take(longest + 1).read_to_end(&mut bytes)?;
-    match bytes.len() as u64 > longest {
-        true => too_large(),
-        false => Ok(bytes),
+    if bytes.len() as u64 > longest {
+        too_large()
+    } else {
+        Ok(bytes)
     }
 }
 

@@ -52,7 +52,7 @@ pub struct Capture {
     pub host: HostFacts,
     /// The container, as inspected at the start.
     pub container: ContainerFacts,
-    /// Name of the engine that was recognised or asked for (`engine::by_name`).
+    /// Name of the engine that was recognised or asked for (`EngineId::from_name`).
     pub engine: String,
     /// How the engine was found; a sentence.
     pub engine_evidence: String,
@@ -598,4 +598,26 @@ pub enum RunEnd {
     BenchFailed(String),
     /// plimsoll could not go on; a sentence.
     Failed(String),
+}
+
+impl RunEnd {
+    /// Why a run that was neither completed nor stopped failed.
+    pub fn failure(&self) -> Option<&str> {
+        match self {
+            RunEnd::ContainerLost(why) | RunEnd::BenchFailed(why) | RunEnd::Failed(why) => {
+                Some(why)
+            }
+            RunEnd::Completed | RunEnd::Interrupted | RunEnd::Deadline => None,
+        }
+    }
+
+    /// How a run that is not whole ended.
+    pub fn describe(&self) -> Option<String> {
+        match self {
+            RunEnd::Completed => None,
+            RunEnd::Interrupted => Some("the run was interrupted".into()),
+            RunEnd::Deadline => Some("the run did not end within its deadline".into()),
+            _ => self.failure().map(|why| format!("the run failed: {why}")),
+        }
+    }
 }

@@ -298,22 +298,31 @@ pub struct LoadArgs {
     #[arg(long, help_heading = "Measuring")]
     pub dry_run: bool,
 
-    /// Results directory
-    #[arg(
-        long,
-        value_name = "DIR",
-        default_value = "results",
-        env = "PLIMSOLL_RESULTS_DIR",
-        hide_env_values = true,
-        help_heading = "Output"
-    )]
-    pub results_dir: PathBuf,
+    /// Where results go.
+    #[command(flatten)]
+    pub results: ResultsArgs,
     /// File for the profile, instead of a name in the results directory
     #[arg(long, short, value_name = "FILE", help_heading = "Output")]
     pub output: Option<PathBuf>,
     /// Print the profile as JSON instead of text
     #[arg(long, help_heading = "Output")]
     pub json: bool,
+}
+
+/// Where results go.
+#[derive(Debug, Clone, Args)]
+pub struct ResultsArgs {
+    /// Results directory
+    #[arg(
+        long = "results-dir",
+        id = "results_dir",
+        value_name = "DIR",
+        default_value = "results",
+        env = "PLIMSOLL_RESULTS_DIR",
+        hide_env_values = true,
+        help_heading = "Output"
+    )]
+    pub dir: PathBuf,
 }
 
 /// The benches that can be asked for.
@@ -453,9 +462,10 @@ const LONGEST_INPUT: i64 = 10_000_000;
 
 /// Text that says something.
 fn some_text(text: &str) -> Result<String, String> {
-    match text.trim().is_empty() {
-        true => Err("must not be empty".into()),
-        false => Ok(text.to_owned()),
+    if text.trim().is_empty() {
+        Err("must not be empty".into())
+    } else {
+        Ok(text.to_owned())
     }
 }
 

@@ -114,9 +114,10 @@ const STEP_NS: i64 = 50_000_000;
 /// See [`Clock::of_told`]: `pinned` is the moment as the wall clock stood at the start, `drift` how
 /// far it was put forward since.
 fn moment_of(pinned: AtNs, drift: i64, now: AtNs) -> AtNs {
-    let stepped = match drift.unsigned_abs() >= STEP_NS.unsigned_abs() {
-        true => pinned.saturating_sub(drift),
-        false => pinned,
+    let stepped = if drift.unsigned_abs() >= STEP_NS.unsigned_abs() {
+        pinned.saturating_sub(drift)
+    } else {
+        pinned
     };
     let told = [pinned, stepped].into_iter();
     let past = told.filter(|at| *at <= now.saturating_add(STEP_NS)).max();

@@ -15,12 +15,13 @@ use crate::progress::{Progress, Sink};
 use crate::redact::{distinct, harmless};
 use crate::report::layout::clean;
 use crate::report::text::TextOptions;
+use crate::sync::lock_data;
 use anstyle::{AnsiColor, Style};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use look::Look;
 use stage::{Ended, Running};
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 use sweep::Board;
 pub use sweep::{BoardWords, CellLine, Lane, SweepBoard};
@@ -202,6 +203,16 @@ impl Console {
         self.stream(bytes).map(drop)
     }
 
+    /// Writes a document to stdout as JSON, with a newline at its end.
+    ///
+    /// # Errors
+    /// It cannot be written as JSON, or stdout cannot be written to.
+    pub fn print_json(&self, document: &impl serde::Serialize) -> anyhow::Result<()> {
+        let mut text = serde_json::to_vec_pretty(document)?;
+        text.push(b'\n');
+        Ok(self.data(&text)?)
+    }
+
     /// As [`Console::data`], of which there will be more. False when nobody reads it any more.
     pub fn stream(&self, bytes: &[u8]) -> Result<bool, Failure> {
         let bytes = harmless(bytes);
@@ -239,15 +250,12 @@ impl Console {
 /// Tells what the reader of the command line has to say: a mistake in it, else the help or the
 /// version. A mistake quotes an argument, and that may be a secret.
 pub fn about_arguments(mistake: bool, plain: &str, coloured: &str) {
-    let (mut out, color): (Box<dyn Write>, bool) = match mistake {
-        true => {
-            let color = terminal::color(ColorChoice::Auto, &io::stderr());
-            (Box::new(io::stderr()), color)
-        }
-        false => {
-            let color = terminal::color(ColorChoice::Auto, &io::stdout());
-            (Box::new(io::stdout()), color)
-        }
+    let (mut out, color): (Box<dyn Write>, bool) = if mistake {
+        let color = terminal::color(ColorChoice::Auto, &io::stderr());
+        (Box::new(io::stderr()), color)
+    } else {
+        let color = terminal::color(ColorChoice::Auto, &io::stdout());
+        (Box::new(io::stdout()), color)
     };
     let text = if color { coloured } else { plain };
     let _ = out.write_all(distinct(text).as_bytes());
@@ -305,7 +313,7 @@ impl Inner {
     /// One whole line to stderr, above whatever is drawn. Nobody is left to be told of a failure.
     fn line(&self, line: &str) {
         let write = || {
-            let mut out = locked(&self.out);
+            let mut out = lock_data(&self.out);
             let _ = out.write_all(format!("{}\n", distinct(line)).as_bytes());
             let _ = out.flush();
         };
@@ -320,11 +328,6 @@ impl Inner {
         let at = self.began.elapsed().as_secs_f64();
         self.line(&format!("[{at:>7.1} s] {text}"));
     }
-}
-
-/// What the lock guards, also after a thread panicked: all of it is only shown.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -103,6 +103,17 @@ impl std::error::Error for Failure {
     }
 }
 
+/// An error and its causes in one sentence: the first message of an HTTP library alone explains little.
+pub fn describe_with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text.push_str(&format!(": {inner}"));
+        cause = inner.source();
+    }
+    text
+}
+
 /// The exit code and hints that an error carries, wherever in its chain the [`Failure`] is.
 pub fn verdict(error: &anyhow::Error) -> (ExitCode, Vec<String>) {
     match error.chain().find_map(|e| e.downcast_ref::<Failure>()) {

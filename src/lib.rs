@@ -15,7 +15,7 @@
 //! report
 //! matrix, loadline
 //! compare, experiment -> profile -> breakdown -> estimate -> engine
-//! bounded, capture, catalog, clock, host, preset, progress, redact, error, units
+//! bounded, capture, catalog, clock, error, host, preset, progress, redact, sync, units, wording
 //! ```
 
 pub mod bounded;
@@ -47,5 +47,7 @@ pub mod redact;
 pub mod report;
 pub mod store;
 pub mod sweep;
+pub mod sync;
 pub mod telemetry;
 pub mod units;
+pub mod wording;

@@ -269,7 +269,7 @@ mod tests {
                 "{name}"
             );
             assert!(
-                crate::engine::by_name(preset.engine.as_deref().unwrap()).is_some(),
+                crate::engine::EngineId::from_name(preset.engine.as_deref().unwrap()).is_ok(),
                 "{name}"
             );
         }

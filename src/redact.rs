@@ -228,9 +228,10 @@ impl Redactor {
 
     /// The value of a setting: gone altogether when the name says that it is a secret.
     pub fn setting(&self, name: &str, value: &str) -> String {
-        match is_secret_name(name) && !value.is_empty() {
-            true => REDACTED.to_owned(),
-            false => self.text(value).into_owned(),
+        if is_secret_name(name) && !value.is_empty() {
+            REDACTED.to_owned()
+        } else {
+            self.text(value).into_owned()
         }
     }
 

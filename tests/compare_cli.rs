@@ -12,7 +12,7 @@ use plimsoll::compare::given::{Given, GivenReport, KvBasis};
 use plimsoll::compare::profiles::Pair;
 use plimsoll::compare::subject::Subject;
 use plimsoll::compare::validate::{RunValidation, Validation};
-use plimsoll::estimate::{EngineKind, Version};
+use plimsoll::estimate::{EngineId, Version};
 use plimsoll::profile::Profile;
 use plimsoll::report;
 use plimsoll::report::text::TextOptions;
@@ -588,7 +588,7 @@ fn a_deployment_is_what_was_in_force() {
     let d = deployment_of(&gpu()).unwrap();
     assert_eq!(
         (d.engine, d.version),
-        (EngineKind::Vllm, Some(Version::new(0, 11, 0)))
+        (EngineId::Vllm, Some(Version::new(0, 11, 0)))
     );
     assert_eq!((d.tp, d.pp, d.max_model_len), (2, 1, Some(8192)));
     assert_eq!(

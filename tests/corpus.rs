@@ -8,7 +8,7 @@ use plimsoll::engine::facts::{Fact, FactValue, LogReport};
 use plimsoll::engine::lines::parse_reader;
 use plimsoll::engine::log::auto::AutoParser;
 use plimsoll::engine::vllm::log::VllmLogParser;
-use plimsoll::engine::{Engine, LogParser, by_name, parser_of};
+use plimsoll::engine::{EngineId, LogParser, parser_of};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
@@ -56,10 +56,9 @@ fn corpus_of(folders: [&str; 2]) -> Option<Vec<PathBuf>> {
 }
 
 /// The engine of a case: some name it as its maker writes it.
-fn engine_of(truth: &Value) -> &'static dyn Engine {
+fn engine_of(truth: &Value) -> EngineId {
     let name = truth["engine"].as_str().unwrap_or("vllm");
-    let name = name.to_lowercase().replace(['-', '.'], "_");
-    by_name(&name).expect("an engine of the corpus")
+    EngineId::from_name(name).expect("an engine of the corpus")
 }
 
 fn corpus(folder: &str) -> Option<Vec<PathBuf>> {

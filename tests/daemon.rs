@@ -1,7 +1,7 @@
 //! A daemon's bad days: it is restarted, killed, or stays away while plimsoll works with it. What
 //! comes is right, or says what it is; and nothing stays that is not told and cannot be cleaned.
 //!
-//! The daemon is the test's own. One try of two rows by default; `PLIMSOLL_FAULT_TRIES` says how
+//! The daemon is the test's own. One try of three rows by default; `PLIMSOLL_FAULT_TRIES` says how
 //! many of all, and `PLIMSOLL_FAULT_TABLE` names a file for what was counted.
 
 use crate::common;
@@ -606,7 +606,6 @@ fn a_daemon_that_is_restarted() {
 
 #[test]
 fn a_daemon_that_is_restarted_and_keeps_its_containers() {
-    asked_for!();
     let mut daemon = own_daemon!();
     let fault = Fault {
         words: "restarted, live-restore",

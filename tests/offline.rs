@@ -32,5 +32,6 @@ mod report_formats;
 mod schema;
 mod seams;
 mod shell;
+mod sweep_file;
 mod torch_probe;
 mod vllm_log;

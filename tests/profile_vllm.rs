@@ -75,8 +75,15 @@ fn holds(document: &Value) {
     // Three points, and nothing lower than what came before it.
     let measurements = &document["memory_measurements"];
     let at = |point: &str| measurements[point]["total_gb"].as_f64().expect("a point");
+    // An engine that served before has files in the page cache, which the kernel takes back as it likes.
+    let without_files = |point: &str| {
+        let device = &measurements[point]["per_gpu_details"][0];
+        let files = device["host"]["file_bytes"].as_f64().expect("files");
+        device["used_bytes"].as_f64().expect("memory") - files
+    };
     assert!(
-        at("baseline") <= at("post_warmup") && at("post_warmup") <= at("peak"),
+        without_files("baseline") <= without_files("post_warmup")
+            && at("post_warmup") <= at("peak"),
         "{measurements:#}"
     );
     for point in ["baseline", "post_warmup", "peak"] {

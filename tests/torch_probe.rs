@@ -4,7 +4,7 @@ use crate::common::captures;
 use captures::*;
 use plimsoll::breakdown::{Component, EvidenceSource};
 use plimsoll::capture::*;
-use plimsoll::engine::{BenchKind, LoadKind, by_name};
+use plimsoll::engine::{BenchKind, EngineId, LoadKind};
 use plimsoll::profile::Profile;
 use plimsoll::report::text::{TextOptions, render};
 
@@ -314,7 +314,7 @@ fn figures_that_cannot_be_are_survived() {
 
 #[test]
 fn a_result_that_is_none_is_none() {
-    let engine = by_name("transformers").expect("the engine");
+    let engine = EngineId::Transformers;
     let failed = include_str!("fixtures/transformers/no-such-model.json");
     for text in ["", "{}", "[1]", failed, r#"{"schema": 2}"#, &CPU[..400]] {
         assert!(

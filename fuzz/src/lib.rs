@@ -6,9 +6,9 @@ use plimsoll::container::archive::{Archive, first_file};
 use plimsoll::engine::lines::parse_reader;
 use plimsoll::engine::log::auto::AutoParser;
 use plimsoll::engine::log::unwrap::Unwrapped;
-use plimsoll::engine::{BenchKind, LogParser, by_name, parser_of};
+use plimsoll::engine::{BenchKind, EngineId, LogParser, parser_of};
 use plimsoll::estimate::headers::{Headers, gguf, gguf_model, names, safetensors};
-use plimsoll::estimate::{self, Deployment, EngineKind, weights};
+use plimsoll::estimate::{self, Deployment, weights};
 use plimsoll::matrix;
 use plimsoll::preset::Preset;
 use plimsoll::profile::{self, Profile};
@@ -62,8 +62,8 @@ pub fn chosen() -> fn(&[u8]) {
 /// Reads `bytes` as `engine`'s log (`auto`: as anybody's): no panic, and a report of bounded size.
 /// That time grows no faster than the log is for libFuzzer's `-timeout` to find.
 pub fn log(engine: &str, bytes: &[u8]) {
-    let mut parser: Box<dyn LogParser> = match by_name(engine) {
-        Some(engine) => parser_of(engine),
+    let mut parser: Box<dyn LogParser> = match EngineId::from_name(engine) {
+        Ok(engine) => parser_of(engine),
         None => Box::new(Unwrapped::new(Box::new(AutoParser::new()))),
     };
     let report = parse_reader(parser.as_mut(), bytes).expect("reading memory does not fail");
@@ -76,7 +76,7 @@ pub fn log(engine: &str, bytes: &[u8]) {
 
 /// Reads `bytes` as the reply of each of `engine`'s endpoints, and as a bench's result and output.
 pub fn replies(engine: &str, bytes: &[u8]) {
-    let engine = by_name(engine).expect("an engine of the list");
+    let engine = EngineId::from_name(engine).expect("an engine of the list");
     let text = String::from_utf8_lossy(bytes);
     let probes: Vec<Probe> = engine
         .endpoints()
@@ -151,8 +151,8 @@ pub fn gguf_file(bytes: &[u8]) {
             gguf: true,
             source: String::new(),
         };
-        for (engine, tp) in [(EngineKind::LlamaCpp, 1), (EngineKind::Vllm, 2)] {
-            let mut deployment = Deployment::of(engine);
+        for (engine, tp) in [(EngineId::LlamaCpp, 1), (EngineId::Vllm, 2)] {
+            let mut deployment = Deployment::with_defaults(engine);
             deployment.tp = tp;
             let _ = weights::from_headers(&model, &headers, &deployment);
         }
@@ -168,11 +168,11 @@ pub fn config_json(bytes: &[u8]) {
         return;
     };
     for (engine, tp) in [
-        (EngineKind::Vllm, 2),
-        (EngineKind::Sglang, 1),
-        (EngineKind::LlamaCpp, 1),
+        (EngineId::Vllm, 2),
+        (EngineId::Sglang, 1),
+        (EngineId::LlamaCpp, 1),
     ] {
-        let mut deployment = Deployment::of(engine);
+        let mut deployment = Deployment::with_defaults(engine);
         deployment.tp = tp;
         let estimate = estimate::estimate(&model, &deployment);
         let _ = format!("{estimate:?}");

@@ -244,13 +244,14 @@ impl Gate {
             Whose::Container(_) => "before the engine started",
             Whose::Ended(_) => "what others held before",
         };
-        let mut words = match parts.is_empty() {
-            true => String::new(),
-            false => format!(
+        let mut words = if parts.is_empty() {
+            String::new()
+        } else {
+            format!(
                 "{} more than {since}, {} s after its end",
                 parts.join(", "),
                 deadline.as_secs()
-            ),
+            )
         };
         if let Whose::Ended(_) = self.whose {
             let unread = self.unread(&samples).into_iter().map(id_of);
@@ -308,9 +309,10 @@ fn holders(sample: &MemorySample) -> String {
             format!("pid {} ({name}{}) {bytes}", p.pid, of.unwrap_or_default())
         })
         .collect();
-    match words.is_empty() {
-        true => String::new(),
-        false => format!(" (held by {})", words.join(", ")),
+    if words.is_empty() {
+        String::new()
+    } else {
+        format!(" (held by {})", words.join(", "))
     }
 }
 
@@ -354,9 +356,10 @@ pub(crate) mod tests {
                     ..MemorySample::default()
                 }));
             }
-            match now.contains(&None) {
-                true => Err(ReadingError::Failed("a device could not be read".into())),
-                false => Ok(()),
+            if now.contains(&None) {
+                Err(ReadingError::Failed("a device could not be read".into()))
+            } else {
+                Ok(())
             }
         }
     }

@@ -230,9 +230,10 @@ impl Page {
     }
 
     fn told(&mut self, v: &Verdict) {
-        let sentence = match v.why.starts_with(&v.name) {
-            true => why(v),
-            false => format!("{}: {}", v.name, why(v)),
+        let sentence = if v.why.starts_with(&v.name) {
+            why(v)
+        } else {
+            format!("{}: {}", v.name, why(v))
         };
         self.under("  ", &sentence);
         if let Some(advice) = &v.advice {

@@ -101,9 +101,12 @@ impl Surveyor {
     /// Opens the GPUs. What cannot be opened is said by every look.
     pub async fn open(runtime: Runtime, options: SurveyOptions) -> Surveyor {
         let remote = runtime.is_remote();
-        let (devices, own) = tokio::task::block_in_place(|| match remote {
-            true => (Devices::none(), BTreeSet::new()),
-            false => (Devices::open(options.memory), containers::own_ids()),
+        let (devices, own) = tokio::task::block_in_place(|| {
+            if remote {
+                (Devices::none(), BTreeSet::new())
+            } else {
+                (Devices::open(options.memory), containers::own_ids())
+            }
         });
         Surveyor {
             runtime,
@@ -212,9 +215,10 @@ impl Surveyor {
         if look.freezer.is_some() {
             // Docker tells nothing, and its processes are to be seen all the same.
             found = Some(processes::in_cgroups_of(&BTreeSet::from([look.id.clone()])));
-            look.owner = match look.ours {
-                true => owner_of(&met.facts),
-                false => Owner::Unknown,
+            look.owner = if look.ours {
+                owner_of(&met.facts)
+            } else {
+                Owner::Unknown
             };
         }
         let any = found.iter().flatten().next().map(|p| p.id.pid);

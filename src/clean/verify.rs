@@ -175,9 +175,10 @@ pub(super) async fn memory(
         let words = "whether its GPU memory came back is not known: the device could not be read";
         outcome.steps.push(words.into());
     }
-    let held = match levels.is_empty() {
-        true => Ok(()),
-        false => wait(&levels, &ended, settle, cancel).await,
+    let held = if levels.is_empty() {
+        Ok(())
+    } else {
+        wait(&levels, &ended, settle, cancel).await
     };
     if cancel.is_cancelled() {
         let words = "whether its GPU memory came back was not waited for";
@@ -363,9 +364,10 @@ fn holder(survey: &Survey, pid: u32, container: Option<&str>, bytes: Option<u64>
         (None, now) => now.map(|p| p.command).unwrap_or_default(),
     };
     let short: String = command.chars().take(COMMAND).collect();
-    match short.is_empty() {
-        true => words.join(", "),
-        false => format!("{}: `{short}`", words.join(", ")),
+    if short.is_empty() {
+        words.join(", ")
+    } else {
+        format!("{}: `{short}`", words.join(", "))
     }
 }
 

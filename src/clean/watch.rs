@@ -126,9 +126,10 @@ impl Watch {
         let told = self.told.entry(v.of.clone()).or_default();
         told.retain(|t| (t.0, t.1) != (v.act, v.rule));
         told.push((v.act, v.rule, now));
-        match is_stuck(v) {
-            true => self.standing.insert(v.of.clone(), v.clone()),
-            false => self.standing.remove(&v.of),
+        if is_stuck(v) {
+            self.standing.insert(v.of.clone(), v.clone())
+        } else {
+            self.standing.remove(&v.of)
         };
         Some(Line {
             event: Event::Decision,

@@ -1,5 +1,6 @@
 //! Flags of `compare`, `validate` and `calibrate`.
 
+use super::ResultsArgs;
 use crate::units::{Bytes, GIB};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
@@ -69,6 +70,7 @@ pub struct Limits {
 /// `plimsoll validate`
 #[derive(Debug, Args)]
 #[command(after_help = super::examples::VALIDATE)]
+#[command(mut_arg("results_dir", |arg| arg.help("Results directory: reports go to DIR/validation-reports/")))]
 pub struct ValidateArgs {
     /// Profiles, or folders with profiles in them
     #[arg(required = true, value_name = "PROFILE|DIR")]
@@ -76,16 +78,9 @@ pub struct ValidateArgs {
     /// End with code 7 where an item is off by more, in percent, or beyond its own tolerance
     #[arg(long, value_name = "PERCENT|tolerance", value_parser = fail_on, help_heading = "Judging")]
     pub fail_on: Option<FailOn>,
-    /// Results directory: reports go to DIR/validation-reports/
-    #[arg(
-        long,
-        value_name = "DIR",
-        default_value = "results",
-        env = "PLIMSOLL_RESULTS_DIR",
-        hide_env_values = true,
-        help_heading = "Output"
-    )]
-    pub results_dir: PathBuf,
+    /// Where results go.
+    #[command(flatten)]
+    pub results: ResultsArgs,
     /// Folder for the reports, instead of one in the results directory
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     pub output_dir: Option<PathBuf>,
@@ -110,16 +105,9 @@ pub struct CalibrateArgs {
     /// Profiles, or folders with profiles in them [default: the results directory]
     #[arg(value_name = "PROFILE|DIR")]
     pub paths: Vec<PathBuf>,
-    /// Results directory
-    #[arg(
-        long,
-        value_name = "DIR",
-        default_value = "results",
-        env = "PLIMSOLL_RESULTS_DIR",
-        hide_env_values = true,
-        help_heading = "Output"
-    )]
-    pub results_dir: PathBuf,
+    /// Where results go.
+    #[command(flatten)]
+    pub results: ResultsArgs,
     /// File for the database, instead of that in the state folder
     #[arg(long, short, value_name = "FILE", help_heading = "Output")]
     pub output: Option<PathBuf>,

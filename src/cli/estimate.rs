@@ -284,9 +284,10 @@ fn parameters(text: &str) -> Result<u64, String> {
         _ => (text, 1.0),
     };
     let n = number.trim().parse::<f64>().map_err(|_| wrong())? * factor;
-    match n.is_finite() && (1.0..1e18).contains(&n) {
-        true => Ok(n.round() as u64),
-        false => Err(wrong()),
+    if n.is_finite() && (1.0..1e18).contains(&n) {
+        Ok(n.round() as u64)
+    } else {
+        Err(wrong())
     }
 }
 

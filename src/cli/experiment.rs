@@ -1,8 +1,8 @@
 //! Flags of `experiment`.
 
 use super::{
-    BackendArg, EngineFlags, LONGEST_INPUT, StartArgs, SweepBench, backend_arg, duration,
-    sample_interval, size, some_text, some_time,
+    BackendArg, EngineFlags, LONGEST_INPUT, ResultsArgs, StartArgs, SweepBench, backend_arg,
+    duration, sample_interval, size, some_text, some_time,
 };
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
@@ -78,6 +78,7 @@ pub struct MixedArgs {
 
 /// What all kinds of experiments take.
 #[derive(Debug, Args)]
+#[command(mut_arg("results_dir", |arg| arg.help("Results directory: an experiment goes to DIR/experiments/KIND-TIME/")))]
 pub struct ExperimentFlags {
     /// Container with the engine: its name, its id or 4 or more characters of it
     #[arg(value_name = "CONTAINER")]
@@ -149,16 +150,9 @@ pub struct ExperimentFlags {
     #[arg(long, help_heading = "Measuring")]
     pub dry_run: bool,
 
-    /// Results directory: an experiment goes to DIR/experiments/KIND-TIME/
-    #[arg(
-        long,
-        value_name = "DIR",
-        default_value = "results",
-        env = "PLIMSOLL_RESULTS_DIR",
-        hide_env_values = true,
-        help_heading = "Output"
-    )]
-    pub results_dir: PathBuf,
+    /// Where results go.
+    #[command(flatten)]
+    pub results: ResultsArgs,
     /// Folder for this experiment, new or empty, instead of a name in the results directory
     #[arg(long, short, value_name = "DIR", help_heading = "Output")]
     pub output_dir: Option<PathBuf>,

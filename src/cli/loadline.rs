@@ -1,14 +1,14 @@
 //! Flags of `loadline`.
 
-use super::{BackendWord, LONGEST_INPUT, sample_interval, size, some_text};
+use super::{BackendWord, LONGEST_INPUT, ResultsArgs, sample_interval, size, some_text};
 use crate::units::{duration, some_time};
 use clap::Args;
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// `plimsoll loadline`
 #[derive(Debug, Args)]
 #[command(after_help = super::examples::LOADLINE)]
+#[command(mut_arg("results_dir", |arg| arg.help("Results directory: a load line goes to DIR/loadline/CONTAINER-TIME/")))]
 pub struct LoadlineArgs {
     /// Container whose engine serves: its name, its id or 4 or more characters of it, label=KEY or label=KEY=VALUE
     pub container: String,
@@ -82,16 +82,9 @@ pub struct LoadlineArgs {
     )]
     pub max_log: String,
 
-    /// Results directory: a load line goes to DIR/loadline/CONTAINER-TIME/
-    #[arg(
-        long,
-        value_name = "DIR",
-        default_value = "results",
-        env = "PLIMSOLL_RESULTS_DIR",
-        hide_env_values = true,
-        help_heading = "Output"
-    )]
-    pub results_dir: PathBuf,
+    /// Where results go.
+    #[command(flatten)]
+    pub results: ResultsArgs,
     /// Print the document as JSON instead of text
     #[arg(long, help_heading = "Output")]
     pub json: bool,

@@ -1,6 +1,8 @@
 //! The flags of `sweep` and `config`.
 
-use super::{BackendArg, backend_arg, duration, sample_interval, size, some_text, some_time};
+use super::{
+    BackendArg, ResultsArgs, backend_arg, duration, sample_interval, size, some_text, some_time,
+};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -38,6 +40,7 @@ pub struct MergeArgs {
 
 /// Running a sweep.
 #[derive(Debug, Clone, Args)]
+#[command(mut_arg("results_dir", |arg| arg.help("Results directory: a run goes to DIR/NAME/TIME/")))]
 pub struct SweepRunArgs {
     /// File with the models and their settings; - reads it from standard input
     #[arg(
@@ -176,16 +179,9 @@ pub struct SweepRunArgs {
     /// Name of the sweep [default: the file's]
     #[arg(long, value_name = "NAME", value_parser = some_text, help_heading = "Output")]
     pub name: Option<String>,
-    /// Results directory: a run goes to DIR/NAME/TIME/
-    #[arg(
-        long,
-        value_name = "DIR",
-        default_value = "results",
-        env = "PLIMSOLL_RESULTS_DIR",
-        hide_env_values = true,
-        help_heading = "Output"
-    )]
-    pub results_dir: PathBuf,
+    /// Where results go.
+    #[command(flatten)]
+    pub results: ResultsArgs,
     /// Folder for this run, instead of a name in the results directory
     #[arg(
         long,

@@ -45,7 +45,7 @@ impl SweepRunArgs {
             settle_timeout,
             max_log,
             name,
-            results_dir: _,
+            results: _,
             output_dir: _,
             json: _,
             submit: _,

@@ -5,7 +5,6 @@ use super::recorder::Recorder;
 use super::stop::Stop;
 use super::{BenchSetup, Door, Plan, setup::job};
 use crate::capture::{ExecEnd, ExecOutcome, ExecRole, LineSource, Mode, Phase, RunEnd, Stream};
-use crate::container::Runtime;
 use crate::container::exec::ExecRequest;
 use crate::engine::{BenchProgress, BenchResult, read_builtin};
 use crate::error::Failure;
@@ -25,7 +24,6 @@ const LONGEST_WORDS: usize = 500;
 
 /// What the repeats need.
 pub struct Bench<'a> {
-    pub runtime: &'a Runtime,
     pub plan: &'a Plan,
     pub setup: &'a BenchSetup,
     pub recorder: &'a Arc<Recorder>,
@@ -39,12 +37,13 @@ pub struct Bench<'a> {
 impl Bench<'_> {
     /// Runs every repeat; ends early at the first that fails. `execs` gets an outcome each.
     pub async fn run(&self, execs: &mut Vec<ExecOutcome>) -> Result<(), Failure> {
-        let (runtime, plan) = (self.runtime, self.plan);
+        let plan = self.plan;
+        let runtime = &plan.attached.runtime;
         if self.setup.target.is_some() || plan.workdir.is_some() {
             // From outside nothing of ours goes into the container; else there is a place for it.
             return self.repeats(execs).await;
         }
-        let id = &plan.found.facts.id;
+        let id = &plan.facts().id;
         // One whose answer got lost may be there.
         let done = match runtime.make_dir(id, &self.setup.workdir).await {
             Ok(()) => self.repeats(execs).await,
@@ -53,10 +52,11 @@ impl Bench<'_> {
         // What we put into somebody's container goes again; the results are with us.
         let removed = runtime.remove_dir(id, &self.setup.workdir).await;
         let lost = matches!(self.stop.reason(), Some(RunEnd::ContainerLost(_)));
-        if !removed && plan.mode != Mode::Started && !lost {
-            let why = match runtime.answers().await {
-                true => "its image has no `rm`",
-                false => "Docker does not answer",
+        if !removed && plan.attached.mode != Mode::Started && !lost {
+            let why = if runtime.answers().await {
+                "its image has no `rm`"
+            } else {
+                "Docker does not answer"
             };
             self.recorder.news(Progress::Note(format!(
                 "`{}` stays in the container: {why}",
@@ -95,30 +95,31 @@ impl Bench<'_> {
         }
         let job = job(plan, setup, self.door.port, repeat);
         let planned = plan
+            .attached
             .engine
             .bench(&job, setup.help.as_deref())
             .map_err(super::refused)?;
         // What the notes say has no effect did have one when we started the server ourselves.
-        if repeat == 1 && plan.mode != Mode::Started {
+        if repeat == 1 && plan.attached.mode != Mode::Started {
             planned
                 .notes
                 .iter()
                 .for_each(|n| recorder.news(Progress::Warning(n.clone())));
         }
-        let id = &plan.found.facts.id;
+        let id = &plan.facts().id;
         for file in &planned.files {
             let path = format!("{}/{}", setup.workdir, file.name);
-            let runtime = self.runtime;
+            let runtime = &plan.attached.runtime;
             runtime.write_file(id, &path, &file.bytes, false).await?;
         }
-        let in_process = plan.mode == Mode::Idle;
+        let in_process = plan.attached.mode == Mode::Idle;
         if in_process {
-            recorder.new_engine(plan.engine);
+            recorder.new_engine(plan.attached.engine);
         }
 
         let (pids, mut started) = watch::channel(Vec::new());
         let mut env: std::collections::BTreeMap<String, String> = planned.env.into_iter().collect();
-        env.retain(|name, _| !plan.found.facts.env.contains_key(name));
+        env.retain(|name, _| !plan.facts().env.contains_key(name));
         if let Some(key) = &self.door.key {
             env.insert("OPENAI_API_KEY".into(), key.clone());
         }
@@ -138,7 +139,7 @@ impl Bench<'_> {
                 last_words = Some(text.trim().to_owned());
             }
             recorder.line(at_ns, LineSource::Exec(index), stream, &text, in_process);
-            match plan.engine.bench_progress(setup.kind, &text) {
+            match plan.attached.engine.bench_progress(setup.kind, &text) {
                 Some(BenchProgress::Warmup) => recorder.mark(Phase::Warmup, Some(repeat)),
                 Some(BenchProgress::Measuring) if !measuring => {
                     measuring = true;
@@ -157,13 +158,7 @@ impl Bench<'_> {
         // that is kept is known already, and stays.
         let kept = plan.kept_for(&planned.argv).is_some();
         let token = self.stop.token();
-        let exec = plan.exec(
-            self.runtime,
-            request,
-            Some(&planned.result_path),
-            token,
-            sink,
-        );
+        let exec = plan.exec(request, Some(&planned.result_path), token, sink);
         let mut client_known = in_process || kept;
         let Done {
             ended: result,
@@ -207,7 +202,11 @@ impl Bench<'_> {
                 Some(text) => Ok(Some(text)),
                 None => {
                     let path = &planned.result_path;
-                    let read = self.runtime.read_file(id, path, RESULT_LIMIT).await;
+                    let read = plan
+                        .attached
+                        .runtime
+                        .read_file(id, path, RESULT_LIMIT)
+                        .await;
                     read.map(|b| b.map(|b| String::from_utf8_lossy(&b).into_owned()))
                 }
             };
@@ -286,7 +285,7 @@ impl Bench<'_> {
         })?;
         match self.setup.target {
             Some(_) => read_builtin(text),
-            None => self.plan.engine.read_bench(self.setup.kind, text),
+            None => self.plan.attached.engine.read_bench(self.setup.kind, text),
         }
         .map_err(|e| e.to_string())
     }

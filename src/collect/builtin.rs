@@ -6,7 +6,6 @@ use super::{BenchSetup, Door, Plan};
 use crate::capture::{
     ExecEnd, ExecOutcome, ExecRole, LineSource, Mode, Phase, Request, RequestRow, Stream, Workload,
 };
-use crate::container::Runtime;
 use crate::engine::defaults::NUM_PROMPTS;
 use crate::error::Failure;
 use crate::load::{self, Arrivals, Lengths, LoadOutcome, LoadPlan, News, Target};
@@ -24,13 +23,15 @@ const PATIENCE: Duration = Duration::from_secs(600);
 const ERRORS_TOLD: usize = 8;
 
 /// The server as the client will see it, or a refusal where this host does not reach it.
-pub async fn target(
-    runtime: &Runtime,
-    plan: &Plan,
-    door: &Door,
-    setup: &BenchSetup,
-) -> Result<Target, Failure> {
-    let path = plan.engine.endpoints().first().copied().unwrap_or("/");
+pub async fn target(plan: &Plan, door: &Door, setup: &BenchSetup) -> Result<Target, Failure> {
+    let path = plan
+        .attached
+        .engine
+        .endpoints()
+        .first()
+        .copied()
+        .unwrap_or("/");
+    let runtime = &plan.attached.runtime;
     let address = runtime
         .outside_address(&door.facts, door.port, path, door.key.as_deref())
         .await
@@ -38,10 +39,10 @@ pub async fn target(
     let name = setup.served_model_name.as_ref().unwrap_or(&setup.model);
     Ok(Target {
         address,
-        dialect: plan.engine.dialect(),
+        dialect: plan.attached.engine.dialect(),
         model: name.clone(),
         key: door.key.clone(),
-        redactor: plan.found.secrets.redactor(),
+        redactor: plan.attached.found.secrets.redactor(),
     })
 }
 
@@ -105,7 +106,7 @@ pub fn notes(plan: &Plan) -> Vec<String> {
     .map(|(what, _)| format!("the built-in bench has no {what}; it was ignored"))
     .collect();
     let engine = *settings != Default::default() || !extra_engine_args.is_empty();
-    if engine && plan.mode != Mode::Started {
+    if engine && plan.attached.mode != Mode::Started {
         notes.push("the server is already running; engine settings have no effect".to_owned());
     }
     notes
@@ -191,9 +192,10 @@ impl Bench<'_> {
         };
         let last_words = match done {
             Ok(done) => {
-                outcome.end = match done.cancelled {
-                    true => ExecEnd::Cancelled,
-                    false => ExecEnd::Exited(0),
+                outcome.end = if done.cancelled {
+                    ExecEnd::Cancelled
+                } else {
+                    ExecEnd::Exited(0)
                 };
                 let errors = errors(&done.requests);
                 told(&done).into_iter().for_each(|t| say(Stream::Stdout, t));

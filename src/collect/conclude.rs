@@ -48,9 +48,10 @@ pub fn derive_and_store(
     let failure = failure.map(|failure| {
         // What the engine and the bench printed says more than any sentence of ours.
         let log = paths.log();
-        match failure.code == ExitCode::RunFailed && log.is_file() {
-            true => failure.hint(format!("all that was printed is in `{}`", log.display())),
-            false => failure,
+        if failure.code == ExitCode::RunFailed && log.is_file() {
+            failure.hint(format!("all that was printed is in `{}`", log.display()))
+        } else {
+            failure
         }
     });
     Ok(Concluded {

@@ -10,7 +10,6 @@ use crate::engine::log::{auto::AutoParser, unwrap::Unwrapped};
 use crate::engine::{self, LogParser};
 use crate::error::Failure;
 use crate::profile::OomVerdict;
-use crate::telemetry::{self, MemoryBackend};
 use std::ops::ControlFlow;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -40,21 +39,11 @@ pub async fn explain_end(runtime: &Runtime, found: &Found, failure: Failure) -> 
     }
 }
 
-/// The memory of a container that plimsoll has started. One that has ended already has none; its
-/// log and its exit code are still to be captured.
-pub async fn open_memory(
-    runtime: &Runtime,
-    found: &Found,
-    open: impl FnOnce() -> Result<Box<dyn MemoryBackend>, Failure>,
-) -> Result<Box<dyn MemoryBackend>, Failure> {
-    let failure = match open() {
-        Ok(memory) => return Ok(memory),
-        Err(failure) => failure,
-    };
-    match ended_state(runtime, found, END_REPORTED_WITHIN).await {
-        Some(_) => Ok(telemetry::ended_container()),
-        None => Err(failure),
-    }
+/// Whether a container does not run any more.
+pub async fn has_ended(runtime: &Runtime, found: &Found) -> bool {
+    ended_state(runtime, found, END_REPORTED_WITHIN)
+        .await
+        .is_some()
 }
 
 /// The container once it does not run any more; `None` where it runs on.

@@ -4,7 +4,7 @@ use super::recorder::Recorder;
 use crate::capture::{ContainerFacts, EngineGauges, Probe};
 use crate::clock::Clock;
 use crate::container::Runtime;
-use crate::engine::Engine;
+use crate::engine::EngineId;
 use crate::redact::Redactor;
 use futures::future::join_all;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub struct Door {
 /// Asks every endpoint of the engine once: the first finds the way, the others go it side by side.
 pub async fn ask(
     runtime: &Runtime,
-    engine: &dyn Engine,
+    engine: EngineId,
     door: &Door,
     clock: &Clock,
     redactor: &Redactor,
@@ -67,7 +67,7 @@ async fn ask_one(
 /// Reads the gauges every so often until cancelled. An engine without metrics gives none.
 pub async fn watch_gauges(
     runtime: Runtime,
-    engine: &'static dyn Engine,
+    engine: EngineId,
     door: Door,
     every: Duration,
     recorder: Arc<Recorder>,

@@ -3,7 +3,6 @@
 use super::Plan;
 use super::stop::Stop;
 use crate::capture::ExecEnd;
-use crate::container::Runtime;
 use crate::container::exec::ExecRequest;
 use crate::error::Failure;
 use std::collections::BTreeSet;
@@ -27,12 +26,8 @@ const MAX_MODELS: usize = 20;
 
 /// The models in the container's usual folders and mounts, as `--model` takes them. Nothing where the
 /// image has no `find`.
-pub async fn find_models(
-    runtime: &Runtime,
-    plan: &Plan,
-    stop: &Stop,
-) -> Result<Vec<String>, Failure> {
-    let facts = &plan.found.facts;
+pub async fn find_models(plan: &Plan, stop: &Stop) -> Result<Vec<String>, Failure> {
+    let facts = plan.facts();
     let mounted = facts
         .mounts
         .iter()
@@ -55,9 +50,7 @@ pub async fn find_models(
             paths.push(line);
         }
     };
-    let search = plan
-        .exec(runtime, request, None, stop.token(), sink)
-        .await?;
+    let search = plan.exec(request, None, stop.token(), sink).await?;
     match search.ended.end {
         ExecEnd::Exited(_) => Ok(models_of(&paths)),
         // Of a search that was cut short it is not known whether there are more.

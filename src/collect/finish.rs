@@ -8,7 +8,6 @@ use crate::capture::{
     AtNs, BackendFacts, CAPTURE_VERSION, Capture, ContainerEvent, ContainerState, DeviceFacts,
     LogFacts, Mode, Request, RunEnd, SamplingFacts, Workload,
 };
-use crate::container::Runtime;
 use crate::error::{ExitCode, Failure};
 use crate::profile::OomVerdict;
 use crate::telemetry::{Sampler, Stopped};
@@ -27,7 +26,6 @@ const ENDINGS: u32 = 3;
 
 /// A run whose load is over.
 pub struct Loaded {
-    pub(super) runtime: Runtime,
     pub(super) plan: Plan,
     pub(super) recorder: Arc<Recorder>,
     pub(super) stop: Stop,
@@ -80,9 +78,9 @@ impl Loaded {
         }
         let door = self.seen.door.as_ref();
         let last_word = async {
-            match door.filter(|_| self.plan.mode != Mode::Idle) {
+            match door.filter(|_| self.plan.attached.mode != Mode::Idle) {
                 // The last word counts: what the engine holds now, after the load.
-                Some(door) => ask(&self.runtime, &self.plan, &self.recorder, door).await,
+                Some(door) => ask(&self.plan, &self.recorder, door).await,
                 None => Vec::new(),
             }
         };
@@ -106,7 +104,7 @@ impl Loaded {
     /// Ends the observation. After a good end what happens from now on belongs to another run; after
     /// a bad one the last lines tell why.
     async fn close(&mut self, now: AtNs) {
-        let state = self.runtime.state(&self.plan.found.facts.id).await;
+        let state = self.plan.attached.container_state().await;
         let over = Sampling::Over(SamplingFacts::default(), BackendFacts::default());
         let (sampling, backend) = std::mem::replace(&mut self.sampler, over).stop();
         self.sampler = Sampling::Over(sampling, backend);
@@ -122,7 +120,6 @@ impl Loaded {
             self.close(self.recorder.clock.now()).await;
         }
         let Loaded {
-            runtime,
             plan,
             recorder,
             stop,
@@ -135,7 +132,7 @@ impl Loaded {
             failure,
             ..
         } = self;
-        let facts = &plan.found.facts;
+        let facts = plan.facts();
         let (ended_at_ns, container_end) = ended.unwrap_or_else(|| (recorder.clock.now(), None));
         let log_facts = log.await.unwrap_or_default();
         let (mut events, counted) = events.await.unwrap_or_default();
@@ -157,7 +154,7 @@ impl Loaded {
                     (None, Some(error)) => error.clone(),
                     (None, None) => ending::EMPTY_LOG.to_owned(),
                 },
-                mode: plan.mode,
+                mode: plan.attached.mode,
                 lost: ending::lost(&facts.state, container_end.as_ref(), &events)
                     .or_else(|| plan.shared.server_end()),
             },
@@ -170,8 +167,8 @@ impl Loaded {
         let (sampling, backend) = sampler.stop();
         let host_load = crate::host::load_average();
         let mut host = crate::host::facts();
-        host.docker_version = Some(runtime.version().server.clone());
-        host.docker_api_version = Some(runtime.version().api.clone());
+        host.docker_version = Some(plan.attached.runtime.version().server.clone());
+        host.docker_api_version = Some(plan.attached.runtime.version().api.clone());
         let (capture, written) = recorder.finish(|marks, kept| Capture {
             capture_version: CAPTURE_VERSION,
             plimsoll_version: env!("CARGO_PKG_VERSION").into(),
@@ -182,9 +179,9 @@ impl Loaded {
             ended_at_ns,
             host,
             container: facts.clone(),
-            engine: plan.engine.name().into(),
-            engine_evidence: plan.engine_evidence.clone(),
-            mode: plan.mode,
+            engine: plan.attached.engine.name().into(),
+            engine_evidence: plan.attached.evidence.clone(),
+            mode: plan.attached.mode,
             shared_start: seen.shared_start,
             request: Request {
                 extra_engine_args: recorder.redactor.argv(&plan.request.extra_engine_args),
@@ -237,11 +234,11 @@ impl Loaded {
             Some(RunEnd::ContainerLost(_)) => tokio::time::sleep(AFTERMATH).await,
             // So may its server have ended: connections break before the daemon knows of it.
             Some(RunEnd::BenchFailed(_) | RunEnd::Failed(_))
-                if self.plan.mode != Mode::Idle && !self.is_usage() =>
+                if self.plan.attached.mode != Mode::Idle && !self.is_usage() =>
             {
                 for _ in 0..ENDINGS {
                     tokio::time::sleep(AFTERMATH).await;
-                    let state = self.runtime.state(&self.plan.found.facts.id).await;
+                    let state = self.plan.attached.container_state().await;
                     let runs = state.ok().flatten().is_some_and(|s| ending::runs(&s));
                     if !runs || self.plan.shared.server_end().is_some() {
                         break;

@@ -17,13 +17,8 @@ pub(super) const HISTORY_BYTES: u64 = 64 << 20;
 
 /// Reads what the log of a serving engine holds of its start, then follows the log until
 /// cancelled.
-pub async fn log(
-    runtime: Runtime,
-    plan: Plan,
-    recorder: Arc<Recorder>,
-    cancel: CancellationToken,
-) -> LogFacts {
-    let facts = &plan.found.facts;
+pub async fn log(plan: Plan, recorder: Arc<Recorder>, cancel: CancellationToken) -> LogFacts {
+    let (runtime, facts) = (&plan.attached.runtime, plan.facts());
     let clock = recorder.clock.clone();
     let take = |wall_ns, stream, text: String| {
         recorder.line(
@@ -43,7 +38,7 @@ pub async fn log(
     let mode = match plan.shared.startup {
         // Its start-up is history, as that of an engine which somebody else started.
         Some(_) => Mode::Serving,
-        None => plan.mode,
+        None => plan.attached.mode,
     };
     let mut whole_seconds = false;
     let from = match mode {
@@ -219,8 +214,7 @@ pub struct Deadline(tokio::task::JoinHandle<()>);
 
 impl Deadline {
     /// Begins to count.
-    pub fn start(timeout_s: f64, stop: &Stop) -> Deadline {
-        let time = Duration::try_from_secs_f64(timeout_s).unwrap_or(Duration::MAX);
+    pub fn start(time: Duration, stop: &Stop) -> Deadline {
         let stop = stop.clone();
         Deadline(tokio::spawn(async move {
             tokio::time::sleep(time).await;

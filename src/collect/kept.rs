@@ -1,7 +1,7 @@
 //! A bench's program that is kept running in the container: what it imports, which takes longer
 //! than most loads, it imports once for many runs.
 
-use super::Plan;
+use super::{AttachedEngine, Plan};
 use crate::capture::{ExecEnd, Stream};
 use crate::container::Runtime;
 use crate::container::exec::{ExecRequest, ExecResult, Input};
@@ -286,7 +286,6 @@ impl Plan {
     /// there is one, which tells what was written to `result`. See [`Runtime::exec`].
     pub(super) async fn exec(
         &self,
-        runtime: &Runtime,
         request: ExecRequest,
         result: Option<&str>,
         cancel: &CancellationToken,
@@ -295,8 +294,8 @@ impl Plan {
         match self.kept_for(&request.argv) {
             Some(kept) => kept.run(&request, result, cancel, sink).await,
             None => {
-                let container = &self.found.facts.id;
-                let ended = runtime.exec(container, request, cancel, sink).await?;
+                let AttachedEngine { runtime, found, .. } = &self.attached;
+                let ended = runtime.exec(&found.facts.id, request, cancel, sink).await?;
                 Ok(Done {
                     ended,
                     written: None,

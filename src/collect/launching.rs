@@ -1,13 +1,12 @@
 //! A container of our own for an engine: what Docker is to be asked for.
 
-use super::engine_named;
-use crate::capture::ContainerFacts;
+use crate::capture::{ContainerFacts, RequestedSettings};
 use crate::container::inspect::Found;
 use crate::container::launch::{GpuRequest, LaunchSpec, owner};
 use crate::container::leftovers::boot_id;
 use crate::container::processes::{is_empty, start_time};
 use crate::container::{DEADLINE_LABEL, KEEP_LABEL, Runtime};
-use crate::engine::{self, Engine, ServePlan};
+use crate::engine::{self, EngineId, ServeJob, ServePlan};
 use crate::error::Failure;
 use crate::preset::Preset;
 use crate::store::started::{self, Started};
@@ -26,19 +25,32 @@ pub struct Launch<'a> {
     pub image: &'a str,
     /// Id of the run.
     pub run_id: &'a str,
-    /// Everything else that Docker is told.
+    /// Everything else that Docker is asked for.
     pub preset: &'a Preset,
-    /// Port inside that is published.
-    pub port: u16,
-    /// What the engine is told.
-    pub serve: &'a ServePlan,
+    /// Engine to serve with.
+    pub engine: EngineId,
+    /// Model to serve.
+    pub model: &'a str,
+    /// Settings of the engine.
+    pub settings: &'a RequestedSettings,
+    /// Further arguments of the engine.
+    pub engine_args: &'a [String],
     /// It is not wanted for longer than this, where that is known.
     pub longest: Option<Duration>,
 }
 
-/// The container to create. Tokens of this shell go along as environment.
-pub fn launch_spec(launch: Launch<'_>) -> Result<LaunchSpec, Failure> {
-    let Launch { preset, serve, .. } = launch;
+/// The container to create, and the path that answers 200 once the engine serves. Tokens of this
+/// shell go along as environment.
+pub fn launch_spec(launch: Launch<'_>) -> Result<(LaunchSpec, &'static str), Failure> {
+    let Launch { preset, engine, .. } = launch;
+    let default_port = engine.default_port();
+    let serve = engine.serve(&ServeJob {
+        model: launch.model,
+        port: default_port,
+        settings: launch.settings,
+        extra_engine_args: launch.engine_args,
+    });
+    let port = configured_port(engine, &serve).unwrap_or(default_port);
     let size = |what: &str, text: &Option<String>| -> Result<Option<u64>, Failure> {
         let parse = |t: &String| t.parse::<Bytes>().map(|b| b.0);
         let parsed = text.as_ref().map(parse).transpose();
@@ -54,23 +66,24 @@ pub fn launch_spec(launch: Launch<'_>) -> Result<LaunchSpec, Failure> {
     let deadline = launch
         .longest
         .map(|longest| deadline(jiff::Timestamp::now(), longest));
-    Ok(LaunchSpec {
+    let spec = LaunchSpec {
         labels: deadline.into_iter().collect(),
         name: launch.name,
         image: launch.image.into(),
         run_id: launch.run_id.into(),
-        cmd: serve.cmd.clone(),
+        cmd: serve.cmd,
         env,
         gpus: gpu_request(preset)?,
         amd: preset.amd,
         shm_size_bytes: size("size of /dev/shm", &preset.shm_size)?,
         ipc_host: preset.ipc_host,
         mounts: preset.volumes.clone(),
-        ports: BTreeMap::from([(launch.port, 0)]),
+        ports: BTreeMap::from([(port, 0)]),
         memory_bytes: size("memory limit", &preset.memory)?,
         init: true,
         ..Default::default()
-    })
+    };
+    Ok((spec, serve.health_path))
 }
 
 /// The label that says until when a container is wanted.
@@ -86,9 +99,10 @@ pub async fn launch(runtime: &Runtime, spec: &LaunchSpec) -> Result<Found, Failu
     // What is kept is the user's own from now on.
     let noted = !runtime.is_remote() && !spec.labels.contains_key(KEEP_LABEL);
     // Before it starts: its first moments are to be seen.
-    let daemon = match noted {
-        true => runtime.daemon_identity().await,
-        false => None,
+    let daemon = if noted {
+        runtime.daemon_identity().await
+    } else {
+        None
     };
     let found = runtime.launch(spec).await?;
     let facts = &found.facts;
@@ -123,7 +137,7 @@ pub async fn end(runtime: &Runtime, id: &str, grace: Duration) -> Result<(), Fai
 }
 
 /// The port that the command asks for, when the extra arguments name another.
-pub fn told_port(engine: &dyn Engine, serve: &ServePlan) -> Option<u16> {
+fn configured_port(engine: EngineId, serve: &ServePlan) -> Option<u16> {
     // The words that the image's entrypoint supplies, without which a reader does not see its server.
     let program = match engine.program() {
         [] => vec![engine.name().to_owned(), "serve".to_owned()],
@@ -141,12 +155,9 @@ pub fn told_port(engine: &dyn Engine, serve: &ServePlan) -> Option<u16> {
 }
 
 /// The engine in an image: as named, else as its name tells.
-pub fn engine_of_image(
-    named: Option<&String>,
-    image: &str,
-) -> Result<&'static dyn Engine, Failure> {
+pub fn engine_of_image(named: Option<&String>, image: &str) -> Result<EngineId, Failure> {
     if let Some(name) = named {
-        return engine_named(name);
+        return Ok(EngineId::from_name(name)?);
     }
     let facts = ContainerFacts {
         image: image.into(),
@@ -155,9 +166,8 @@ pub fn engine_of_image(
     engine::recognise(&facts)
         .map(|(engine, _)| engine)
         .ok_or_else(|| {
-            let names: Vec<&str> = engine::ALL.iter().map(|e| e.name()).collect();
             Failure::usage(format!("which engine is in image `{image}`?"))
-                .hint(format!("name it with --engine: {}", names.join(", ")))
+                .hint(format!("name it with --engine: {}", EngineId::all_names()))
         })
 }
 
@@ -203,7 +213,7 @@ mod tests {
             "llama-cpp",
             "reference",
         ] {
-            let engine = engine::by_name(name).unwrap();
+            let engine = EngineId::from_name(name).unwrap();
             let port = |extra: &[&str]| {
                 let extra: Vec<String> = extra.iter().map(|w| (*w).to_owned()).collect();
                 let serve = engine.serve(&engine::ServeJob {
@@ -212,7 +222,7 @@ mod tests {
                     settings: &Default::default(),
                     extra_engine_args: &extra,
                 });
-                told_port(engine, &serve)
+                configured_port(engine, &serve)
             };
             assert_eq!(port(&[]), Some(8123), "{name}");
             assert_eq!(port(&["--port", "9001"]), Some(9001), "{name}");

@@ -7,14 +7,15 @@ use crate::capture::{
     Stream,
 };
 use crate::clock::Clock;
-use crate::engine::{Engine, LogParser};
+use crate::engine::{EngineId, LogParser};
 use crate::error::Failure;
 use crate::progress::{Progress, Sink};
 use crate::redact::{KeyBlock, Redactor};
 use crate::store::CaptureWriter;
+use crate::sync::lock_data;
 use crate::telemetry::{SamplerHandle, Samples};
 use std::sync::mpsc::RecvTimeoutError;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -57,7 +58,7 @@ impl Recorder {
         clock: Clock,
         writer: CaptureWriter,
         redactor: Redactor,
-        engine: &dyn Engine,
+        engine: EngineId,
         stop: Stop,
         news: Sink,
     ) -> Recorder {
@@ -81,7 +82,7 @@ impl Recorder {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock_data(&self.state)
     }
 
     /// Names the sampler to ask for samples at the edges of phases.
@@ -235,7 +236,7 @@ impl Recorder {
     }
 
     /// Starts over with the engine's words: a new engine process speaks from now on.
-    pub fn new_engine(&self, engine: &dyn Engine) {
+    pub fn new_engine(&self, engine: EngineId) {
         let mut state = self.lock();
         state.live = crate::engine::parser_of(engine);
         state.steps = 0;

@@ -12,7 +12,7 @@ use crate::container::exec::ExecRequest;
 use crate::container::inspect::Found;
 use crate::container::leftovers::run_folder;
 use crate::container::sockets::Listener;
-use crate::engine::{BenchJob, BenchKind, Engine, LoadKind};
+use crate::engine::{BenchJob, BenchKind, EngineId, LoadKind};
 use crate::error::Failure;
 use crate::load::Target;
 use crate::progress::{Progress, Sink};
@@ -49,7 +49,7 @@ pub struct BenchSetup {
 }
 
 /// Whether something answers as this engine would, on the port that it should be on.
-pub async fn answers(runtime: &Runtime, engine: &dyn Engine, found: &Found) -> bool {
+pub async fn answers(runtime: &Runtime, engine: EngineId, found: &Found) -> bool {
     let port = engine
         .settings(&found.facts)
         .port
@@ -67,24 +67,23 @@ pub async fn answers(runtime: &Runtime, engine: &dyn Engine, found: &Found) -> b
 
 /// Finds out what the run needs to know.
 pub async fn inspect(
-    runtime: &Runtime,
     plan: &Plan,
     clock: &Clock,
     stop: &Stop,
     news: &Sink,
 ) -> Result<Setup, Failure> {
-    let facts = &plan.found.facts;
+    let (runtime, facts) = (&plan.attached.runtime, plan.facts());
     let kind = plan.kind;
-    let settings = plan.engine.settings(facts);
-    let key = plan.found.secrets.api_key().map(str::to_owned);
+    let settings = plan.attached.engine.settings(facts);
+    let key = plan.attached.found.secrets.api_key().map(str::to_owned);
     let door = Door {
         facts: facts.clone(),
-        port: settings.port.unwrap_or(plan.engine.default_port()),
+        port: settings.port.unwrap_or(plan.attached.engine.default_port()),
         key,
     };
-    let redactor = plan.found.secrets.redactor();
+    let redactor = plan.attached.found.secrets.redactor();
     let mut probes = Vec::new();
-    if plan.mode != Mode::Idle && runtime.listener(facts, door.port) == Listener::Other {
+    if plan.attached.mode != Mode::Idle && runtime.listener(facts, door.port) == Listener::Other {
         return Err(Failure::environment(format!(
             "port {} of the network that container `{}` shares is another's: its engine would be asked and loaded",
             door.port, facts.name
@@ -97,9 +96,9 @@ pub async fn inspect(
             "it is not published, and the container has no address here",
         ));
     }
-    if plan.mode != Mode::Idle {
+    if plan.attached.mode != Mode::Idle {
         probes = tokio::select! {
-            probes = ask(runtime, plan.engine, &door, clock, &redactor) => probes,
+            probes = ask(runtime, plan.attached.engine, &door, clock, &redactor) => probes,
             () = stop.token().cancelled() => return Err(stop.failure()),
         };
         if kind.is_some_and(LoadKind::needs_server) && !probes.iter().any(|p| p.status.is_some()) {
@@ -117,7 +116,7 @@ pub async fn inspect(
             ));
         }
     }
-    let said = plan.engine.read_probes(&probes);
+    let said = plan.attached.engine.read_probes(&probes);
     let model = plan.request.model.clone().or(said.model).or(settings.model);
     let mut execs = Vec::new();
     let bench = match kind {
@@ -125,7 +124,7 @@ pub async fn inspect(
         Some(kind) => {
             let model = match &model {
                 Some(model) => model.clone(),
-                None => model_inside(runtime, plan, stop, news).await?,
+                None => model_inside(plan, stop, news).await?,
             };
             let mut bench = BenchSetup {
                 kind: kind.of_engine().unwrap_or(BenchKind::Serve),
@@ -136,13 +135,14 @@ pub async fn inspect(
                 target: None,
             };
             if let Some(kind) = kind.of_engine() {
-                bench.help = ask_flags(runtime, plan, kind, clock, stop, &mut execs, news).await?;
+                bench.help = ask_flags(plan, kind, clock, stop, &mut execs, news).await?;
                 // Planned once here, so that a flag that the release does not know is refused now.
-                plan.engine
+                plan.attached
+                    .engine
                     .bench(&job(plan, &bench, door.port, 1), bench.help.as_deref())
                     .map_err(refused)?;
             } else {
-                bench.target = Some(builtin::target(runtime, plan, &door, &bench).await?);
+                bench.target = Some(builtin::target(plan, &door, &bench).await?);
             }
             Some(bench)
         }
@@ -181,20 +181,15 @@ pub fn job<'a>(plan: &'a Plan, bench: &'a BenchSetup, port: u16, repeat: u32) ->
 }
 
 /// The one model in an idle container; where there is another number of them, the user chooses.
-async fn model_inside(
-    runtime: &Runtime,
-    plan: &Plan,
-    stop: &Stop,
-    news: &Sink,
-) -> Result<String, Failure> {
-    let name = &plan.found.facts.name;
-    if plan.mode != Mode::Idle {
+async fn model_inside(plan: &Plan, stop: &Stop, news: &Sink) -> Result<String, Failure> {
+    let name = &plan.facts().name;
+    if plan.attached.mode != Mode::Idle {
         return Err(Failure::usage(format!(
             "the engine in container `{name}` does not report its model"
         ))
         .hint("name it with --model"));
     }
-    let models = find_models(runtime, plan, stop).await?;
+    let models = find_models(plan, stop).await?;
     if let [model] = &models[..] {
         news(Progress::Note(format!(
             "model: {model}, the only one in container `{name}`"
@@ -204,18 +199,18 @@ async fn model_inside(
     let failure = Failure::usage(format!(
         "container `{name}` is idle, and no model is named for the bench"
     ));
-    Err(match models.is_empty() {
-        true => failure.hint("--model MODEL, an id or a path inside the container"),
-        false => failure.hint(format!(
+    Err(if models.is_empty() {
+        failure.hint("--model MODEL, an id or a path inside the container")
+    } else {
+        failure.hint(format!(
             "--model MODEL; in the container there are: {}",
             models.join(", ")
-        )),
+        ))
     })
 }
 
 /// What the installed bench says of its flags; `None` when it does not say.
 async fn ask_flags(
-    runtime: &Runtime,
     plan: &Plan,
     kind: BenchKind,
     clock: &Clock,
@@ -223,19 +218,20 @@ async fn ask_flags(
     execs: &mut Vec<ExecOutcome>,
     news: &Sink,
 ) -> Result<Option<String>, Failure> {
-    let Some(argv) = plan.engine.bench_help(kind) else {
+    let Some(argv) = plan.attached.engine.bench_help(kind) else {
         return Ok(None);
     };
-    let key = (plan.made_of.as_ref()).map(|made_of| format!("{made_of} {}", argv.join(" ")));
+    let key = (plan.attached.program_state.as_ref())
+        .map(|made_of| format!("{made_of} {}", argv.join(" ")));
     if let Some(known) = key.as_deref().and_then(|key| cached(HELP_CACHE, key)) {
         return Ok(Some(known));
     }
     news(Progress::Note(format!(
         "asking {} in `{}` for its flags: up to a minute, once per image",
         bench_program(&argv),
-        plan.found.facts.image
+        plan.facts().image
     )));
-    let said = ask_flags_now(runtime, plan, kind, argv, clock, stop, execs).await?;
+    let said = ask_flags_now(plan, kind, argv, clock, stop, execs).await?;
     if let (Some(key), Some(help)) = (&key, &said) {
         keep(HELP_CACHE, key, help);
     }
@@ -243,7 +239,6 @@ async fn ask_flags(
 }
 
 async fn ask_flags_now(
-    runtime: &Runtime,
     plan: &Plan,
     kind: BenchKind,
     argv: Vec<String>,
@@ -252,14 +247,14 @@ async fn ask_flags_now(
     execs: &mut Vec<ExecOutcome>,
 ) -> Result<Option<String>, Failure> {
     let program = argv.first().cloned();
-    let first = ask_help(runtime, plan, argv, clock, stop, execs).await?;
+    let first = ask_help(plan, argv, clock, stop, execs).await?;
     let text = first.as_ref().map_or("", |help| &help.text);
-    let again = plan.engine.bench_help_again(kind, text);
+    let again = plan.attached.engine.bench_help_again(kind, text);
     // Of a program that is not in the image there is nothing more to ask.
     let Some(argv) = again.filter(|argv| first.is_ok() || argv.first() != program.as_ref()) else {
         return first.map(Help::if_good);
     };
-    match ask_help(runtime, plan, argv, clock, stop, execs).await? {
+    match ask_help(plan, argv, clock, stop, execs).await? {
         Ok(second) => Ok(second.if_good()),
         Err(_) => first.map(Help::if_good),
     }
@@ -302,14 +297,13 @@ impl Help {
 }
 
 async fn ask_help(
-    runtime: &Runtime,
     plan: &Plan,
     argv: Vec<String>,
     clock: &Clock,
     stop: &Stop,
     execs: &mut Vec<ExecOutcome>,
 ) -> Result<Result<Help, Absent>, Failure> {
-    let facts = &plan.found.facts;
+    let facts = plan.facts();
     let started_at_ns = clock.now();
     let request = ExecRequest {
         argv: argv.clone(),
@@ -324,10 +318,7 @@ async fn ask_help(
             text.push('\n');
         }
     };
-    let result = plan
-        .exec(runtime, request, None, stop.token(), sink)
-        .await?
-        .ended;
+    let result = plan.exec(request, None, stop.token(), sink).await?.ended;
     execs.push(ExecOutcome {
         role: ExecRole::Help,
         argv: argv.clone(),
@@ -371,13 +362,13 @@ async fn ask_help(
 
 /// What a run would do, for people. Secrets are left out, as they are of what a run keeps.
 pub fn describe(plan: &Plan, setup: &Setup) -> Result<String, Failure> {
-    let redactor = plan.found.secrets.redactor();
+    let redactor = plan.attached.found.secrets.redactor();
     let mut text = format!(
         "container: {} ({})\nengine: {} ({})\n",
-        plan.found.facts.name,
-        plan.found.facts.image,
-        plan.engine.name(),
-        plan.engine_evidence
+        plan.facts().name,
+        plan.facts().image,
+        plan.attached.engine.name(),
+        plan.attached.evidence
     );
     match &setup.bench {
         None => text.push_str("bench: none, only watch\n"),
@@ -397,6 +388,7 @@ pub fn describe(plan: &Plan, setup: &Setup) -> Result<String, Failure> {
         }
         Some(bench) => {
             let planned = plan
+                .attached
                 .engine
                 .bench(&job(plan, bench, setup.door.port, 1), bench.help.as_deref())
                 .map_err(refused)?;

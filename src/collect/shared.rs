@@ -4,8 +4,9 @@
 use super::recorder::Recorder;
 use crate::capture::{AtNs, LogFacts, MemorySample, RunEnd, SharedStart, Stream};
 use crate::clock::Clock;
-use crate::engine::{Engine, LogParser};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use crate::engine::{EngineId, LogParser};
+use crate::sync::lock_data;
+use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
@@ -103,7 +104,7 @@ struct Line {
 
 impl ServerLog {
     /// Of a server that has said nothing yet.
-    pub fn new(engine: &dyn Engine) -> ServerLog {
+    pub fn new(engine: EngineId) -> ServerLog {
         let state = State {
             head: Vec::new(),
             head_bytes: 0,
@@ -118,7 +119,7 @@ impl ServerLog {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock_data(&self.state)
     }
 
     /// Takes a line as it comes.
@@ -212,7 +213,7 @@ mod tests {
     async fn lines_that_came_too_fast_are_counted() {
         let clock = Clock::start();
         for _ in 0..12 {
-            let log = ServerLog::new(crate::engine::by_name("reference").unwrap());
+            let log = ServerLog::new(EngineId::Reference);
             log.line(Stream::Stdout, "reference-engine phase=ready".to_owned());
             let cancel = CancellationToken::new();
             let mut heard = 0_u64;
@@ -233,7 +234,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_later_capture_hears_the_start_and_what_comes_and_nothing_between() {
-        let log = ServerLog::new(crate::engine::by_name("reference").unwrap());
+        let log = ServerLog::new(EngineId::Reference);
         let say = |text: &str| log.line(Stream::Stdout, text.to_owned());
         say("reference-engine phase=start");
         say("reference-engine phase=ready");
@@ -262,7 +263,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_end_of_the_server_ends_the_run() {
-        let log = ServerLog::new(crate::engine::by_name("reference").unwrap());
+        let log = ServerLog::new(EngineId::Reference);
         let stop = super::super::Stop::new();
         log.ended("the engine ended (exit 1)".into());
         log.watch(stop.clone()).await;

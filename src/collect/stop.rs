@@ -2,8 +2,9 @@
 
 use crate::capture::RunEnd;
 use crate::error::{ExitCode, Failure};
+use crate::sync::lock_data;
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
 /// Shared by everything that works on a run.
@@ -40,10 +41,7 @@ impl Stop {
 
     /// Stops the run; the first reason counts.
     pub fn because(&self, reason: RunEnd) {
-        self.reason
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get_or_insert(reason);
+        lock_data(&self.reason).get_or_insert(reason);
         self.token.cancel();
     }
 
@@ -63,7 +61,7 @@ impl Stop {
     }
 
     fn lock_started(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        self.started.lock().unwrap_or_else(PoisonError::into_inner)
+        lock_data(&self.started)
     }
 
     /// Fires when the run stops.
@@ -86,12 +84,7 @@ impl Stop {
     pub fn reason(&self) -> Option<RunEnd> {
         // What stops the whole is the reason; that its parts fail then is a consequence.
         let whole = self.whole.as_ref().and_then(|w| w.reason());
-        whole.or_else(|| {
-            self.reason
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .clone()
-        })
+        whole.or_else(|| lock_data(&self.reason).clone())
     }
 }
 

@@ -1,26 +1,17 @@
 //! `plimsoll ablate`: two settings of one engine in an idle container, run in turn.
 
 use super::load::{
-    bench_kind, check_results, obey_signals, open_backend, open_results, request, tokio,
+    bench_kind, check_results, memory_source, open_results, publish, request, run_stoppable,
 };
-use crate::capture::{Mode, RunEnd};
+use crate::capture::RunEnd;
 use crate::cli::{AblateArgs, LoadArgs};
-use crate::clock::Clock;
-use crate::collect::{
-    self, Concluded, Deadline, Instruments, Plan, Setup, Stop, derive_and_store, find_running,
-    found_with, lock, meet, program_state, run_id, unless_stopped,
-};
+use crate::collect::{AttachedEngine, Concluded, Plan, Session, Setup, Stop, describe};
 use crate::compare::ablation::{Ablation, ArmRuns, Run};
 use crate::compare::graphs::{GraphReading, Thresholds};
 use crate::console::Console;
-use crate::container::Runtime;
-use crate::container::inspect::Found;
-use crate::engine::Engine;
 use crate::error::{ExitCode, Failure};
-use crate::progress::{Progress, Stage};
 use crate::report;
-use crate::store::{file_word, free_name, private, write_atomically};
-use crate::telemetry::Target;
+use crate::store::{file_word, free_name, private};
 use std::path::PathBuf;
 
 /// One setting to compare.
@@ -30,15 +21,6 @@ pub(super) struct ArmPlan {
     pub name: String,
     /// Its own engine arguments.
     pub args: Vec<String>,
-}
-
-/// A container that was met, and what is in it.
-pub(super) struct Met {
-    pub runtime: Runtime,
-    pub found: Found,
-    pub engine: &'static dyn Engine,
-    pub evidence: String,
-    pub serving: bool,
 }
 
 pub fn run(console: &Console, args: AblateArgs) -> anyhow::Result<ExitCode> {
@@ -63,45 +45,33 @@ pub fn run(console: &Console, args: AblateArgs) -> anyhow::Result<ExitCode> {
             .hint("choose others with --a-name and --b-name")
             .into());
     }
-    let stop = Stop::new();
-    tokio()?.block_on(async {
-        obey_signals(&stop, console)?;
-        (console.sink())(Progress::Stage(Stage::Inspect));
-        let runtime = unless_stopped(&stop, Runtime::connect()).await?;
-        let found = unless_stopped(&stop, find_running(&runtime, &args.container)).await?;
-        let (engine, evidence, serving) =
-            meet(&runtime, &found, args.load.engine.as_ref(), &stop).await?;
-        let met = Met {
-            runtime,
-            found,
-            engine,
-            evidence,
-            serving,
-        };
-        ablate(console, met, &args.load, arms, None, &stop).await
+    run_stoppable(console, async |stop| {
+        let (container, engine) = (&args.container, args.load.engine.as_ref());
+        let attached = AttachedEngine::attach(container, engine, stop, &console.sink()).await?;
+        compare_arms(console, attached, &args.load, arms, None, stop).await
     })
 }
 
 /// Runs the arms in turn and compares them. `thresholds`: the second arm has CUDA graphs and the
 /// first has not, and what they cost is to be read against these.
-pub(super) async fn ablate(
+pub(super) async fn compare_arms(
     console: &Console,
-    met: Met,
+    attached: AttachedEngine,
     load: &LoadArgs,
     arms: [ArmPlan; 2],
     thresholds: Option<Thresholds>,
     stop: &Stop,
 ) -> anyhow::Result<ExitCode> {
-    let made_of = program_state(&met.runtime, &met.found.facts).await;
-    let name = &met.found.facts.name;
-    if met.serving {
+    let attached = attached.with_program_state().await;
+    let name = attached.name();
+    if attached.serves() {
         return Err(Failure::usage(format!(
             "the engine in container `{name}` serves already: its settings cannot be changed while it runs"
         ))
         .hint("start an idle container of the same image, as in `docker run -d --entrypoint sleep IMAGE infinity`, and name that")
         .into());
     }
-    let kind = bench_kind(load.bench, met.engine, Mode::Idle, name)?;
+    let kind = bench_kind(load.bench, attached.engine, attached.mode, name)?;
     if kind.is_none() {
         return Err(Failure::usage("without a load nothing is compared")
             .hint("--bench latency or --bench throughput")
@@ -112,43 +82,17 @@ pub(super) async fn ablate(
         let mut request = request(load, kind)?;
         request.extra_engine_args.extend(arm.args.iter().cloned());
         Ok(Plan {
-            run_id: run_id(),
-            found: found_with(met.found.clone(), &request),
-            engine: met.engine,
-            engine_evidence: met.evidence.clone(),
-            mode: Mode::Idle,
-            request,
-            kind,
-            repeats: 1,
             baseline: load.baseline,
-            watch: None,
-            health: None,
-            cooldown: collect::COOLDOWN,
-            shared: collect::Shared::default(),
-            workdir: None,
-            kept: None,
-            followed: false,
-            made_of: made_of.clone(),
+            ..attached.plan(kind, request)
         })
     };
-    let mut lane = Lane {
-        console,
-        met: &met,
-        load: LoadArgs {
-            // It names the comparison; the profiles get names of their own.
-            output: None,
-            ..load.clone()
-        },
-        stop,
-        setup: None,
-    };
-    let first = plan(&arms[0])?;
+    let [first, second] = [plan(&arms[0])?, plan(&arms[1])?];
     if load.dry_run {
-        let clock = Clock::start();
-        let setup = collect::inspect(&met.runtime, &first, &clock, stop, &console.sink()).await?;
+        let session = Session::begin(stop, console.sink(), None);
+        let setup = session.inspect(&first).await?;
         let mut text = String::new();
-        for (arm, plan) in arms.iter().zip([&first, &plan(&arms[1])?]) {
-            let described = collect::describe(plan, &setup.again(plan))?;
+        for (arm, plan) in arms.iter().zip([&first, &second]) {
+            let described = describe(plan, &setup.again(plan))?;
             text.push_str(&format!(
                 "arm {}, {} time(s) in turn with the other:\n{described}",
                 arm.name, load.repeats
@@ -157,10 +101,21 @@ pub(super) async fn ablate(
         console.data(text.as_bytes())?;
         return Ok(ExitCode::Done);
     }
-    let _lock = lock(&met.found.facts)?;
+    let _lock = attached.lock()?;
     check_results(load)?;
 
-    let redactor = found_with(first.found.clone(), &plan(&arms[1])?.request)
+    let mut runs = ArmRunner {
+        console,
+        load,
+        stop,
+        setup: None,
+    };
+    // Of the secrets of both.
+    let redactor = first
+        .attached
+        .plan(kind, second.request)
+        .attached
+        .found
         .secrets
         .redactor();
     let mut results = arms.clone().map(|arm| ArmRuns {
@@ -184,13 +139,13 @@ pub(super) async fn ablate(
             console.note(&format!(
                 "run {order} of {}: {}",
                 load.repeats * 2,
-                words(&arm.name, &result.engine_args)
+                describe_arm(&arm.name, &result.engine_args)
             ));
-            let (paths, ended) = lane.run(plan(arm)?).await?;
+            let (profile, ended) = runs.run(plan(arm)?).await?;
             ended.captured.and(ended.stored)?;
             result.runs.push(Run {
                 order,
-                profile: paths
+                profile: profile
                     .file_name()
                     .map(|n| n.to_string_lossy().into_owned())
                     .unwrap_or_default(),
@@ -219,21 +174,20 @@ pub(super) async fn ablate(
 }
 
 /// `eager (--enforce-eager)`.
-fn words(name: &str, args: &[String]) -> String {
-    match args.is_empty() {
-        true => format!("{name} (no arguments of its own)"),
-        false => format!("{name} ({})", args.join(" ")),
+fn describe_arm(name: &str, args: &[String]) -> String {
+    if args.is_empty() {
+        format!("{name} (no arguments of its own)")
+    } else {
+        format!("{name} ({})", args.join(" "))
     }
 }
 
 /// Writes the comparison and shows it.
 fn store(console: &Console, load: &LoadArgs, ablation: &Ablation) -> anyhow::Result<()> {
-    let mut document = serde_json::to_vec_pretty(ablation)?;
-    document.push(b'\n');
     let path = match &load.output {
         Some(file) => file.clone(),
         None => {
-            let folder = load.results_dir.join("ablations");
+            let folder = load.results.dir.join("ablations");
             private::create_folders(&folder).map_err(|e| {
                 Failure::environment(format!("cannot write results to `{}`", folder.display()))
                     .caused_by(e)
@@ -243,50 +197,42 @@ fn store(console: &Console, load: &LoadArgs, ablation: &Ablation) -> anyhow::Res
             free_name(&folder, &format!("{}-ablation_{time}", file_word(model)))
         }
     };
-    let stored = write_atomically(&path, &document);
-    if load.json {
-        console.data(&document)?;
-    } else {
-        console.data(report::ablation::render(ablation, console.text_options()).as_bytes())?;
-    }
-    stored?;
-    console.note(&format!("comparison: {}", path.display()));
-    Ok(())
+    publish(
+        console,
+        ablation,
+        ("comparison", &path),
+        load.json,
+        |options| report::ablation::render(ablation, options),
+    )
 }
 
 /// One run after the other in the same container.
-struct Lane<'a> {
+struct ArmRunner<'a> {
     console: &'a Console,
-    met: &'a Met,
-    load: LoadArgs,
+    load: &'a LoadArgs,
     stop: &'a Stop,
     /// What the first run found out, for the others.
     setup: Option<Setup>,
 }
 
-impl Lane<'_> {
+impl ArmRunner<'_> {
     /// One run, and the file of its profile.
-    async fn run(&mut self, plan: Plan) -> anyhow::Result<(PathBuf, Concluded)> {
-        let stop = self.stop.part();
-        let clock = Clock::start();
-        let _deadline = Deadline::start(self.load.timeout.as_secs_f64(), &stop);
-        let runtime = &self.met.runtime;
-        let setup = match &self.setup {
-            Some(known) => known.again(&plan),
-            None => {
-                let setup =
-                    collect::inspect(runtime, &plan, &clock, &stop, &self.console.sink()).await?;
-                self.setup = Some(setup.again(&plan));
-                setup
-            }
+    async fn run(&mut self, plan: Plan) -> Result<(PathBuf, Concluded), Failure> {
+        let load = self.load;
+        let session = Session::begin(&self.stop.part(), self.console.sink(), Some(load.timeout));
+        let setup = session.inspect_once(&plan, &mut self.setup).await?;
+        let memory = session
+            .open_memory(&plan, &memory_source(&load.memory_backend))
+            .await?;
+        let model = setup.model.as_deref().unwrap_or(plan.attached.name());
+        // `--output` names the comparison; the profiles get names of their own.
+        let load = LoadArgs {
+            output: None,
+            ..load.clone()
         };
-        let memory = open_backend(&self.load, &clock, &Target::of(&plan.found.facts))?;
-        let name = &plan.found.facts.name;
-        let (paths, writer) = open_results(&self.load, setup.model.as_deref().unwrap_or(name))?;
-        let news = self.console.sink();
-        let tools = Instruments::start(&clock, memory, &plan, writer, &stop, news)?;
-        let collected = collect::collect(runtime, &plan, Some(setup), tools).await;
-        let ended = derive_and_store(&self.console.sink(), &paths, collected)?;
+        let (paths, writer) = open_results(&load, model)?;
+        let capture = session.record(plan, memory, writer)?;
+        let ended = capture.conclude(Some(setup), &paths).await?;
         Ok((paths.profile, ended))
     }
 }

@@ -25,15 +25,15 @@ pub fn run(console: &Console, args: &CalibrateArgs) -> anyhow::Result<ExitCode> 
         check_overwrite(output)?;
     }
     let paths: Vec<PathBuf> = match args.paths.is_empty() {
-        true if !args.results_dir.is_dir() => {
+        true if !args.results.dir.is_dir() => {
             return Err(Failure::usage(format!(
                 "there is no results directory `{}`",
-                args.results_dir.display()
+                args.results.dir.display()
             ))
             .hint("name a folder with profiles in it")
             .into());
         }
-        true => vec![args.results_dir.clone()],
+        true => vec![args.results.dir.clone()],
         false => args.paths.clone(),
     };
     let (profiles, _) = profiles(console, &paths)?;
@@ -65,9 +65,10 @@ pub fn run(console: &Console, args: &CalibrateArgs) -> anyhow::Result<ExitCode> 
         }
     }
     let place = Place::of(args.output.as_deref())?;
-    let known = match args.fresh {
-        true => Calibration::default(),
-        false => place.read()?,
+    let known = if args.fresh {
+        Calibration::default()
+    } else {
+        place.read()?
     };
     let calibration = known.with(learned);
     let mut text = serde_json::to_vec_pretty(&calibration)?;
@@ -85,13 +86,10 @@ fn show(
     document: &impl Serialize,
     page: impl FnOnce() -> String,
 ) -> anyhow::Result<ExitCode> {
-    match args.json {
-        true => {
-            let mut text = serde_json::to_vec_pretty(document)?;
-            text.push(b'\n');
-            console.data(&text)?;
-        }
-        false => console.data(page().as_bytes())?,
+    if args.json {
+        console.print_json(document)?;
+    } else {
+        console.data(page().as_bytes())?
     }
     Ok(ExitCode::Done)
 }

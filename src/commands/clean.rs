@@ -15,9 +15,9 @@ use crate::cli::{BackendArg, CleanArgs};
 use crate::collect::{Stop, unless_stopped};
 use crate::console::Console;
 use crate::container::Runtime;
-use crate::container::find::near_names;
 use crate::error::{ExitCode, Failure};
 use crate::progress::{Progress, Stage};
+use crate::wording::did_you_mean;
 
 /// What is said when it is to stop while something is being done.
 const STOPPING: &str = "stopping: what was begun is brought to its end (once more leaves at once)";
@@ -28,9 +28,10 @@ pub fn run(console: &Console, args: &CleanArgs) -> anyhow::Result<ExitCode> {
     let stop = Stop::new();
     tokio()?.block_on(async {
         end_by_signals(&stop, console, args.apply.then_some(STOPPING))?;
-        match args.watch {
-            true => service::run(console, args, &ask, &stop).await,
-            false => once(console, args, &ask, &stop).await,
+        if args.watch {
+            service::run(console, args, &ask, &stop).await
+        } else {
+            once(console, args, &ask, &stop).await
         }
     })
 }
@@ -88,14 +89,9 @@ fn check_names(survey: &Survey, ask: &Ask) -> Result<(), Failure> {
             continue;
         };
         let names = survey.containers.iter().map(|c| c.name.as_str());
-        let near: Vec<String> = (near_names(name, names).iter())
-            .map(|n| format!("`{n}`"))
-            .collect();
-        let failure = Failure::usage(problem);
-        return Err(match near.is_empty() {
-            true => failure.hint("`docker ps --all` lists the containers"),
-            false => failure.hint(format!("did you mean {}?", near.join(" or "))),
-        });
+        let suggestion = did_you_mean(name, names, 3);
+        let hint = suggestion.unwrap_or_else(|| "`docker ps --all` lists the containers".into());
+        return Err(Failure::usage(problem).hint(hint));
     }
     Ok(())
 }
@@ -244,9 +240,7 @@ fn show(
 }
 
 fn document(console: &Console, document: &Document) -> anyhow::Result<()> {
-    let mut text = serde_json::to_vec_pretty(document)?;
-    text.push(b'\n');
-    Ok(console.data(&text)?)
+    console.print_json(document)
 }
 
 /// Goes on only where somebody has seen the list and says yes.
@@ -259,11 +253,12 @@ async fn confirm(
 ) -> Result<(), Failure> {
     let page = page(console, false, ask, survey, verdicts);
     let answer = unless_stopped(stop, async { Ok(console.ask(&page, "Do it?").await) });
-    match answer.await? {
-        true => Ok(()),
-        false => Err(Failure::new(
+    if answer.await? {
+        Ok(())
+    } else {
+        Err(Failure::new(
             ExitCode::Interrupted,
             "not confirmed: nothing was touched",
-        )),
+        ))
     }
 }

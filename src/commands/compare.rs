@@ -22,9 +22,10 @@ pub fn run(console: &Console, args: &CompareArgs) -> anyhow::Result<ExitCode> {
             BasisChoice::Used => KvBasis::Used,
         },
     };
-    match given.any() {
-        true => against(console, args, &given),
-        false => two(console, args),
+    if given.any() {
+        against(console, args, &given)
+    } else {
+        two(console, args)
     }
 }
 
@@ -118,13 +119,10 @@ fn show(
     page: impl FnOnce() -> String,
     csv: Option<Vec<u8>>,
 ) -> anyhow::Result<()> {
-    match args.json {
-        true => {
-            let mut text = serde_json::to_vec_pretty(document)?;
-            text.push(b'\n');
-            console.data(&text)?;
-        }
-        false => console.data(page().as_bytes())?,
+    if args.json {
+        console.print_json(document)?;
+    } else {
+        console.data(page().as_bytes())?
     }
     if let Some((file, table)) = args.csv.as_ref().zip(csv) {
         write_atomically(file, &table)?;
@@ -134,8 +132,9 @@ fn show(
 }
 
 fn code(exceeded: bool) -> ExitCode {
-    match exceeded {
-        true => ExitCode::Exceeded,
-        false => ExitCode::Done,
+    if exceeded {
+        ExitCode::Exceeded
+    } else {
+        ExitCode::Done
     }
 }

@@ -6,6 +6,7 @@ use crate::error::{ExitCode, Failure};
 use crate::matrix::{self, Cell, Place, Sweep};
 use crate::preset;
 use crate::store::{bounded, private};
+use crate::wording::{counted, plural};
 use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::path::Path;
@@ -29,9 +30,7 @@ pub fn run(console: &Console, args: &ConfigArgs) -> anyhow::Result<ExitCode> {
             ));
         }
         ConfigCommand::Schema => {
-            let mut text = serde_json::to_vec_pretty(&matrix::schema())?;
-            text.push(b'\n');
-            console.data(&text)?;
+            console.print_json(&matrix::schema())?;
         }
     }
     Ok(ExitCode::Done)
@@ -98,23 +97,20 @@ fn summary(cells: &[Cell]) -> String {
     }
     let mut text = format!(
         "{} in {}",
-        many(cells.len(), "cell"),
-        many(groups.len(), "group")
+        counted(cells.len(), "cell"),
+        counted(groups.len(), "group")
     );
     for (what, names) in [("container", containers), ("image", images)] {
         if !names.is_empty() {
-            let plural = if names.len() == 1 { "" } else { "s" };
-            text.push_str(&format!(", {what}{plural} {}", names.join(", ")));
+            let noun = if names.len() == 1 {
+                what.to_owned()
+            } else {
+                plural(what)
+            };
+            text.push_str(&format!(", {noun} {}", names.join(", ")));
         }
     }
     text
-}
-
-fn many(n: usize, what: &str) -> String {
-    match n {
-        1 => format!("1 {what}"),
-        n => format!("{n} {what}s"),
-    }
 }
 
 fn write_new(file: &Path) -> Result<(), Failure> {

@@ -1,13 +1,14 @@
 //! `plimsoll cuda-graphs`: what CUDA graphs cost. TensorRT-LLM by a probe that loads two engines;
 //! engines that can run without graphs by an A/B of both.
 
-use super::ablate::{ArmPlan, Met, ablate};
-use super::load::{check_results, obey_signals, open_backend, request, tokio};
+use super::ablate::{ArmPlan, compare_arms};
+use super::load::{check_results, memory_source, publish, request, run_stoppable};
 use crate::capture::ContainerFacts;
 use crate::cli::{CudaGraphsArgs, LoadArgs};
 use crate::clock::Clock;
 use crate::collect::{
-    ProbeJob, Stop, find_running, found_with, lock, meet, probe_graphs, run_id, unless_stopped,
+    AttachedEngine, ProbeJob, Stop, find_running, lock_container, probe_graphs, run_id,
+    unless_stopped,
 };
 use crate::compare::graph_report::{
     ArmOutcome, GraphReport, GraphSettings, Origin, ProbeError, experiment,
@@ -16,46 +17,40 @@ use crate::compare::graphs::Thresholds;
 use crate::console::Console;
 use crate::container::Runtime;
 use crate::container::inspect::Found;
-use crate::engine;
+use crate::engine::{self, EngineId};
 use crate::error::{ExitCode, Failure};
 use crate::progress::{Progress, Stage};
+use crate::redact::Secrets;
 use crate::report;
 use crate::store::{file_word, free_name, write_atomically};
-use crate::telemetry::Target;
 use std::path::Path;
-
-/// What an image of it is called, and how people name it in `--engine`.
-const NAMES: [&str; 4] = ["tensorrt-llm", "tensorrt_llm", "tensorrtllm", "trtllm"];
 
 pub fn run(console: &Console, args: CudaGraphsArgs) -> anyhow::Result<ExitCode> {
     if args.low_mib > args.strong_mib {
         return Err(Failure::usage("--low-mib is above --strong-mib").into());
     }
-    let stop = Stop::new();
-    tokio()?.block_on(async {
-        obey_signals(&stop, console)?;
+    run_stoppable(console, async |stop| {
         (console.sink())(Progress::Stage(Stage::Inspect));
-        let runtime = unless_stopped(&stop, Runtime::connect()).await?;
-        let found = unless_stopped(&stop, find_running(&runtime, &args.container)).await?;
+        let runtime = unless_stopped(stop, Runtime::connect()).await?;
+        let found = unless_stopped(stop, find_running(&runtime, &args.container)).await?;
         if is_tensorrt_llm(&found.facts, args.load.engine.as_deref()) {
-            return tensorrt_llm(console, &runtime, found, &args, &stop).await;
+            return tensorrt_llm(console, &runtime, found, &args, stop).await;
         }
-        with_and_without(console, runtime, found, args, &stop).await
+        with_and_without(console, &runtime, found, &args, stop).await
     })
 }
 
 /// Whether TensorRT-LLM is in the container, by name.
 fn is_tensorrt_llm(facts: &ContainerFacts, named: Option<&str>) -> bool {
-    let has = |text: &str| {
-        let text = text.to_ascii_lowercase();
-        NAMES.iter().any(|n| text.contains(n))
-    };
+    let engine = EngineId::TensorRtLlm;
     match named {
-        Some(name) => has(name),
+        Some(name) => EngineId::from_name(name) == Ok(engine),
         // Another engine's image may hold its library too.
         None => match engine::recognise(facts) {
-            Some((engine, _)) => has(engine.name()),
-            None => has(&facts.image) || facts.argv.iter().any(|w| has(w)),
+            Some((found, _)) => found == engine,
+            None => {
+                engine.is_named_in(&facts.image) || facts.argv.iter().any(|w| engine.is_named_in(w))
+            }
         },
     }
 }
@@ -63,18 +58,18 @@ fn is_tensorrt_llm(facts: &ContainerFacts, named: Option<&str>) -> bool {
 /// An engine that has a switch for its graphs: off against on.
 async fn with_and_without(
     console: &Console,
-    runtime: Runtime,
+    runtime: &Runtime,
     found: Found,
-    args: CudaGraphsArgs,
+    args: &CudaGraphsArgs,
     stop: &Stop,
 ) -> anyhow::Result<ExitCode> {
-    let (engine, evidence, serving) = meet(&runtime, &found, args.load.engine.as_ref(), stop)
+    let attached = AttachedEngine::detect(runtime, found, args.load.engine.as_ref(), stop)
         .await
         .map_err(|f| f.hint("or --engine tensorrt-llm, for an image whose name does not say it"))?;
-    let Some(eager) = engine.without_graphs() else {
+    let Some(eager) = attached.engine.without_graphs() else {
         return Err(Failure::usage(format!(
             "plimsoll knows no way to run {} without CUDA graphs",
-            engine.name()
+            attached.engine.name()
         ))
         .hint("where it has a setting for it, compare with `plimsoll ablate`")
         .into());
@@ -96,14 +91,7 @@ async fn with_and_without(
             args: Vec::new(),
         },
     ];
-    let met = Met {
-        runtime,
-        found,
-        engine,
-        evidence,
-        serving,
-    };
-    ablate(console, met, &load, arms, Some(thresholds(&args)), stop).await
+    compare_arms(console, attached, &load, arms, Some(thresholds(args)), stop).await
 }
 
 fn thresholds(args: &CudaGraphsArgs) -> Thresholds {
@@ -117,7 +105,7 @@ fn thresholds(args: &CudaGraphsArgs) -> Thresholds {
 async fn tensorrt_llm(
     console: &Console,
     runtime: &Runtime,
-    found: Found,
+    mut found: Found,
     args: &CudaGraphsArgs,
     stop: &Stop,
 ) -> anyhow::Result<ExitCode> {
@@ -134,7 +122,8 @@ async fn tensorrt_llm(
         max_concurrency_test: args.max_concurrency_test,
         max_seq_len: args.max_seq_len,
     };
-    let found = found_with(found, &request(load, None)?);
+    let requested = Secrets::gather([], &request(load, None)?.extra_engine_args);
+    found.secrets.extend(&requested);
     let name = found.facts.name.clone();
     if engine::recognise(&found.facts).is_some_and(|(_, r)| r.serving) {
         console.warning(&format!(
@@ -157,7 +146,7 @@ async fn tensorrt_llm(
         console.data(text.as_bytes())?;
         return Ok(ExitCode::Done);
     }
-    let _lock = lock(&found.facts)?;
+    let _lock = lock_container(&found.facts)?;
     check_results(load)?;
     let now = jiff::Zoned::now();
     let stem = format!(
@@ -167,7 +156,7 @@ async fn tensorrt_llm(
     );
     let path = match &load.output {
         Some(file) => file.clone(),
-        None => free_name(&load.results_dir, &stem),
+        None => free_name(&load.results.dir, &stem),
     };
     let mut outcomes = Vec::new();
     for max_concurrency in arms {
@@ -196,7 +185,7 @@ async fn tensorrt_llm(
             of: arms.len() as u32,
         }));
         let clock = Clock::start();
-        let memory = match open_backend(load, &clock, &Target::of(&found.facts)) {
+        let memory = match memory_source(&load.memory_backend).open(&clock, &found.facts) {
             Ok(backend) => Some(backend),
             Err(failure) => {
                 console.warning(&format!("memory is not read from the host: {failure}"));
@@ -229,7 +218,10 @@ async fn tensorrt_llm(
     };
     let failed = [&a, &b].into_iter().find_map(|o| o.probe.error.clone());
     let report = GraphReport::of(origin, settings, thresholds(args), [a, b]);
-    store(console, load.json, &path, &report)?;
+    console.finish();
+    publish(console, &report, ("results", &path), load.json, |options| {
+        report::graphs::render(&report, options)
+    })?;
     match failed {
         Some(error) => Err(failure_of(&error, &path).into()),
         None => Ok(ExitCode::Done),
@@ -240,21 +232,6 @@ async fn tensorrt_llm(
 fn hopeless(outcome: &ArmOutcome) -> Option<ProbeError> {
     let error = outcome.probe.error.clone()?;
     matches!(error.kind.as_str(), "missing_module" | "model_path").then_some(error)
-}
-
-fn store(console: &Console, json: bool, path: &Path, report: &GraphReport) -> anyhow::Result<()> {
-    let mut document = serde_json::to_vec_pretty(report)?;
-    document.push(b'\n');
-    let stored = write_atomically(path, &document);
-    console.finish();
-    if json {
-        console.data(&document)?;
-    } else {
-        console.data(report::graphs::render(report, console.text_options()).as_bytes())?;
-    }
-    stored?;
-    console.note(&format!("results: {}", path.display()));
-    Ok(())
 }
 
 /// What the probe met, with its way out.

@@ -37,9 +37,7 @@ pub fn run(console: &Console, args: &DoctorArgs) -> anyhow::Result<ExitCode> {
         hint: s.hint,
     }));
     if args.json {
-        let mut text = serde_json::to_vec_pretty(&checks)?;
-        text.push(b'\n');
-        console.data(&text)?;
+        console.print_json(&checks)?;
     } else {
         let width = checks.iter().map(|c| c.name.len()).max().unwrap_or(0);
         for check in &checks {

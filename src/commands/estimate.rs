@@ -63,9 +63,7 @@ fn what(word: SolveWord) -> What {
 }
 
 fn data(console: &Console, value: &Value) -> anyhow::Result<()> {
-    let mut text = serde_json::to_vec_pretty(value)?;
-    text.push(b'\n');
-    console.data(&text)?;
+    console.print_json(value)?;
     Ok(())
 }
 
@@ -214,13 +212,15 @@ fn recommend(console: &Console, args: &EstimateArgs, asked: &Asked) -> anyhow::R
 
 fn told_table(console: &Console, args: &EstimateArgs, asked: &Asked) -> anyhow::Result<ExitCode> {
     let most = (asked.deployment.max_model_len).or(asked.model.max_positions);
-    let lengths = match args.lengths.is_empty() {
-        true => table::lengths(most),
-        false => args.lengths.clone(),
+    let lengths = if args.lengths.is_empty() {
+        table::lengths(most)
+    } else {
+        args.lengths.clone()
     };
-    let concurrencies = match args.concurrency.is_empty() {
-        true => table::CONCURRENCIES.to_vec(),
-        false => args.concurrency.clone(),
+    let concurrencies = if args.concurrency.is_empty() {
+        table::CONCURRENCIES.to_vec()
+    } else {
+        args.concurrency.clone()
     };
     let read = |d: &Deployment| asked.reading(d);
     let entries =

@@ -4,10 +4,10 @@ mod levels;
 mod results;
 mod target;
 
-use super::load::{choice, obey_signals, tokio};
+use super::load::{live_backend, max_log_bytes, run_stoppable};
 use super::sweep::results::write_environment;
 use super::sweep::watch::BoardWatcher;
-use crate::cli::{BackendArg, ExperimentArgs, ExperimentFlags};
+use crate::cli::{ExperimentArgs, ExperimentFlags};
 use crate::collect::{Stop, unless_stopped};
 use crate::console::{BoardWords, Console};
 use crate::container::Runtime;
@@ -17,13 +17,12 @@ use crate::matrix::{
 };
 use crate::report::experiment::{LevelLine, line};
 use crate::sweep::{Cells, Context, Folder, Journal, OomFile, Options, Session, Work};
-use crate::units::Bytes;
 use levels::Levels;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use target::Aim;
+use target::ExperimentTarget;
 
 /// Longest time for memory to be given back by an engine before.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -32,10 +31,8 @@ const RETRIES: u32 = 2;
 
 pub fn run(console: &Console, args: ExperimentArgs) -> anyhow::Result<ExitCode> {
     let levels = Levels::of(&args.command)?;
-    let stop = Stop::new();
-    tokio()?.block_on(async {
-        obey_signals(&stop, console)?;
-        experiment(console, &levels, &stop).await
+    run_stoppable(console, async |stop| {
+        experiment(console, &levels, stop).await
     })
 }
 
@@ -46,11 +43,11 @@ async fn experiment(
 ) -> anyhow::Result<ExitCode> {
     let flags = levels.flags;
     let runtime = unless_stopped(stop, Runtime::connect()).await?;
-    let aim = target::aim(console, flags, &runtime, stop).await?;
-    let options = options(flags, aim.fresh)?;
-    let cells = cells(levels, &aim)?;
+    let target = target::resolve_target(console, flags, &runtime, stop).await?;
+    let options = options(flags, target.fresh)?;
+    let cells = cells(levels, &target)?;
     if flags.dry_run {
-        console.data(described(levels, &aim).as_bytes())?;
+        console.data(described(levels, &target).as_bytes())?;
         return Ok(ExitCode::Done);
     }
     let plan = Plan::of(
@@ -61,7 +58,7 @@ async fn experiment(
             health_timeout: None,
         },
         &PlanOptions {
-            fresh: aim.fresh,
+            fresh: target.fresh,
             shard: None,
             only: &[],
             known_oom: &OomMemory::default(),
@@ -71,7 +68,7 @@ async fn experiment(
     let folder = folder(levels)?;
     let (mut journal, history) = Journal::open(folder.path())?;
     let started = jiff::Timestamp::now().to_string();
-    journal.session(&Session::new(&plan.name, started, aim.fresh, None))?;
+    journal.session(&Session::new(&plan.name, started, target.fresh, None))?;
     Cells::of(&plan).write(folder.path())?;
     write_environment(&folder, &runtime)?;
     let work = Work {
@@ -102,25 +99,16 @@ async fn experiment(
 }
 
 fn options(flags: &ExperimentFlags, fresh: bool) -> Result<Options, Failure> {
-    let BackendArg::Live(word) = &flags.memory_backend else {
-        return Err(Failure::usage(
-            "an experiment measures live: it cannot play a recording back",
-        ));
-    };
-    let max_log: Bytes = flags
-        .max_log
-        .parse()
-        .map_err(|e: crate::units::ParseBytesError| Failure::usage(format!("--max-log: {e}")))?;
     Ok(Options {
         fresh,
         fresh_client: false,
-        memory: choice(*word),
+        memory: live_backend(&flags.memory_backend, "an experiment")?,
         sample_interval: flags.sample_interval,
         baseline: flags.baseline,
         timeout: flags.timeout,
         health_timeout: flags.start.health_timeout(),
         settle_timeout: SETTLE_TIMEOUT,
-        max_log: max_log.0,
+        max_log: max_log_bytes(&flags.max_log)?,
         retries: RETRIES,
     })
 }
@@ -129,9 +117,10 @@ fn options(flags: &ExperimentFlags, fresh: bool) -> Result<Options, Failure> {
 /// Seeds are less than this: benches take no more than 32 bits.
 const SEEDS: u64 = 1 << 32;
 
-fn cells(levels: &Levels<'_>, aim: &Aim) -> Result<Vec<Cell>, Failure> {
-    let server = Arc::new(aim.server.clone());
-    if levels.kind == crate::experiment::Kind::Concurrency && aim.bench == BenchWord::Throughput {
+fn cells(levels: &Levels<'_>, target: &ExperimentTarget) -> Result<Vec<Cell>, Failure> {
+    let server = Arc::new(target.server.clone());
+    if levels.kind == crate::experiment::Kind::Concurrency && target.bench == BenchWord::Throughput
+    {
         return Err(Failure::usage(
             "the throughput bench takes all requests at once, whatever the level",
         )
@@ -142,13 +131,13 @@ fn cells(levels: &Levels<'_>, aim: &Aim) -> Result<Vec<Cell>, Failure> {
     let base = (levels.flags.seed)
         .unwrap_or_else(|| jiff::Timestamp::now().as_millisecond().unsigned_abs());
     let cells = levels.levels.iter().zip(0..).map(|((_, asked), i)| {
-        if asked.short_prompts.is_some() && aim.bench != BenchWord::Builtin {
+        if asked.short_prompts.is_some() && target.bench != BenchWord::Builtin {
             return Err(Failure::usage(
                 "only plimsoll's own client sends a mixture of prompt lengths, and it needs a server",
             )
             .hint("leave out --bench, and name a container in which the engine serves"));
         }
-        let load = levels.load(asked, aim.bench, Some(base.wrapping_add(i) % SEEDS));
+        let load = levels.load(asked, target.bench, Some(base.wrapping_add(i) % SEEDS));
         Ok(Cell::new(server.clone(), load))
     });
     cells.collect()
@@ -163,7 +152,7 @@ fn folder(levels: &Levels<'_>) -> Result<Folder, Failure> {
     let kind = levels.kind.as_str();
     let stem = format!("{kind}-{}", now.strftime("%Y%m%d_%H%M%S"));
     let named = |n: u32| -> PathBuf {
-        let experiments = levels.flags.results_dir.join("experiments");
+        let experiments = levels.flags.results.dir.join("experiments");
         match n {
             1 => experiments.join(&stem),
             n => experiments.join(format!("{stem}-{n}")),
@@ -213,8 +202,8 @@ fn lines(
 }
 
 /// What would be run.
-fn described(levels: &Levels<'_>, aim: &Aim) -> String {
-    let server = aim.server.redacted();
+fn described(levels: &Levels<'_>, target: &ExperimentTarget) -> String {
+    let server = target.server.redacted();
     let mut text = format!(
         "experiment {}: {} in {}, {} levels\n",
         levels.kind.as_str(),
@@ -223,7 +212,7 @@ fn described(levels: &Levels<'_>, aim: &Aim) -> String {
         levels.levels.len()
     );
     for (name, asked) in &levels.levels {
-        let words = levels.load(asked, aim.bench, levels.flags.seed).words();
+        let words = levels.load(asked, target.bench, levels.flags.seed).words();
         text.push_str(&format!("  level {name}: {words}\n"));
     }
     text

@@ -37,9 +37,7 @@ struct Here {
 pub fn run(console: &Console, args: &GpusArgs) -> anyhow::Result<ExitCode> {
     let gpus = look(catalog::gpus()?);
     if args.json {
-        let mut text = serde_json::to_vec_pretty(&gpus)?;
-        text.push(b'\n');
-        console.data(&text)?;
+        console.print_json(&gpus)?;
     } else {
         console.data(text(&gpus).as_bytes())?;
     }

@@ -1,22 +1,21 @@
-//! What `profile` and `run` share: from flags to a request, and from a capture to its profile.
+//! What the measuring commands share: from flags to a request, results, signals, the end of a run.
 
 use crate::capture::{Mode, Request, RequestedSettings, RunEnd, Workload};
 use crate::cli::{BackendArg, BackendWord, BenchChoice, EngineFlags, LoadArgs};
-use crate::clock::Clock;
-use crate::collect::{Collected, Stop, derive_and_store};
+use crate::collect::{Collected, MemorySource, Stop, derive_and_store};
 use crate::console::Console;
-use crate::engine::{Engine, LoadKind};
+use crate::engine::{EngineId, LoadKind};
 use crate::error::{ExitCode, Failure};
-use crate::report;
-use crate::store::{self, CaptureWriter, Recording, RunPaths, StoredCapture};
-use crate::telemetry::{self, BackendChoice, MemoryBackend, Replay, Target};
+use crate::report::{self, text::TextOptions};
+use crate::store::{self, CaptureWriter, RunPaths, write_atomically};
+use crate::telemetry::BackendChoice;
 use crate::units::Bytes;
 use std::path::Path;
 
 /// Which bench the flags and the mode ask for; `None` watches without a load.
 pub fn bench_kind(
     choice: BenchChoice,
-    engine: &dyn Engine,
+    engine: EngineId,
     mode: Mode,
     container: &str,
 ) -> Result<Option<LoadKind>, Failure> {
@@ -60,7 +59,7 @@ pub fn request(args: &LoadArgs, kind: Option<LoadKind>) -> Result<Request, Failu
     let (settings, extra_engine_args) = settings(&args.settings)?;
     Ok(Request {
         model: args.model.clone(),
-        bench: kind.map_or("none", LoadKind::as_str).into(),
+        bench: String::new(),
         workload: Workload {
             // A given prompt is as long as it is: the flag's default says nothing of it.
             input_len: args.prompt.as_ref().map_or(args.input_len, |_| 0),
@@ -104,16 +103,28 @@ pub fn settings(flags: &EngineFlags) -> Result<(RequestedSettings, Vec<String>),
     Ok((settings, extra_engine_args))
 }
 
-/// The memory backend that was asked for, for a container. A recorded session plays on `clock`.
-pub fn open_backend(
-    args: &LoadArgs,
-    clock: &Clock,
-    target: &Target,
-) -> Result<Box<dyn MemoryBackend>, Failure> {
-    match &args.memory_backend {
-        BackendArg::Live(word) => telemetry::open(choice(*word), target),
-        BackendArg::Replay(path) => replay(path, clock),
+/// What reads the memory, as the flag says.
+pub fn memory_source(flag: &BackendArg) -> MemorySource {
+    match flag {
+        BackendArg::Live(word) => MemorySource::Live(choice(*word)),
+        BackendArg::Replay(path) => MemorySource::Recorded(path.clone()),
     }
+}
+
+/// The same for a command that cannot play a recording back. `what`: its name in the message.
+pub fn live_backend(flag: &BackendArg, what: &str) -> Result<BackendChoice, Failure> {
+    match flag {
+        BackendArg::Live(word) => Ok(choice(*word)),
+        BackendArg::Replay(_) => Err(Failure::usage(format!(
+            "{what} measures live: it cannot play a recording back"
+        ))),
+    }
+}
+
+/// `--max-log` in bytes.
+pub fn max_log_bytes(text: &str) -> Result<u64, Failure> {
+    let parsed = text.parse::<Bytes>().map(|bytes| bytes.0);
+    parsed.map_err(|e| Failure::usage(format!("--max-log: {e}")))
 }
 
 /// The backend that a word names.
@@ -126,43 +137,21 @@ pub fn choice(word: BackendWord) -> BackendChoice {
     }
 }
 
-/// A recording, or the samples of a stored capture, played from now on.
-fn replay(path: &Path, clock: &Clock) -> Result<Box<dyn MemoryBackend>, Failure> {
-    let name = path.display().to_string();
-    let (backend, devices, samples) = if path.is_dir() {
-        let stored = StoredCapture::open(path)?;
-        let samples = stored.samples()?.collect();
-        (stored.capture.backend, stored.capture.devices, samples)
-    } else {
-        let recording = Recording::read(path)?;
-        let header = recording.header;
-        (header.backend, header.devices, recording.samples)
-    };
-    if samples.is_empty() {
-        return Err(Failure::usage(format!("there is no sample in `{name}`")));
-    }
-    let replay = Replay::of_session(clock, &backend, devices, samples, &name);
-    Ok(Box::new(replay))
-}
-
 /// Whether results can be written at all: told before anything takes its time.
 pub fn check_results(args: &LoadArgs) -> Result<(), Failure> {
-    store::check(&args.results_dir, args.output.as_deref())
+    store::check(&args.results.dir, args.output.as_deref())
 }
 
 /// Claims the place for the results and opens the capture.
 pub fn open_results(args: &LoadArgs, model: &str) -> Result<(RunPaths, CaptureWriter), Failure> {
-    let log_cap: Bytes = args
-        .max_log
-        .parse()
-        .map_err(|e: crate::units::ParseBytesError| Failure::usage(format!("--max-log: {e}")))?;
+    let max_log = max_log_bytes(&args.max_log)?;
     let paths = store::claim(
-        &args.results_dir,
+        &args.results.dir,
         args.output.as_deref(),
         model,
         &jiff::Zoned::now(),
     )?;
-    match CaptureWriter::create(&paths.capture, log_cap.0) {
+    match CaptureWriter::create(&paths.capture, max_log) {
         Ok(writer) => Ok((paths, writer)),
         Err(failure) => {
             // Nothing was seen, so nothing is kept.
@@ -192,6 +181,18 @@ pub fn tokio() -> Result<tokio::runtime::Runtime, Failure> {
         .map_err(|e| Failure::environment("cannot start the runtime's threads").caused_by(e))
 }
 
+/// Runs the async part of a command, which the first Ctrl-C stops in order; see [`obey_signals`].
+pub fn run_stoppable<T>(
+    console: &Console,
+    work: impl AsyncFnOnce(&Stop) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let stop = Stop::new();
+    tokio()?.block_on(async {
+        obey_signals(&stop, console)?;
+        work(&stop).await
+    })
+}
+
 /// The first Ctrl-C (or SIGTERM, or the terminal's end) ends the run in order; the second leaves
 /// at once.
 pub fn obey_signals(stop: &Stop, console: &Console) -> Result<(), Failure> {
@@ -213,20 +214,21 @@ pub fn end_by_signals(
     let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(cannot)?;
     // `nohup` has it ignored, and means it.
-    let mut hangup = match hangup_is_ignored() {
-        true => None,
-        false => Some(signal(SignalKind::hangup()).map_err(cannot)?),
+    let mut hangup = if hangup_is_ignored() {
+        None
+    } else {
+        Some(signal(SignalKind::hangup()).map_err(cannot)?)
     };
     let (stop, console) = (stop.clone(), console.clone());
     tokio::spawn(async move {
-        let mut told = false;
+        let mut asked_before = false;
         loop {
             tokio::select! {
                 _ = interrupt.recv() => {}
                 _ = terminate.recv() => {}
                 _ = async { hangup.as_mut()?.recv().await }, if hangup.is_some() => {}
             }
-            if told {
+            if asked_before {
                 for name in stop.left_over() {
                     console.warning(&format!(
                         "container `{name}` keeps running: docker rm -f {name}"
@@ -234,7 +236,7 @@ pub fn end_by_signals(
                 }
                 leave_at_once();
             }
-            told = true;
+            asked_before = true;
             if let Some(words) = words {
                 console.warning(words);
             }
@@ -286,4 +288,26 @@ pub fn conclude(
         Some(failure) => Err(failure.into()),
         None => Ok(ExitCode::Done),
     }
+}
+
+/// Writes a document, then shows it: as JSON, or as the page that `render` makes of it. `what` names
+/// the file in the note.
+pub fn publish(
+    console: &Console,
+    document: &impl serde::Serialize,
+    (what, path): (&str, &Path),
+    json: bool,
+    render: impl FnOnce(TextOptions) -> String,
+) -> anyhow::Result<()> {
+    let mut text = serde_json::to_vec_pretty(document)?;
+    text.push(b'\n');
+    let stored = write_atomically(path, &text);
+    if json {
+        console.data(&text)?;
+    } else {
+        console.data(render(console.text_options()).as_bytes())?;
+    }
+    stored?;
+    console.note(&format!("{what}: {}", path.display()));
+    Ok(())
 }

@@ -1,13 +1,12 @@
 //! `plimsoll loadline`: how much load a running engine holds, predicted and measured.
 
-mod lane;
+mod rounds;
 
-use super::load::{end_by_signals, tokio};
-use crate::capture::{Mode, RunEnd};
+use super::load::{end_by_signals, publish, tokio};
+use crate::capture::RunEnd;
 use crate::cli::LoadlineArgs;
-use crate::collect::{Stop, find_running, lock, meet, unless_stopped};
+use crate::collect::{AttachedEngine, Stop};
 use crate::console::Console;
-use crate::container::Runtime;
 use crate::engine::LoadKind;
 use crate::error::{ExitCode, Failure};
 use crate::estimate::Model;
@@ -17,10 +16,9 @@ use crate::loadline::{
     judge, predict,
 };
 use crate::profile::Profile;
-use crate::progress::{Progress, Stage};
-use crate::store::{file_word, free_name, private, write_atomically};
+use crate::store::{file_word, free_name, private};
 use crate::{report, store};
-use lane::{Lane, Met};
+use rounds::RoundRunner;
 use std::path::{Path, PathBuf};
 
 /// Where neither a prediction nor the user says where to begin.
@@ -53,12 +51,10 @@ async fn loadline(
     objectives: Objectives,
     stop: &Stop,
 ) -> anyhow::Result<ExitCode> {
-    (console.sink())(Progress::Stage(Stage::Inspect));
-    let runtime = unless_stopped(stop, Runtime::connect()).await?;
-    let found = unless_stopped(stop, find_running(&runtime, &args.container)).await?;
-    let name = found.facts.name.clone();
-    let (engine, evidence, serving) = meet(&runtime, &found, args.engine.as_ref(), stop).await?;
-    if !serving {
+    let (container, engine) = (&args.container, args.engine.as_ref());
+    let attached = AttachedEngine::attach(container, engine, stop, &console.sink()).await?;
+    let name = attached.name().to_owned();
+    if !attached.serves() {
         return Err(Failure::usage(format!(
             "no engine serves in container `{name}`: there is nothing to send requests to"
         ))
@@ -67,18 +63,11 @@ async fn loadline(
         )
         .into());
     }
-    let _lock = lock(&found.facts)?;
-    let folder = folder(&args.results_dir, &name)?;
-    let met = Met {
-        runtime,
-        found,
-        engine,
-        evidence,
-        mode: Mode::Serving,
-    };
-    let mut lane = Lane::new(console, &met, &args, stop, folder.clone());
+    let _lock = attached.lock()?;
+    let folder = folder(&args.results.dir, &name)?;
+    let mut runner = RoundRunner::new(console, attached, &args, stop, folder.clone())?;
 
-    let (look, at) = match lane.look().await {
+    let (look, at) = match runner.look().await {
         Ok(seen) => seen,
         Err(failure) => {
             // What the engine printed before it failed is named in the hints, and stays.
@@ -122,7 +111,7 @@ async fn loadline(
     if !args.predict_only {
         let rounds = Rounds {
             console,
-            lane: &mut lane,
+            runner: &mut runner,
             look: &look,
             model: model.as_ref(),
             args: &args,
@@ -190,10 +179,7 @@ fn search(args: &LoadlineArgs, line: &Loadline) -> Search {
     let predicted = line.prediction.concurrency.filter(|n| *n > 0);
     let predicted = predicted.map(|n| u32::try_from(n).unwrap_or(u32::MAX));
     let near = args.start.is_none() && predicted.is_some() && line.objectives.0.is_empty();
-    let stride = match near {
-        true => Stride::Near,
-        false => Stride::Doubling,
-    };
+    let stride = if near { Stride::Near } else { Stride::Doubling };
     let start = args.start.or(predicted).unwrap_or(FIRST);
     Search::new(
         start,
@@ -217,7 +203,7 @@ fn told(console: &Console, prediction: &Prediction) {
 /// The rounds of one search.
 struct Rounds<'a, 'b> {
     console: &'a Console,
-    lane: &'a mut Lane<'b>,
+    runner: &'a mut RoundRunner<'b>,
     look: &'a Profile,
     model: Option<&'a Model>,
     args: &'a LoadlineArgs,
@@ -238,7 +224,10 @@ impl Rounds<'_, '_> {
             number += 1;
             let requests = ahead.concurrency.saturating_mul(self.args.waves);
             self.announce(number, ahead, requests);
-            let made = self.lane.round(number, ahead.concurrency, requests).await?;
+            let made = self
+                .runner
+                .round(number, ahead.concurrency, requests)
+                .await?;
             let mut faults = judge(ahead.concurrency.into(), &made.seen, &line.objectives);
             if let (Some(Fault::Errors { first, .. }), Some(failure)) =
                 (faults.first_mut(), &made.failure)
@@ -260,9 +249,10 @@ impl Rounds<'_, '_> {
             self.console.note(&format!(
                 "round {number}: {} in flight {}",
                 ahead.concurrency,
-                match held {
-                    true => "held".to_owned(),
-                    false => format!("did not hold: {}", words.join(", ")),
+                if held {
+                    "held".to_owned()
+                } else {
+                    format!("did not hold: {}", words.join(", "))
                 }
             ));
             // What an engine that is gone, or a time that is up, ended says nothing of this load.
@@ -333,18 +323,10 @@ fn write(
     line: &Loadline,
     folder: &Path,
 ) -> anyhow::Result<()> {
-    let mut document = serde_json::to_vec_pretty(line)?;
-    document.push(b'\n');
     let path = free_name(folder, "loadline");
-    let stored = write_atomically(&path, &document);
-    if args.json {
-        console.data(&document)?;
-    } else {
-        console.data(report::loadline::render(line, console.text_options()).as_bytes())?;
-    }
-    stored?;
-    console.note(&format!("load line: {}", path.display()));
-    Ok(())
+    publish(console, line, ("load line", &path), args.json, |options| {
+        report::loadline::render(line, options)
+    })
 }
 
 /// What the load of a round is.

@@ -23,8 +23,11 @@ mod replay;
 mod report;
 mod run;
 mod schema;
+mod start;
 mod sweep;
 mod top;
+#[cfg(test)]
+mod toy_engine_tests;
 mod validate;
 
 use crate::cli::{Cli, ColorWhen, Command, Talk};

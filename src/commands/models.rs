@@ -54,9 +54,7 @@ pub fn run(console: &Console, args: &ModelsArgs) -> anyhow::Result<ExitCode> {
     }
     lines.sort_by_key(|line| line.name.to_lowercase());
     if args.json {
-        let mut text = serde_json::to_vec_pretty(&lines)?;
-        text.push(b'\n');
-        console.data(&text)?;
+        console.print_json(&lines)?;
     } else {
         console.data(text(&lines).as_bytes())?;
     }

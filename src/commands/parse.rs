@@ -1,12 +1,11 @@
 //! `plimsoll parse`: what a log file says about memory.
 
 use crate::cli::ParseArgs;
-use crate::collect::engine_named;
 use crate::console::Console;
 use crate::engine::lines::parse_reader;
 use crate::engine::log::auto::AutoParser;
 use crate::engine::log::unwrap::Unwrapped;
-use crate::engine::{self, LogParser};
+use crate::engine::{self, EngineId, LogParser};
 use crate::error::{ExitCode, Failure};
 use crate::redact::Redactor;
 use crate::report;
@@ -20,7 +19,7 @@ pub fn run(console: &Console, args: &ParseArgs) -> anyhow::Result<ExitCode> {
     let mut parser: Box<dyn LogParser> = if args.engine == "auto" {
         Box::new(Unwrapped::new(Box::new(AutoParser::new())))
     } else {
-        engine::parser_of(engine_named(&args.engine)?)
+        engine::parser_of(EngineId::from_name(&args.engine).map_err(Failure::from)?)
     };
     let name = args.log.display().to_string();
     let unreadable =
@@ -46,9 +45,7 @@ pub fn run(console: &Console, args: &ParseArgs) -> anyhow::Result<ExitCode> {
     let cause = parser.root_cause();
     let cause = cause.map(|cause| redactor.text(&cause).into_owned());
     if args.json {
-        let mut text = serde_json::to_vec_pretty(&report)?;
-        text.push(b'\n');
-        console.data(&text)?;
+        console.print_json(&report)?;
     } else {
         console.data(report::facts::render(&report, cause.as_deref()).as_bytes())?;
     }

@@ -1,6 +1,6 @@
 //! `plimsoll record`: a session of device samples, to be replayed.
 
-use super::load::{choice, obey_signals, tokio};
+use super::load::{choice, run_stoppable};
 use crate::capture::SamplingFacts;
 use crate::cli::RecordArgs;
 use crate::clock::Clock;
@@ -11,6 +11,7 @@ use crate::error::{ExitCode, Failure};
 use crate::progress::{Progress, Stage};
 use crate::store::{RecordingHeader, RecordingWriter};
 use crate::telemetry::{self, MemoryBackend, Options, Sampler, Samples, Stopped, Target};
+use crate::wording::counted;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
@@ -18,11 +19,7 @@ use std::time::{Duration, Instant};
 const FLUSH_EVERY: Duration = Duration::from_millis(500);
 
 pub fn run(console: &Console, args: &RecordArgs) -> anyhow::Result<ExitCode> {
-    let stop = Stop::new();
-    tokio()?.block_on(async {
-        obey_signals(&stop, console)?;
-        record(console, args, &stop).await
-    })
+    run_stoppable(console, async |stop| record(console, args, stop).await)
 }
 
 async fn record(console: &Console, args: &RecordArgs, stop: &Stop) -> anyhow::Result<ExitCode> {
@@ -39,9 +36,8 @@ async fn record(console: &Console, args: &RecordArgs, stop: &Stop) -> anyhow::Re
     };
     let simulated = if facts.simulated { " (simulated)" } else { "" };
     console.note(&format!(
-        "recording {} device{} by {}{simulated}: {}",
-        header.devices.len(),
-        if header.devices.len() == 1 { "" } else { "s" },
+        "recording {} by {}{simulated}: {}",
+        counted(header.devices.len(), "device"),
         facts.name,
         facts.reason
     ));

@@ -111,9 +111,10 @@ fn of_device(
     let Some(device) = devices.iter().find(|d| d.index == index) else {
         let known: Vec<String> = devices.iter().map(|d| d.index.to_string()).collect();
         let failure = Failure::usage(format!("device {index} was not measured in this run"));
-        return Err(match known.is_empty() {
-            true => failure,
-            false => failure.hint(format!("measured were: {}", known.join(", "))),
+        return Err(if known.is_empty() {
+            failure
+        } else {
+            failure.hint(format!("measured were: {}", known.join(", ")))
         });
     };
     let label = match device.kind {
@@ -146,9 +147,10 @@ impl Stored {
         if !found.is_dir() {
             return Stored::of_file(path);
         }
-        match ends_in_capture(path) {
-            true => Stored::of_capture(path),
-            false => Stored::of_file(&only_run(path)?),
+        if ends_in_capture(path) {
+            Stored::of_capture(path)
+        } else {
+            Stored::of_file(&only_run(path)?)
         }
     }
 
@@ -259,9 +261,10 @@ fn only_run(folder: &Path) -> Result<PathBuf, Failure> {
             for run in several.iter().take(NAMED) {
                 failure = failure.hint(run.display().to_string());
             }
-            Err(match several.len() > NAMED {
-                true => failure.hint("and more"),
-                false => failure,
+            Err(if several.len() > NAMED {
+                failure.hint("and more")
+            } else {
+                failure
             })
         }
     }

@@ -15,9 +15,7 @@ use std::path::{Path, PathBuf};
 pub fn run(console: &Console, args: &SchemaArgs) -> anyhow::Result<ExitCode> {
     match &args.command {
         None => {
-            let mut text = serde_json::to_vec_pretty(&crate::profile::schema())?;
-            text.push(b'\n');
-            console.data(&text)?;
+            console.print_json(&crate::profile::schema())?;
         }
         Some(SchemaCommand::Check { files }) => check_all(console, files)?,
     }

@@ -8,8 +8,8 @@ mod slurm;
 pub(super) mod source;
 pub(super) mod watch;
 
-use super::load::{choice, obey_signals, tokio};
-use crate::cli::{BackendArg, SweepArgs, SweepCommand, SweepRunArgs};
+use super::load::{live_backend, max_log_bytes, run_stoppable};
+use crate::cli::{SweepArgs, SweepCommand, SweepRunArgs};
 use crate::collect::{Stop, unless_stopped};
 use crate::console::Console;
 use crate::container::Runtime;
@@ -22,7 +22,6 @@ use crate::sweep::oom::machine_bytes;
 use crate::sweep::{
     Context, Folder, History, Journal, OomFile, Options, Session, Work, earlier, folder, preflight,
 };
-use crate::units::Bytes;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use watch::BoardWatcher;
@@ -41,42 +40,31 @@ pub fn run(console: &Console, args: SweepArgs) -> anyhow::Result<ExitCode> {
     let shard = args.shard.as_deref().map(str::parse::<Shard>).transpose();
     let shard = shard.map_err(|e| Failure::usage(format!("--shard: {e}")))?;
     let options = options(&args, &sweep)?;
-    let stop = Stop::new();
-    tokio()?.block_on(async {
-        obey_signals(&stop, console)?;
+    run_stoppable(console, async |stop| {
         if args.submit.is_some() {
-            return slurm::submit(console, &args, &sweep, text.as_deref(), &stop).await;
+            return slurm::submit(console, &args, &sweep, text.as_deref(), stop).await;
         }
         if let Some(url) = &args.docker_host {
-            return remote::run(console, url, &args, (&sweep, shard), text.as_deref(), &stop).await;
+            return remote::run(console, url, &args, (&sweep, shard), text.as_deref(), stop).await;
         }
         if args.dry_run {
-            return dry_run(console, &args, &sweep, shard, &options, &stop).await;
+            return dry_run(console, &args, &sweep, shard, &options, stop).await;
         }
-        sweep_through(console, &args, &sweep, shard, &options, &stop).await
+        sweep_through(console, &args, &sweep, shard, &options, stop).await
     })
 }
 
 fn options(args: &SweepRunArgs, sweep: &Sweep) -> Result<Options, Failure> {
-    let BackendArg::Live(word) = &args.memory_backend else {
-        return Err(Failure::usage(
-            "a sweep measures live: it cannot play a recording back",
-        ));
-    };
-    let max_log: Bytes = args
-        .max_log
-        .parse()
-        .map_err(|e: crate::units::ParseBytesError| Failure::usage(format!("--max-log: {e}")))?;
     Ok(Options {
         fresh: args.fresh,
         fresh_client: args.fresh_client,
-        memory: choice(*word),
+        memory: live_backend(&args.memory_backend, "a sweep")?,
         sample_interval: args.sample_interval,
         baseline: args.baseline,
         timeout: args.timeout.or(sweep.timeout).unwrap_or(CELL_TIMEOUT),
         health_timeout: (args.health_timeout.or(sweep.health_timeout)).unwrap_or(HEALTH_TIMEOUT),
         settle_timeout: args.settle_timeout,
-        max_log: max_log.0,
+        max_log: max_log_bytes(&args.max_log)?,
         retries: args.retries,
     })
 }
@@ -111,14 +99,14 @@ async fn dry_run(
     if let Some(path) = named(args).filter(|_| goes_on(args)).filter(absent) {
         return Err(no_run_in(path).into());
     }
-    let known = OomFile::open(&args.results_dir, &sweep.name)?;
+    let known = OomFile::open(&args.results.dir, &sweep.name)?;
     let known = known.memory().clone().on_devices_of(machine_bytes());
     let mut plan = planned(args, sweep, shard, &known)?;
     // The plan is told also where Docker is not there.
     let runtime = unless_stopped(stop, Runtime::connect()).await;
     let verdicts = fit::ask(&plan, runtime.as_ref().ok(), options.memory, stop).await;
     plan.judge(verdicts, |_| args.run_anyway);
-    let forecast = earlier::forecast(&args.results_dir, &sweep.name, None);
+    let forecast = earlier::forecast(&args.results.dir, &sweep.name, None);
     if args.json {
         console.data(&plan_page::json(&plan, &forecast)?)?;
     } else {
@@ -126,7 +114,7 @@ async fn dry_run(
         console.data(page.as_bytes())?;
     }
     let runtime = runtime?;
-    let look = preflight::look(&runtime, &plan, options.memory, &args.results_dir, stop);
+    let look = preflight::look(&runtime, &plan, options.memory, &args.results.dir, stop);
     let found = look.await?;
     found.notes.iter().for_each(|n| console.note(n));
     found.warnings.iter().for_each(|w| console.warning(w));
@@ -167,11 +155,11 @@ fn folder_of(
         Some(path) => Ok((Folder::create_at(path, &now)?, false)),
         None if goes_on(args) => {
             let mine = |path: &Path| folder::begun_here(path, shard);
-            let latest = folder::latest(&args.results_dir, &sweep.name, mine);
+            let latest = folder::latest(&args.results.dir, &sweep.name, mine);
             let latest = latest.ok_or_else(|| no_earlier_run(args, sweep, shard))?;
             Ok((Folder::open(&latest, &now)?, true))
         }
-        None => Ok((Folder::create(&args.results_dir, &sweep.name, &now)?, false)),
+        None => Ok((Folder::create(&args.results.dir, &sweep.name, &now)?, false)),
     }
 }
 
@@ -216,7 +204,7 @@ fn no_earlier_run(args: &SweepRunArgs, sweep: &Sweep, shard: Option<Shard>) -> F
     Failure::usage(format!(
         "there is no earlier run of {part}sweep `{}` in `{}`",
         sweep.name,
-        args.results_dir.display()
+        args.results.dir.display()
     ))
     .hint("leave out --resume, or name its folder: --resume=DIR")
 }
@@ -251,10 +239,7 @@ fn same_run(
         .hint("go on as it was begun, or begin a new run"));
     }
     if first.fresh != fresh {
-        return Err(Failure::usage(match first.fresh {
-            true => format!("the run in `{shown}` was begun with --fresh"),
-            false => format!("the run in `{shown}` was begun without --fresh"),
-        })
+        return Err(Failure::usage(if first.fresh { format!("the run in `{shown}` was begun with --fresh") } else { format!("the run in `{shown}` was begun without --fresh") })
         .hint("two ways of measuring do not go into one table: go on as it was begun, or begin a new run"));
     }
     Ok(())
@@ -290,7 +275,7 @@ async fn sweep_through(
     let runtime = unless_stopped(stop, Runtime::connect()).await?;
     let (folder, resumed) = folder_of(console, args, sweep, shard)?;
     let (mut journal, history) = Journal::open(folder.path())?;
-    let ooms = OomFile::open(&args.results_dir, &sweep.name)?;
+    let ooms = OomFile::open(&args.results.dir, &sweep.name)?;
     same_run(&history, sweep, args.fresh, shard, folder.path())?;
     let warnings = history.warnings.iter().chain(ooms.warnings());
     warnings.for_each(|w| console.warning(w));
@@ -309,7 +294,7 @@ async fn sweep_through(
     };
     plan.judge(verdicts, |group| args.run_anyway || measured(group));
     let so_far = Some((folder.path(), &history));
-    let forecast = earlier::forecast(&args.results_dir, &sweep.name, so_far);
+    let forecast = earlier::forecast(&args.results.dir, &sweep.name, so_far);
     let work = Work {
         plan: &plan,
         history: &history,

@@ -33,9 +33,7 @@ pub fn run(console: &Console, args: &ValidateArgs) -> anyhow::Result<ExitCode> {
         None => {}
     }
     if args.json {
-        let mut text = serde_json::to_vec_pretty(&validation)?;
-        text.push(b'\n');
-        console.data(&text)?;
+        console.print_json(&validation)?;
     } else {
         let page = report::validation::render(&validation, console.text_options());
         console.data(page.as_bytes())?;
@@ -118,9 +116,10 @@ pub(super) fn profiles(
         let why = match read_profile(&file) {
             Ok(ProfileFile::Profile(profile)) => {
                 // A copy, or the start of an engine that the first cell of its group tells as well.
-                match seen.insert(profile.metadata.run_id.clone()) {
-                    true => profiles.push((file, *profile)),
-                    false => again += 1,
+                if seen.insert(profile.metadata.run_id.clone()) {
+                    profiles.push((file, *profile))
+                } else {
+                    again += 1
                 }
                 continue;
             }
@@ -168,7 +167,7 @@ pub(super) fn profiles(
 fn store(console: &Console, args: &ValidateArgs, validation: &Validation) -> anyhow::Result<()> {
     let folder = match &args.output_dir {
         Some(folder) => folder.clone(),
-        None => args.results_dir.join("validation-reports"),
+        None => args.results.dir.join("validation-reports"),
     };
     private::create_folders(&folder).map_err(|e| {
         Failure::environment(format!("cannot write reports to `{}`", folder.display()))

@@ -1,7 +1,6 @@
 //! What one run teaches about overheads, and why another teaches nothing.
 
 use super::settings;
-use super::subject::not_whole;
 use crate::breakdown::{Component, EvidenceSource};
 use crate::capture::DeviceKind;
 use crate::estimate::calibration::{CalibrationRun, Key, attention_kind, by_heads};
@@ -21,7 +20,7 @@ pub fn learn(
     config: Option<&Value>,
     gpu_name: impl Fn(&str) -> String,
 ) -> Result<CalibrationRun, String> {
-    if let Some(why) = not_whole(&profile.metadata.outcome) {
+    if let Some(why) = profile.metadata.outcome.describe() {
         return Err(why);
     }
     if profile.metadata.simulated {
@@ -82,15 +81,18 @@ pub fn learn(
 /// The best witness of a component on the GPU that has most of it, bytes.
 fn figure(profile: &Profile, component: Component, engines_word: bool) -> Option<u64> {
     let witnesses = profile.evidence.iter().filter(|e| e.component == component);
-    let counts = |source: EvidenceSource| match engines_word {
-        true => matches!(
-            source,
-            EvidenceSource::EngineLog | EvidenceSource::EngineInfo
-        ),
-        false => !matches!(
-            source,
-            EvidenceSource::Residual | EvidenceSource::Architecture
-        ),
+    let counts = |source: EvidenceSource| {
+        if engines_word {
+            matches!(
+                source,
+                EvidenceSource::EngineLog | EvidenceSource::EngineInfo
+            )
+        } else {
+            !matches!(
+                source,
+                EvidenceSource::Residual | EvidenceSource::Architecture
+            )
+        }
     };
     witnesses
         .filter(|e| (e.used || engines_word) && counts(e.source))

@@ -1,10 +1,11 @@
 //! How a profiled engine was deployed, in the estimator's words: settings in force, else asked for.
 
-use super::settings::{self, Settings};
+use super::settings;
 use crate::breakdown::Component;
 use crate::capture::DeviceKind;
-use crate::estimate::settings as estimator;
-use crate::estimate::{Deployment, Gpu, Lora, Unknown, Version};
+use crate::engine::EngineId;
+use crate::estimate::settings::IllegalValue;
+use crate::estimate::{Deployment, Gpu, Unknown, Unmodelled, Version};
 use crate::profile::Profile;
 
 /// How the engine of this profile was deployed. What is not told is left to the engine's default.
@@ -12,61 +13,29 @@ use crate::profile::Profile;
 /// # Errors
 /// An engine whose rules are not known.
 pub fn deployment_of(profile: &Profile) -> Result<Deployment, Unknown> {
-    let name = profile.engine_metadata.engine_type.as_str();
-    let engine = estimator::engine(name)
-        .ok_or_else(|| Unknown::new(format!("no rules are known of the engine `{name}`")))?;
-    let settings = settings::of(profile);
-    let text = |name: &str| settings.get(name).map(|v| v.trim().to_owned());
-    let count = |name: &str| text(name)?.parse::<u64>().ok();
-    let size = |name: &str| count(name).filter(|n| *n > 0).unwrap_or(1);
-    let fraction = [
-        "gpu_memory_utilization",
-        "mem_fraction_static",
-        "free_gpu_memory_fraction",
-        "kv_cache_free_gpu_memory_fraction",
-        "cuda_memory_fraction",
-    ];
-    let tp = ["tensor_parallel_size", "tp_size", "num_shard"].map(size);
-    let ep = match flag(&settings, "enable_expert_parallel") {
-        Some(true) => tp.iter().copied().max().unwrap_or(1),
-        _ => size("expert_parallel_size"),
-    };
-    Ok(Deployment {
-        version: profile
-            .engine_metadata
-            .engine_version
-            .as_deref()
-            .and_then(Version::leading),
+    let name = &profile.engine_metadata.engine_type;
+    if name.is_empty() {
+        return Err(Unknown::new("the profile names no engine"));
+    }
+    let engine = EngineId::from_name(name)?;
+    let mut values = settings::of(profile);
+    // What the weights are in goes before what was asked for.
+    if let Some(weights) = values.get("weights_dtype").cloned() {
+        values.insert("dtype".into(), weights);
+    }
+    let asked = settings::asked_flags(profile);
+    let (deployment, draft) =
+        Deployment::from_settings(engine, &values, &asked, IllegalValue::IsUnset)?;
+    let mut deployment = Deployment {
+        version: (profile.engine_metadata.engine_version.as_deref()).and_then(Version::leading),
         gpu: gpu_of(profile),
-        tp: tp.into_iter().max().unwrap_or(1),
-        pp: size("pipeline_parallel_size"),
-        ep,
-        dp: size("data_parallel_size"),
-        dcp: size("decode_context_parallel_size"),
-        dtype: text("weights_dtype").or_else(|| text("dtype")),
-        quantization: text("quantization").filter(|q| !q.eq_ignore_ascii_case("none")),
-        kv_dtype: text("kv_cache_dtype"),
-        max_model_len: count("max_model_len"),
-        memory_fraction: fraction
-            .iter()
-            .find_map(|name| text(name)?.parse::<f64>().ok())
-            .filter(|f| *f > 0.0 && *f <= 1.0),
-        max_batched_tokens: count("max_num_batched_tokens"),
-        max_seqs: count("max_num_seqs"),
-        block_size: count("block_size"),
-        eager: flag(&settings, "enforce_eager"),
-        lora: flag(&settings, "enable_lora")
-            .filter(|on| *on)
-            .map(|_| Lora {
-                rank: count("max_lora_rank").unwrap_or(16),
-                slots: count("max_loras").unwrap_or(1),
-            }),
-        kv_cache_memory: count("kv_cache_memory_bytes"),
-        flashinfer_sampler: flag(&settings, "VLLM_USE_FLASHINFER_SAMPLER"),
         on_cpu: (profile.gpu_info.devices.iter()).all(|d| d.kind != DeviceKind::Gpu),
-        vllm_v0: flag(&settings, "VLLM_USE_V1").map(|v1| !v1),
-        ..Deployment::of(engine)
-    })
+        ..deployment
+    };
+    deployment
+        .unmodelled
+        .extend(draft.map(Unmodelled::draft_model));
+    Ok(deployment)
 }
 
 /// The load where it is known exactly how much of it is in flight at once: sequences, and tokens of
@@ -76,15 +45,6 @@ pub fn batch_of(profile: &Profile) -> Option<(u64, u64)> {
     let exact = profile.parameters.bench == "latency" && load.input_len > 0;
     let tokens = u64::from(load.input_len) + u64::from(load.output_len);
     exact.then_some((u64::from(load.batch_size?), tokens))
-}
-
-/// A flag in any of its spellings.
-fn flag(settings: &Settings, name: &str) -> Option<bool> {
-    match settings.get(name)?.trim().to_ascii_lowercase().as_str() {
-        "true" | "1" | "yes" | "on" | "" => Some(true),
-        "false" | "0" | "no" | "off" => Some(false),
-        _ => None,
-    }
 }
 
 /// The GPU on which others held most: there the engine has least room.
@@ -116,6 +76,115 @@ fn gpu_of(profile: &Profile) -> Option<Gpu> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::capture::{Capture, ContainerFacts};
+    use crate::estimate::case;
+    use crate::matrix::samples;
+    use crate::profile::derive;
+    use serde_json::json;
+
+    /// A profile of a server with this command.
+    fn profile_of(engine: EngineId, argv: &[String]) -> Profile {
+        let capture = Capture {
+            engine: engine.name().into(),
+            ..Capture::default()
+        };
+        let facts = ContainerFacts {
+            argv: argv.to_vec(),
+            ..ContainerFacts::default()
+        };
+        let mut profile = derive(&capture, [], []);
+        profile.engine_metadata.engine_type = engine.name().into();
+        profile.configuration.requested = engine.settings(&facts).values;
+        profile
+    }
+
+    #[test]
+    fn one_server_is_one_deployment_however_it_is_described() {
+        let sglang = [
+            "--chunked-prefill-size",
+            "2048",
+            "--max-running-requests",
+            "16",
+        ];
+        let cases: [(EngineId, &[&str], _, _); 5] = [
+            (
+                EngineId::Vllm,
+                &["--max-num-batched-tokens", "2048", "--max-num-seqs", "16"],
+                Some(2048),
+                Some(16),
+            ),
+            (EngineId::Sglang, &sglang, Some(2048), Some(16)),
+            (
+                EngineId::Tgi,
+                &[
+                    "--max-batch-prefill-tokens",
+                    "2048",
+                    "--max-batch-size",
+                    "16",
+                ],
+                Some(2048),
+                Some(16),
+            ),
+            (
+                EngineId::TensorRtLlm,
+                &["--max_num_tokens", "2048", "--max_batch_size", "16"],
+                Some(2048),
+                Some(16),
+            ),
+            (EngineId::LlamaCpp, &[], None, None),
+        ];
+        for (engine, words, tokens, sequences) in cases {
+            let mut server = (*samples::server("m")).clone();
+            server.settings.tensor_parallel_size = (engine != EngineId::LlamaCpp).then_some(2);
+            server.settings.max_model_len = Some(4096);
+            server.settings.gpu_memory_utilization = (engine != EngineId::LlamaCpp).then_some(0.8);
+            server.engine_args = words.iter().map(|w| (*w).to_owned()).collect();
+            let cell = crate::matrix::deployment(&server, engine).unwrap().0;
+            assert_eq!(
+                (cell.max_model_len, cell.max_batched_tokens),
+                (Some(4096), tokens)
+            );
+            let argv = engine.serve_argv(&crate::engine::ServeJob {
+                model: "m",
+                port: 8000,
+                settings: &server.settings,
+                extra_engine_args: &server.engine_args,
+            });
+            let mut measured = deployment_of(&profile_of(engine, &argv)).unwrap();
+            assert!(measured.on_cpu, "it has no GPU");
+            measured.on_cpu = false;
+            assert_eq!(measured, cell, "{engine:?}");
+            let line = json!({
+                "model": "m", "engine": engine.name(), "tp": server.settings.tensor_parallel_size,
+                "max_model_len": 4096, "gpu_memory_utilization": server.settings.gpu_memory_utilization,
+                "max_num_batched_tokens": tokens, "max_num_seqs": sequences,
+            });
+            assert_eq!(case::read(&line).unwrap().deployment, cell, "{engine:?}");
+        }
+    }
+
+    #[test]
+    fn what_moves_memory_and_is_not_computed_is_named_of_a_profile_too() {
+        let words = "vllm serve m --cpu-offload-gb 4 --speculative-config {\"model\":\"d\"}";
+        let argv: Vec<String> = words.split(' ').map(str::to_owned).collect();
+        let mut profile = profile_of(EngineId::Vllm, &argv);
+        // What the engine prints is no request, and need not be legal.
+        let printed = [
+            ("swap_space", "4"),
+            ("quantization", "None"),
+            ("max_num_seqs", "many"),
+        ];
+        let printed = printed.map(|(k, v)| (k.to_owned(), v.to_owned()));
+        profile.configuration.effective.extend(printed);
+        let deployment = deployment_of(&profile).unwrap();
+        let names: Vec<&str> = deployment
+            .unmodelled
+            .iter()
+            .map(|u| u.name.as_str())
+            .collect();
+        assert_eq!(names, ["--cpu-offload-gb", "the draft model `d`"]);
+        assert_eq!((deployment.quantization, deployment.max_seqs), (None, None));
+    }
 
     #[test]
     fn versions_are_read_as_engines_write_them() {

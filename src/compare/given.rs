@@ -297,13 +297,14 @@ fn weights_advice(settings: &Settings, off: f64) -> String {
     let tp = settings
         .get("tensor_parallel_size")
         .map_or("1", String::as_str);
-    match off > 0.0 {
-        true => format!(
+    if off > 0.0 {
+        format!(
             "look at the bytes of a parameter (type {dtype}, quantisation: {quantised}) and whether the output layer is the embedding and was counted twice"
-        ),
-        false => format!(
+        )
+    } else {
+        format!(
             "look at the parameters (all experts, not the active ones; an output layer of its own; a vision tower), at what quantisation leaves in 16 bits ({quantised}), and at what each of {tp} GPUs keeps whole"
-        ),
+        )
     }
 }
 

@@ -439,9 +439,10 @@ fn look(outcome: &ArmOutcome, settings: &GraphSettings, findings: &mut Vec<Findi
                     .iter()
                     .map(|(l, n)| format!("{n} of draft_len {l}"))
                     .collect();
-                match parts.is_empty() {
-                    true => "none".to_owned(),
-                    false => parts.join(", "),
+                if parts.is_empty() {
+                    "none".to_owned()
+                } else {
+                    parts.join(", ")
                 }
             };
             found(

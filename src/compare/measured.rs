@@ -36,9 +36,10 @@ impl Reading {
 /// A figure that somebody saw: one that was calculated itself says nothing of another calculation.
 fn seen(reading: Reading) -> Reading {
     let calculated = source_word(EvidenceSource::Architecture);
-    match reading.source.as_deref() == Some(calculated) {
-        true => Reading::unknown(format!("no engine told it: it is {calculated}")),
-        false => reading,
+    if reading.source.as_deref() == Some(calculated) {
+        Reading::unknown(format!("no engine told it: it is {calculated}"))
+    } else {
+        reading
     }
 }
 
@@ -103,9 +104,10 @@ impl<'a> Measured<'a> {
 
     /// A figure of host memory, which holds all ranks: of a GPU only where there is one rank.
     fn alone(&self, reading: Reading) -> Reading {
-        match self.ranks() > 1.0 {
-            true => Reading::unknown("measured in host memory, over several ranks"),
-            false => reading,
+        if self.ranks() > 1.0 {
+            Reading::unknown("measured in host memory, over several ranks")
+        } else {
+            reading
         }
     }
 

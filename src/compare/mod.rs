@@ -175,9 +175,10 @@ pub fn compare(a: &[Profile], b: &[Profile]) -> Comparison {
         .filter(|r| r.difference.is_none() && !alone)
         .map(|r| r.key.clone())
         .collect();
-    let label = match one_sided.is_empty() {
-        true => "Unexplained",
-        false => "Unexplained, or known on one side only",
+    let label = if one_sided.is_empty() {
+        "Unexplained"
+    } else {
+        "Unexplained, or known on one side only"
     };
     let remainder = Row::new(
         "remainder",
@@ -227,14 +228,8 @@ impl<'a> Group<'a> {
                     .into()
             });
         }
-        match self.all.last().map(|p| &p.metadata.outcome) {
-            Some(RunEnd::BenchFailed(why) | RunEnd::ContainerLost(why) | RunEnd::Failed(why)) => {
-                format!("the run failed: {why}")
-            }
-            Some(RunEnd::Deadline) => "the run did not end within its deadline".into(),
-            Some(RunEnd::Interrupted) => "the run was interrupted".into(),
-            Some(RunEnd::Completed) | None => "no run was made".into(),
-        }
+        let ended = self.all.last().and_then(|p| p.metadata.outcome.describe());
+        ended.unwrap_or_else(|| "no run was made".into())
     }
 
     /// The total less the parts that both groups know. Its median is what the other medians leave,

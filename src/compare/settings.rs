@@ -55,6 +55,13 @@ pub const MUST_AGREE: &[&str] = &[
 /// Where these differ, what was in use may differ for that alone.
 pub const SHOULD_AGREE: &[&str] = &["bench", "num_prompts", "max_concurrency", "request_rate"];
 
+/// What was asked of the engine by its own flags and variables.
+pub fn asked_flags(profile: &Profile) -> Settings {
+    let mut asked = flags(&profile.parameters.extra_engine_args);
+    asked.extend(profile.configuration.requested.clone());
+    asked
+}
+
 /// Settings in force, else asked for; the model, the engine, the GPUs and the load.
 pub fn of(profile: &Profile) -> Settings {
     let mut all = Settings::new();
@@ -72,8 +79,7 @@ pub fn of(profile: &Profile) -> Settings {
         asked.gpu_memory_utilization,
     );
     put(&mut all, "tensor_parallel_size", asked.tensor_parallel_size);
-    all.extend(flags(&profile.parameters.extra_engine_args));
-    all.extend(profile.configuration.requested.clone());
+    all.extend(asked_flags(profile));
     all.extend(profile.configuration.effective.clone());
 
     let told = &profile.vllm_internal_metrics;

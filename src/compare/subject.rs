@@ -3,7 +3,6 @@
 use super::figures::{self, OTHERS, Unit};
 use super::settings::{self, Settings};
 use crate::breakdown::{Component, EvidenceSource};
-use crate::capture::RunEnd;
 use crate::profile::Profile;
 use crate::units::GIB;
 use schemars::JsonSchema;
@@ -89,7 +88,7 @@ impl Subject {
             model: profile.model_info.name.clone(),
             engine: Some(profile.engine_metadata.engine_type.clone()),
             engine_version: profile.engine_metadata.engine_version.clone(),
-            not_whole: not_whole(&meta.outcome),
+            not_whole: meta.outcome.describe(),
             simulated: meta.simulated,
         };
         Subject {
@@ -195,18 +194,6 @@ pub fn is_older(document: &Value) -> bool {
     OLDER.iter().any(|(_, _, _, names)| names.iter().any(known))
 }
 
-/// Why a run is not whole.
-pub(super) fn not_whole(end: &RunEnd) -> Option<String> {
-    match end {
-        RunEnd::Completed => None,
-        RunEnd::BenchFailed(why) | RunEnd::ContainerLost(why) | RunEnd::Failed(why) => {
-            Some(format!("the run failed: {why}"))
-        }
-        RunEnd::Deadline => Some("the run did not end within its deadline".into()),
-        RunEnd::Interrupted => Some("the run was interrupted".into()),
-    }
-}
-
 fn figures_of(profile: &Profile) -> Vec<Figure> {
     let breakdown = &profile.memory_breakdown;
     let why = |path: &str| {
@@ -301,9 +288,10 @@ fn source(profile: &Profile, component: Component) -> String {
             words.push(word);
         }
     }
-    match words.is_empty() {
-        true => source_word(EvidenceSource::Residual).into(),
-        false => words.join(" and "),
+    if words.is_empty() {
+        source_word(EvidenceSource::Residual).into()
+    } else {
+        words.join(" and ")
     }
 }
 

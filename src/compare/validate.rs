@@ -2,7 +2,6 @@
 
 use super::calculated::{Calculated, Grade, Item, error_pct};
 use super::measured::Measured;
-use super::subject::not_whole;
 use crate::profile::Profile;
 use crate::profile::stats::{mean, quantile};
 use schemars::JsonSchema;
@@ -145,7 +144,7 @@ impl RunValidation {
         let measured = Measured::of(profile);
         let items = Item::ALL.map(|item| row(item, &measured, calculated));
         let mut warnings = Vec::new();
-        warnings.extend(not_whole(&profile.metadata.outcome));
+        warnings.extend(profile.metadata.outcome.describe());
         if profile.metadata.simulated {
             warnings.push("an engine or a device only pretends".into());
         }
@@ -341,11 +340,10 @@ fn recommendations(groups: &[Group], runs: &[RunValidation]) -> Vec<String> {
     }
     if all.is_empty() {
         let few = groups[0].items.iter().all(|i| i.n < FEWEST);
-        all.push(match few {
-            true => format!("too few runs for advice: it takes {FEWEST} that could be compared"),
-            false => {
-                "no item is off by more than its tolerance in the median: nothing to change".into()
-            }
+        all.push(if few {
+            format!("too few runs for advice: it takes {FEWEST} that could be compared")
+        } else {
+            "no item is off by more than its tolerance in the median: nothing to change".into()
         });
     }
     all

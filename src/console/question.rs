@@ -27,7 +27,7 @@ impl Console {
 impl Inner {
     /// The question on a line that the answer ends.
     fn prompt(&self, question: &str) {
-        let mut out = super::locked(&self.out);
+        let mut out = crate::sync::lock_data(&self.out);
         // Nobody is left to be told of a failure; the answer is then no.
         let _ = out.write_all(format!("{question} [y/N] ").as_bytes());
         let _ = out.flush();

@@ -1,9 +1,10 @@
 //! The stage of a single run: drawn while it runs, one line when it ended.
 
+use super::Inner;
 use super::look::Mark;
-use super::{Inner, locked};
 use crate::progress::Stage;
 use crate::report::layout::duration;
+use crate::sync::lock_data;
 use crate::units::Bytes;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::Instant;
@@ -25,7 +26,7 @@ pub(super) enum Ended {
 impl Inner {
     pub(super) fn begin_stage(&self, stage: Stage) {
         if self.quiet
-            || locked(&self.running)
+            || lock_data(&self.running)
                 .as_ref()
                 .is_some_and(|r| r.stage == stage)
         {
@@ -42,7 +43,7 @@ impl Inner {
             // Told at its start: a run that hangs must say where.
             self.plain(&stage.label());
         }
-        *locked(&self.running) = Some(Running {
+        *lock_data(&self.running) = Some(Running {
             stage,
             since: Instant::now(),
             bar,
@@ -52,7 +53,7 @@ impl Inner {
 
     /// Ends the running stage; false when there was none.
     pub(super) fn end_stage(&self, ended: Ended) -> bool {
-        let Some(running) = locked(&self.running).take() else {
+        let Some(running) = lock_data(&self.running).take() else {
             return false;
         };
         let label = running.stage.label();
@@ -76,7 +77,7 @@ impl Inner {
     }
 
     pub(super) fn step(&self, done: u64, of: u64) {
-        let mut running = locked(&self.running);
+        let mut running = lock_data(&self.running);
         if let Some(Running {
             bar: Some(bar),
             memory,
@@ -95,7 +96,7 @@ impl Inner {
     }
 
     pub(super) fn memory(&self, bytes: u64) {
-        let mut running = locked(&self.running);
+        let mut running = lock_data(&self.running);
         if let Some(running) = running.as_mut() {
             running.memory = Some(bytes);
             if let Some(bar) = &running.bar {

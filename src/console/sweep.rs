@@ -8,10 +8,11 @@ mod picture;
 
 use super::look::Mark;
 use super::stage::Ended;
-use super::{Console, Inner, locked};
+use super::{Console, Inner};
 use crate::matrix::Status;
 use crate::progress::{Progress, Sink};
 use crate::report::layout::{clean, width};
+use crate::sync::lock_data;
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 pub use picture::BoardWords;
 use picture::{Counts, Now, lane_line, overall_line};
@@ -97,7 +98,7 @@ impl Console {
         let overall = console.drawing.as_ref().map(|drawing| {
             let bar = drawing.bars.add(ProgressBar::new_spinner());
             let (counts, look, size) = (counts.clone(), console.look, drawing.size);
-            let picture = move || overall_line(&locked(&counts).clone(), size().1, look);
+            let picture = move || overall_line(&lock_data(&counts).clone(), size().1, look);
             drawing.start(&bar, style(console, "{line}", picture));
             bar
         });
@@ -109,7 +110,7 @@ impl Console {
                 ..Drawn::default()
             }),
         });
-        *locked(&console.board) = Arc::downgrade(&board);
+        *lock_data(&console.board) = Arc::downgrade(&board);
         let before = match already_done {
             0 => String::new(),
             n => format!(", {n} of them done before"),
@@ -149,13 +150,13 @@ impl SweepBoard {
     /// How many seconds the sweep will still take; `None` while that is not known.
     pub fn forecast(&self, seconds_left: Option<f64>) {
         let seconds = seconds_left.filter(|s| s.is_finite() && *s > 0.0);
-        locked(&self.0.counts).forecast = seconds.map(|s| (s, Instant::now()));
+        lock_data(&self.0.counts).forecast = seconds.map(|s| (s, Instant::now()));
     }
 
     /// Counts a cell that has come to its end, and tells so on a line that stays.
     pub fn cell_done(&self, row: &CellLine) {
         let counts = {
-            let mut counts = locked(&self.0.counts);
+            let mut counts = lock_data(&self.0.counts);
             counts.done = (counts.done + 1).min(counts.of);
             match row.status {
                 Status::Done => {}
@@ -184,7 +185,7 @@ impl Lane {
     pub fn cell(&self, words: &str) {
         let words = clean(words, self.board.console.look.unicode);
         {
-            let mut now = locked(&self.told.now);
+            let mut now = lock_data(&self.told.now);
             now.cell.clone_from(&words);
             now.begin(None);
         }
@@ -195,7 +196,7 @@ impl Lane {
 
 impl Drop for Lane {
     fn drop(&mut self) {
-        let bar = locked(&self.board.drawn).lanes.remove(&self.number);
+        let bar = lock_data(&self.board.drawn).lanes.remove(&self.number);
         if let (Some(bar), Some(drawing)) = (bar, &self.board.console.drawing) {
             drawing.erase(&bar);
         }
@@ -208,7 +209,7 @@ impl Board {
     /// Gives a lane its line above the overall bar, and a number. The overall bar is drawn last, so
     /// lanes that would push it out of the window get none.
     fn draw_lane(&self, now: &Arc<Mutex<Now>>) -> u64 {
-        let mut drawn = locked(&self.drawn);
+        let mut drawn = lock_data(&self.drawn);
         let number = drawn.next;
         drawn.next += 1;
         if let (Some(drawing), Some(overall)) = (&self.console.drawing, &drawn.overall) {
@@ -218,7 +219,7 @@ impl Board {
                 let (now, look, size) = (now.clone(), self.console.look, drawing.size);
                 // The spinner takes two.
                 let room = move || size().1.saturating_sub(2);
-                let picture = move || lane_line(&locked(&now).clone(), room(), look);
+                let picture = move || lane_line(&lock_data(&now).clone(), room(), look);
                 drawing.start(&bar, style(&self.console, "{spinner} {line}", picture));
                 drawn.lanes.insert(number, bar);
             }
@@ -268,7 +269,7 @@ impl Board {
     /// Takes everything off the terminal, and says how far the sweep came. Once.
     pub(super) fn end(&self) {
         let (lanes, overall) = {
-            let mut drawn = locked(&self.drawn);
+            let mut drawn = lock_data(&self.drawn);
             if std::mem::replace(&mut drawn.ended, true) {
                 return;
             }
@@ -282,7 +283,7 @@ impl Board {
         if self.console.quiet {
             return;
         }
-        let counts = locked(&self.counts).clone();
+        let counts = lock_data(&self.counts).clone();
         let text = format!(
             "{}: {} of {} {}{}",
             counts.words.whole,
@@ -294,9 +295,10 @@ impl Board {
         if self.console.drawing.is_none() {
             self.console.plain(&text);
         } else {
-            let mark = match counts.done == counts.of {
-                true => Mark::Done,
-                false => Mark::Skipped,
+            let mark = if counts.done == counts.of {
+                Mark::Done
+            } else {
+                Mark::Skipped
             };
             self.console
                 .line(&format!("{} {text}", self.console.look.mark(mark)));
@@ -314,7 +316,7 @@ impl Inner {
     /// Ends the sweep that is shown, if one is.
     pub(super) fn end_board(&self) {
         // The lock is gone before the board ends: to end is to talk.
-        let board = locked(&self.board).upgrade();
+        let board = lock_data(&self.board).upgrade();
         if let Some(board) = board {
             board.end();
         }
@@ -325,16 +327,16 @@ impl Told {
     fn take(&self, news: Progress) {
         match news {
             Progress::Stage(stage) => {
-                let mut now = locked(&self.now);
+                let mut now = lock_data(&self.now);
                 if now.stage != Some(stage) {
                     now.begin(Some(stage));
                 }
             }
             Progress::Step { done, of } if of > 0 => {
-                locked(&self.now).step = Some((done.min(of), of));
+                lock_data(&self.now).step = Some((done.min(of), of));
             }
             Progress::Step { .. } => {}
-            Progress::Memory(bytes) => locked(&self.now).memory = Some(bytes),
+            Progress::Memory(bytes) => lock_data(&self.now).memory = Some(bytes),
             Progress::Note(text) => self.tell(Kind::Note, text),
             Progress::Warning(text) => self.tell(Kind::Warning, text),
         }
@@ -342,14 +344,15 @@ impl Told {
 
     /// Tells it with the lane and its cell, the first time that it comes.
     fn tell(&self, kind: Kind, text: String) {
-        let cell = locked(&self.now).cell.clone();
-        let at = match cell.is_empty() {
-            true => self.label(),
-            false => format!("{}, {cell}", self.label()),
+        let cell = lock_data(&self.now).cell.clone();
+        let at = if cell.is_empty() {
+            self.label()
+        } else {
+            format!("{}, {cell}", self.label())
         };
         let line = format!("{at}: {text}");
         let times = {
-            let mut lines = locked(&self.lines);
+            let mut lines = lock_data(&self.lines);
             let times = lines.entry((kind, text)).or_default();
             *times += 1;
             *times
@@ -363,7 +366,7 @@ impl Told {
 
     /// Says of each warning how often it came again.
     fn sum_up(&self) {
-        for ((kind, text), times) in std::mem::take(&mut *locked(&self.lines)) {
+        for ((kind, text), times) in std::mem::take(&mut *lock_data(&self.lines)) {
             if kind == Kind::Warning && times > 1 {
                 let again = match times - 1 {
                     1 => "once more".to_owned(),
@@ -377,7 +380,7 @@ impl Told {
 
     /// The lane's name, on a terminal so short that there is room for what is told of it.
     fn label(&self) -> String {
-        let label = locked(&self.now).label.clone();
+        let label = lock_data(&self.now).label.clone();
         match &self.console.drawing {
             Some(drawing) => self.console.look.cut(&label, (drawing.size)().1 / 2),
             None => label,

@@ -1,7 +1,8 @@
 //! A question to the daemon that changes nothing may be asked again: connections break, answers get
 //! lost, and a daemon that is restarted is away for some seconds.
 
-use super::{Runtime, answer, locked};
+use super::{Runtime, answer};
+use crate::sync::lock_data;
 use bollard::errors::Error;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -37,7 +38,7 @@ impl Runtime {
             let error = match asked {
                 Err(e) if passes(&e) => e,
                 answered => {
-                    *locked(&self.shared.away.0) = None;
+                    *lock_data(&self.shared.away.0) = None;
                     return answered;
                 }
             };
@@ -46,7 +47,7 @@ impl Runtime {
                 // Once more is all that there is time for.
                 Error::RequestTimeoutError => began.elapsed() < ANSWER * 2,
                 _ => {
-                    let since = *locked(&self.shared.away.0).get_or_insert_with(Instant::now);
+                    let since = *lock_data(&self.shared.away.0).get_or_insert_with(Instant::now);
                     since.elapsed() < AWAY
                 }
             };

@@ -1,9 +1,10 @@
 //! What holds a command's deadline: the host's view, or `timeout` inside the container.
 
+use super::Runtime;
 use super::exec::ExecRequest;
-use super::{Runtime, locked};
 use crate::capture::ExecEnd;
 use crate::error::Failure;
+use crate::sync::lock_data;
 use std::ops::ControlFlow;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -81,7 +82,7 @@ impl Runtime {
 
     /// Which `timeout` the container has; asked once.
     async fn timeout_program(&self, container: &str) -> Result<TimeoutProgram, Failure> {
-        if let Some(known) = locked(&self.shared.timeouts).get(container) {
+        if let Some(known) = lock_data(&self.shared.timeouts).get(container) {
             return Ok(*known);
         }
         let mut found = TimeoutProgram::Missing;
@@ -100,7 +101,7 @@ impl Runtime {
             }
             break;
         }
-        locked(&self.shared.timeouts).insert(container.to_owned(), found);
+        lock_data(&self.shared.timeouts).insert(container.to_owned(), found);
         Ok(found)
     }
 

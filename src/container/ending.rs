@@ -87,21 +87,21 @@ impl<'a> Ending<'a> {
             }
             sleep(LOOK).await;
         }
-        match tracker.met_strangers() {
-            true => self.end_from_inside().await,
-            false => (0, 0),
+        if tracker.met_strangers() {
+            self.end_from_inside().await
+        } else {
+            (0, 0)
         }
     }
 
     /// Ends the command and all that it started.
     pub(super) async fn everything(&mut self) -> (u32, u32) {
         let (killed, survivors) = self.end_from_host().await;
-        match self.tracker.as_ref().is_none_or(Tracker::met_strangers) {
-            true => {
-                let (more, left) = self.end_from_inside().await;
-                (killed + more, survivors.max(left))
-            }
-            false => (killed, survivors),
+        if self.tracker.as_ref().is_none_or(Tracker::met_strangers) {
+            let (more, left) = self.end_from_inside().await;
+            (killed + more, survivors.max(left))
+        } else {
+            (killed, survivors)
         }
     }
 

@@ -117,12 +117,11 @@ impl Runtime {
                     let room = limit.saturating_sub(into.len()).min(bytes.len());
                     into.extend_from_slice(&bytes[..room]);
                     stderr_cut |= stream == Stream::Stderr && room < bytes.len();
-                    match stream != Stream::Stderr && room < bytes.len() {
-                        true => {
-                            output.over_limit = true;
-                            ControlFlow::Break(())
-                        }
-                        false => ControlFlow::Continue(()),
+                    if stream != Stream::Stderr && room < bytes.len() {
+                        output.over_limit = true;
+                        ControlFlow::Break(())
+                    } else {
+                        ControlFlow::Continue(())
                     }
                 },
             )

@@ -4,6 +4,7 @@ use super::inspect::{Found, known_states, status_word};
 use super::{RUN_LABEL, Runtime, checked_name, failed};
 use crate::capture::{ContainerFacts, ContainerState};
 use crate::error::Failure;
+use crate::wording::did_you_mean;
 use bollard::models::ContainerSummary;
 use bollard::query_parameters::ListContainersOptionsBuilder;
 use futures::FutureExt;
@@ -173,16 +174,9 @@ fn ambiguous(what: &str, several: &[&ContainerFacts]) -> Failure {
 
 fn unknown(wanted: &str, all: &[ContainerFacts]) -> Failure {
     let failure = Failure::environment(format!("no container is named `{wanted}`"));
-    let near = near_names(wanted, all.iter().map(|c| c.name.as_str()));
-    let failure = match near.as_slice() {
-        [] => failure,
-        near => failure.hint(format!(
-            "did you mean {}?",
-            near.iter()
-                .map(|n| format!("`{n}`"))
-                .collect::<Vec<_>>()
-                .join(" or ")
-        )),
+    let failure = match did_you_mean(wanted, all.iter().map(|c| c.name.as_str()), 3) {
+        Some(suggestion) => failure.hint(suggestion),
+        None => failure,
     };
     let running: Vec<String> = all
         .iter()
@@ -196,40 +190,6 @@ fn unknown(wanted: &str, all: &[ContainerFacts]) -> Failure {
         )),
         _ => failure.hint(format!("running containers: {}", running.join(", "))),
     }
-}
-
-/// Names like the wanted one, nearest first, three at most.
-pub fn near_names<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
-    let wanted = wanted.to_ascii_lowercase();
-    let mut near: Vec<(usize, &str)> = names
-        .filter_map(|name| {
-            let lower = name.to_ascii_lowercase();
-            let contained = (wanted.len() >= 3 && lower.contains(&wanted))
-                || (lower.len() >= 3 && wanted.contains(&lower));
-            let distance = distance(&wanted, &lower);
-            let close = distance <= 1 + wanted.len().max(lower.len()) / 4;
-            (contained || close)
-                .then_some((if contained { distance.min(2) } else { distance }, name))
-        })
-        .collect();
-    near.sort();
-    near.into_iter().take(3).map(|(_, name)| name).collect()
-}
-
-/// Edits that turn one name into the other (Levenshtein).
-fn distance(a: &str, b: &str) -> usize {
-    let b = b.as_bytes();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, ca) in a.bytes().enumerate() {
-        let mut corner = i;
-        row[0] = i + 1;
-        for (j, cb) in b.iter().enumerate() {
-            let change = corner + usize::from(ca != *cb);
-            corner = row[j + 1];
-            row[j + 1] = change.min(row[j] + 1).min(corner + 1);
-        }
-    }
-    row[b.len()]
 }
 
 /// Why nothing can be run in the container now.
@@ -319,10 +279,6 @@ mod tests {
         assert_eq!(f.message, "no container is named `vlm-server`");
         assert_eq!(f.hints[0], "did you mean `vllm-server`?");
         assert_eq!(f.hints[1], "running containers: vllm-server (i), tgi (i)");
-        assert_eq!(
-            near_names("vllm", ["vllm-server", "x", "tgi"].into_iter()),
-            ["vllm-server"]
-        );
         let mut two = all();
         two.push(container("x", "abcd2229", "running"));
         let f = choose("abcd222", &two).expect_err("two");
@@ -360,17 +316,5 @@ mod tests {
         );
         assert_eq!(f.hints[0], "start it: `docker start old`");
         assert!(refuse_state(&container("a", "1", "running")).is_none());
-    }
-
-    #[test]
-    fn edits_are_counted() {
-        assert_eq!(
-            (
-                distance("", "ab"),
-                distance("kitten", "sitting"),
-                distance("a", "a")
-            ),
-            (2, 3, 0)
-        );
     }
 }

@@ -1,8 +1,9 @@
 //! One GET to an engine's endpoint, by whatever route there is into the container.
 
+use super::Runtime;
 use super::exec::{ExecRequest, Input};
-use super::{Runtime, locked};
 use crate::capture::{ContainerFacts, ExecEnd};
+use crate::sync::lock_data;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper_util::rt::TokioIo;
@@ -109,11 +110,11 @@ impl Runtime {
         bearer: Option<&str>,
     ) -> Reply {
         let memory = (facts.id.clone(), port);
-        let known = locked(&self.shared.routes).get(&memory).cloned();
+        let known = lock_data(&self.shared.routes).get(&memory).cloned();
         if let Some(route) = known {
             match self.ask(&route, facts, port, path, bearer).await {
                 Ok(reply) => return reply,
-                Err(_) => drop(locked(&self.shared.routes).remove(&memory)),
+                Err(_) => drop(lock_data(&self.shared.routes).remove(&memory)),
             }
         }
         self.try_routes(self.routes(facts, port), facts, port, path, bearer)
@@ -187,7 +188,7 @@ impl Runtime {
             }
             match asked {
                 Ok(reply) => {
-                    locked(&self.shared.routes).insert((facts.id.clone(), port), answers);
+                    lock_data(&self.shared.routes).insert((facts.id.clone(), port), answers);
                     return reply;
                 }
                 Err(e) => {

@@ -202,9 +202,10 @@ pub(super) fn understand(c: ContainerInspectResponse) -> Found {
         env: raw_env
             .iter()
             .map(|(n, v)| {
-                let value = match is_kept(n, &argv) {
-                    true => redactor.setting(n, v),
-                    false => NOT_KEPT.to_owned(),
+                let value = if is_kept(n, &argv) {
+                    redactor.setting(n, v)
+                } else {
+                    NOT_KEPT.to_owned()
                 };
                 (n.clone(), value)
             })
@@ -265,9 +266,10 @@ pub(super) fn known_states<T: DeserializeOwned>(answer: Result<T, Error>) -> Res
     };
     for word in all.into_iter().filter_map(|container| {
         let state = container.get_mut("State")?;
-        match state.is_object() {
-            true => state.get_mut("Status"),
-            false => Some(state),
+        if state.is_object() {
+            state.get_mut("Status")
+        } else {
+            Some(state)
         }
     }) {
         if let Value::String(text) = word {
@@ -291,9 +293,10 @@ fn docker_state(word: &str) -> &str {
 /// told to end: Docker's word is `running` until they have.
 pub(super) fn status_word(told: Option<impl ToString>) -> String {
     let word = told.map(|word| word.to_string()).unwrap_or_default();
-    match word == "stopping" {
-        true => "running".into(),
-        false => word,
+    if word == "stopping" {
+        "running".into()
+    } else {
+        word
     }
 }
 

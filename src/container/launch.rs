@@ -126,9 +126,10 @@ impl Runtime {
             let there = self.inspect(name).await.map_err(NotCreated::Unsure)?;
             if let Some(found) = there {
                 let run = found.facts.labels.get(RUN_LABEL);
-                return match run == Some(&spec.run_id) {
-                    true => Ok(found.facts.id),
-                    false => Err(NotCreated::Refused(not_created(spec, error))),
+                return if run == Some(&spec.run_id) {
+                    Ok(found.facts.id)
+                } else {
+                    Err(NotCreated::Refused(not_created(spec, error)))
                 };
             }
             if !passing || attempt == ATTEMPTS {
@@ -217,9 +218,10 @@ impl Runtime {
 /// Without a tag Docker would pull every one there is.
 fn with_tag(image: &str) -> String {
     let last = image.rsplit('/').next().unwrap_or(image);
-    match last.contains(':') || last.contains('@') {
-        true => image.to_owned(),
-        false => format!("{image}:latest"),
+    if last.contains(':') || last.contains('@') {
+        image.to_owned()
+    } else {
+        format!("{image}:latest")
     }
 }
 
@@ -354,9 +356,10 @@ fn not_created(spec: &LaunchSpec, e: bollard::errors::Error) -> Failure {
                 format!("cannot create container `{name}` from `{image}`"),
                 e,
             );
-            match no_init {
-                true => failure.hint("podman takes the program `catatonit` for a container's first process: install its package"),
-                false => failure,
+            if no_init {
+                failure.hint("podman takes the program `catatonit` for a container's first process: install its package")
+            } else {
+                failure
             }
         }
     }

@@ -42,9 +42,10 @@ impl LineCutter {
         while let Some(next) = bytes.first() {
             if self.after == After::Torn {
                 self.after = After::Piece;
-                match is_of_a_word(next) {
-                    true => self.keep(b"\r"),
-                    false => emit(self.take()),
+                if is_of_a_word(next) {
+                    self.keep(b"\r")
+                } else {
+                    emit(self.take())
                 }
             }
             let Some(at) = memchr::memchr2(b'\n', b'\r', bytes) else {

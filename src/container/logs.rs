@@ -442,9 +442,10 @@ const ON_ITS_WAY_NS: i64 = 500_000_000;
 /// while its second lasts was written when it came.
 fn written(stamp_ns: i64, now_ns: i64) -> i64 {
     let since = now_ns.saturating_sub(stamp_ns);
-    match stamp_ns % SECOND_NS == 0 && (0..SECOND_NS + ON_ITS_WAY_NS).contains(&since) {
-        true => stamp_ns + since.min(SECOND_NS - 1),
-        false => stamp_ns,
+    if stamp_ns % SECOND_NS == 0 && (0..SECOND_NS + ON_ITS_WAY_NS).contains(&since) {
+        stamp_ns + since.min(SECOND_NS - 1)
+    } else {
+        stamp_ns
     }
 }
 

@@ -44,7 +44,7 @@ use bollard::Docker;
 use bollard::errors::Error;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Environment variable that every exec carries: the run's id.
 pub const RUN_VARIABLE: &str = "PLIMSOLL_RUN";
@@ -167,11 +167,6 @@ impl Runtime {
     }
 }
 
-/// The lock, whoever panicked while holding it: the maps behind it are only memories.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// The daemon's status code and message, when the daemon answered.
 fn answer(error: &Error) -> Option<(u16, &str)> {
     match error {
@@ -215,11 +210,12 @@ fn is_name(text: &str) -> bool {
 }
 
 fn checked_name(text: &str) -> Result<&str, Failure> {
-    match is_name(text) {
-        true => Ok(text),
-        false => Err(
+    if is_name(text) {
+        Ok(text)
+    } else {
+        Err(
             Failure::usage(format!("`{text}` is no container name or id"))
                 .hint("names hold letters, digits, `_`, `.` and `-`; `docker ps` shows them"),
-        ),
+        )
     }
 }

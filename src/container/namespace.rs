@@ -93,9 +93,10 @@ impl Namespaces {
     /// The same of a container's first process; none where that is not its namespace's first: then
     /// the namespace goes on without it.
     pub fn sharers_of_first(&self, init: u32, container: &str) -> Option<Vec<u32>> {
-        match self.members.get(&init).is_some_and(Member::is_first) {
-            true => self.sharers(init, container),
-            false => Some(Vec::new()),
+        if self.members.get(&init).is_some_and(Member::is_first) {
+            self.sharers(init, container)
+        } else {
+            Some(Vec::new())
         }
     }
 

@@ -38,9 +38,10 @@ impl Runtime {
     pub(super) async fn end_of_run(&self, id: &str, run_id: &str) -> Result<(), Failure> {
         let mut may = |facts: &ContainerFacts| {
             let of_run = facts.labels.get(RUN_LABEL).is_some_and(|run| run == run_id);
-            match is_ours(facts) && of_run {
-                true => May::Act,
-                false => May::Not("another run's".into()),
+            if is_ours(facts) && of_run {
+                May::Act
+            } else {
+                May::Not("another run's".into())
             }
         };
         let never = CancellationToken::new();
@@ -55,12 +56,15 @@ impl Runtime {
     /// Ends and removes a container of ours. One that is gone is ended; one that plimsoll did not
     /// create is an error, and left alone.
     pub async fn end_ours(&self, id: &str, grace: Duration) -> Result<(), Failure> {
-        let mut may = |facts: &ContainerFacts| match is_ours(facts) {
-            true => May::Act,
-            false => May::Not(format!(
-                "container `{}` was not created by plimsoll: it is left alone",
-                facts.name
-            )),
+        let mut may = |facts: &ContainerFacts| {
+            if is_ours(facts) {
+                May::Act
+            } else {
+                May::Not(format!(
+                    "container `{}` was not created by plimsoll: it is left alone",
+                    facts.name
+                ))
+            }
         };
         let never = CancellationToken::new();
         let patience = Patience::of(grace);

@@ -68,9 +68,10 @@ pub async fn end(stray: Stray<'_>, grace: Duration) -> StrayEnd {
     for signal in [Signal::TERM, Signal::KILL] {
         // What was asked to end may be something else by the time it is killed.
         if let Some(why) = changed(&stray).filter(|_| stray.id.lives()) {
-            return match signal == Signal::KILL {
-                true => StrayEnd::Survived(format!("it got SIGTERM, and no SIGKILL: {why}")),
-                false => StrayEnd::Changed(why),
+            return if signal == Signal::KILL {
+                StrayEnd::Survived(format!("it got SIGTERM, and no SIGKILL: {why}"))
+            } else {
+                StrayEnd::Changed(why)
             };
         }
         match pidfd_send_signal(&fd, signal) {

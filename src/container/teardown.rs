@@ -289,11 +289,12 @@ impl<'a> Act<'a> {
             Seen::Left(why) => return Ok(Torn::Left(why)),
             Seen::Here(facts) => facts,
         };
-        match self.remove {
-            true => self.remove(&facts).await,
-            false => Ok(Torn::Ended {
+        if self.remove {
+            self.remove(&facts).await
+        } else {
+            Ok(Torn::Ended {
                 by_us: self.stopped,
-            }),
+            })
         }
     }
 
@@ -557,9 +558,10 @@ fn words(what: &str, e: Error) -> String {
 
 fn seconds(since: Instant) -> String {
     let elapsed = since.elapsed().as_secs_f64();
-    match elapsed < 10.0 {
-        true => format!("{elapsed:.1} s"),
-        false => format!("{elapsed:.0} s"),
+    if elapsed < 10.0 {
+        format!("{elapsed:.1} s")
+    } else {
+        format!("{elapsed:.0} s")
     }
 }
 

@@ -105,9 +105,10 @@ impl Runtime {
         }
         // Podman takes longer to know where the host is busy; `/proc` shows it at once.
         let gone = |pid| HostView::open(pid, &before.id).is_none();
-        match viewed && before.state.pid.is_some_and(gone) {
-            true => Some(true),
-            false => told.then_some(false),
+        if viewed && before.state.pid.is_some_and(gone) {
+            Some(true)
+        } else {
+            told.then_some(false)
         }
     }
 }

@@ -20,9 +20,10 @@ impl Runtime {
         };
         // Docker runs the host's `ps`. Podman would run the container's, which has none as often as
         // not; told columns by its own names, it reads them itself.
-        let columns = match self.version().podman {
-            true => "hpid,args",
-            false => "-eo pid,args",
+        let columns = if self.version().podman {
+            "hpid,args"
+        } else {
+            "-eo pid,args"
         };
         let options = TopOptionsBuilder::default().ps_args(columns).build();
         let asked = self.docker.top_processes(name, Some(options));

@@ -132,9 +132,10 @@ impl GraphCounter {
             }
             if let Some(series) = self.series.last_mut() {
                 series.lines = series.lines.saturating_add(1);
-                let into = match captured {
-                    true => &mut series.graphs,
-                    false => &mut series.skipped,
+                let into = if captured {
+                    &mut series.graphs
+                } else {
+                    &mut series.skipped
                 };
                 if into.len() < MAX_GRAPHS {
                     into.insert(graph);
@@ -276,9 +277,12 @@ mod tests {
                 "-only CUDA graph warmup (greedy) for batch size={batch_size}, draft_len={draft_len}, max_seq_len=2048"
             )],
         };
-        let join = |r: String| match r.starts_with('-') {
-            true => format!("{STAMP}Run generation{r}"),
-            false => format!("{STAMP}Run generation {r}"),
+        let join = |r: String| {
+            if r.starts_with('-') {
+                format!("{STAMP}Run generation{r}")
+            } else {
+                format!("{STAMP}Run generation {r}")
+            }
         };
         rest.into_iter().map(join).collect()
     }

@@ -1,6 +1,6 @@
 //! What plimsoll knows about inference engines: text in, values out. No I/O, no clock.
 //!
-//! A new engine is one new file (or folder) here and one line in [`ALL`].
+//! A new engine is one new file (or folder) here and one line in [`EngineId`]'s list.
 
 pub mod argv;
 pub mod bench_figures;
@@ -11,6 +11,8 @@ pub mod cuda_graphs;
 pub mod defaults;
 pub mod endpoints;
 pub mod facts;
+mod id;
+pub mod limits;
 pub mod lines;
 pub mod llama_cpp;
 pub mod log;
@@ -25,49 +27,31 @@ pub mod sglang;
 pub mod tensorrt_llm;
 pub mod tgi;
 pub mod torch_probe;
+#[cfg(test)]
+mod toy;
 pub mod transformers;
 pub mod vllm;
 
 pub use builtin::{Dialect, LoadKind, read_builtin, read_builtin_notes};
+pub use id::{EngineId, UnknownEngine};
 
 use crate::capture::{AtNs, ContainerFacts, Probe, RequestedSettings, Workload};
 use facts::LogReport;
+use limits::LoadLimits;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Every engine, in the order in which they are asked whether a container is theirs.
-pub static ALL: &[&dyn Engine] = &[
-    &reference::Reference,
-    &tgi::Tgi,
-    &tensorrt_llm::TensorRtLlm,
-    &vllm::Vllm,
-    &sglang::Sglang,
-    // Before Ollama, whose runner speaks as it does: a log of its lines alone is llama.cpp's.
-    &llama_cpp::LlamaCpp,
-    &ollama::Ollama,
-    &transformers::Transformers,
-];
-
-/// The engine called `name`, as in `--engine`: its own name or one that people use for it.
-pub fn by_name(name: &str) -> Option<&'static dyn Engine> {
-    let plain = |n: &str| n.to_ascii_lowercase().replace(['-', '.', '_', ' '], "");
-    let wanted = plain(name);
-    ALL.iter()
-        .copied()
-        .find(|e| plain(e.name()) == wanted || e.aliases().iter().any(|a| plain(a) == wanted))
-}
-
 /// A fresh parser for `engine`'s log, in whatever carrier's lines it comes.
-pub fn parser_of(engine: &dyn Engine) -> Box<dyn LogParser> {
+pub fn parser_of(engine: EngineId) -> Box<dyn LogParser> {
     Box::new(log::unwrap::Unwrapped::new(engine.log_parser()))
 }
 
 /// The engine that a container is of: the first whose server process 1 is, else the first that is
 /// in it by other signs (an image of one engine can run another).
-pub fn recognise(facts: &ContainerFacts) -> Option<(&'static dyn Engine, Recognition)> {
+pub fn recognise(facts: &ContainerFacts) -> Option<(EngineId, Recognition)> {
     let mut present = None;
-    for engine in ALL.iter().copied() {
+    for engine in EngineId::ALL.iter().copied() {
         match engine.recognise(facts) {
             Some(seen) if seen.serving => return Some((engine, seen)),
             seen => present = present.or(seen.map(|seen| (engine, seen))),
@@ -94,6 +78,27 @@ pub trait Engine: Sync {
     /// Arguments that make it run without CUDA graphs, where it has such.
     fn without_graphs(&self) -> Option<&'static [&'static str]> {
         None
+    }
+
+    /// The engine whose rules `estimate` computes this one's memory by: itself, or the one that it
+    /// runs. `None`: no rules are known.
+    fn estimated_as(&self) -> Option<EngineId> {
+        None
+    }
+
+    /// What limits the requests that it runs at once.
+    fn load_limits(&self) -> LoadLimits {
+        LoadLimits::UNKNOWN
+    }
+
+    /// Images whose tags are its versions; others' tags are their maker's own.
+    fn release_images(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// It takes every GPU that it sees where no setting says how many.
+    fn takes_all_gpus(&self) -> bool {
+        false
     }
 
     /// Whether this container is its own, by command, image and labels.
@@ -509,15 +514,10 @@ mod tests {
 
     #[test]
     fn engines_by_name_and_by_container() {
-        for engine in ALL {
-            assert!(
-                std::ptr::eq(by_name(engine.name()).unwrap(), *engine),
-                "{}",
-                engine.name()
-            );
+        for engine in EngineId::ALL {
+            assert_eq!(EngineId::from_name(engine.name()), Ok(*engine));
             assert_eq!(engine.log_parser().report().engine, engine.name());
         }
-        assert!(by_name("nothing").is_none());
         let facts = |argv: &[&str]| ContainerFacts {
             argv: argv.iter().map(|w| (*w).to_owned()).collect(),
             ..ContainerFacts::default()
@@ -543,7 +543,7 @@ mod tests {
     #[test]
     fn what_a_log_leaves_out_is_told_with_the_way_to_it() {
         let untold = |engine: &str, lines: &[&str], on_gpu| {
-            let engine = by_name(engine).unwrap();
+            let engine = EngineId::from_name(engine).unwrap();
             let mut parser = parser_of(engine);
             lines.iter().for_each(|l| parser.line(l.as_bytes(), None));
             engine.untold(&parser.report(), on_gpu)
@@ -565,7 +565,7 @@ mod tests {
 
     #[test]
     fn help_is_asked_again_where_the_first_answer_is_no_list() {
-        let vllm = by_name("vllm").unwrap();
+        let vllm = EngineId::from_name("vllm").unwrap();
         assert_eq!(
             vllm.bench_help(BenchKind::Latency).unwrap().join(" "),
             "vllm bench latency --help=all"

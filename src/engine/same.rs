@@ -27,9 +27,12 @@ pub fn plain(word: &str) -> String {
 /// in the hub's cache (`models--ORG--NAME/snapshots/REVISION`).
 pub fn model(asked: &str, known: &str) -> bool {
     let (asked, known) = (name(asked), name(known));
-    let of_place = |other: &str, place: &Place| match is_id(other) {
-        true => other == place.id,
-        false => last(other) == last(&place.id),
+    let of_place = |other: &str, place: &Place| {
+        if is_id(other) {
+            other == place.id
+        } else {
+            last(other) == last(&place.id)
+        }
     };
     match (Place::of(&asked), Place::of(&known)) {
         (None, Some(place)) if place.whole => of_place(&asked, &place),

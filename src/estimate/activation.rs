@@ -3,7 +3,7 @@
 //! Which of the two is larger decides; what one leaves behind for the other counts in both.
 
 use super::{
-    Deployment, EngineKind, Mixer, Model, Tensor, Version,
+    Deployment, EngineId, Mixer, Model, Tensor, Version,
     encoder::{self, Encoder},
     engines::{self, Generation, Settings, vllm},
 };
@@ -91,7 +91,7 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings) -> Activa
     let mut kept = encoding
         .left
         .saturating_add(library_workspace(gpu.map(engines::generation)));
-    let vllm = deployment.engine == EngineKind::Vllm;
+    let vllm = deployment.engine == EngineId::Vllm;
     let keeps_experts = vllm && vllm::version(deployment) >= Version::new(0, 15, 0);
     if keeps_experts {
         // Buffers of fused experts come from a workspace that stays (vLLM 0.19, v1/worker/workspace.py).
@@ -133,7 +133,7 @@ fn value_bytes(deployment: &Deployment) -> u64 {
 /// vLLM: the kernel without a sort came with pull request 33538 (0.17); FlashInfer's is the default where it is
 /// installed from 0.23 (vllm/envs.py). Up to 0.11.0 it was used where it was installed: in images, not from pip.
 pub fn sampler(deployment: &Deployment) -> Sampler {
-    if deployment.engine != EngineKind::Vllm {
+    if deployment.engine != EngineId::Vllm {
         return Sampler::Greedy;
     }
     let v = vllm::version(deployment);
@@ -233,9 +233,10 @@ fn byte_copies(model: &Model, deployment: &Deployment, tokens: u64) -> u64 {
         .map(|t| t.columns)
         .max()
         .unwrap_or(0);
-    match eight {
-        true => tokens.saturating_mul(split(inner, deployment.tp).saturating_add(model.hidden)),
-        false => 0,
+    if eight {
+        tokens.saturating_mul(split(inner, deployment.tp).saturating_add(model.hidden))
+    } else {
+        0
     }
 }
 
@@ -281,7 +282,7 @@ fn latent_context(model: &Model, deployment: &Deployment, settings: &Settings, v
         .filter(|t| t.role == "kv_b")
         .map(|t| t.rows)
         .max();
-    let (Some(rows), EngineKind::Vllm) = (kv_b, deployment.engine) else {
+    let (Some(rows), EngineId::Vllm) = (kv_b, deployment.engine) else {
         return 0;
     };
     let long = settings.max_model_len.unwrap_or(8192).saturating_mul(8);
@@ -303,7 +304,7 @@ fn latent_context(model: &Model, deployment: &Deployment, settings: &Settings, v
 /// layer lay side by side, and the free memory that was counted lacked them, until vLLM 0.2.6 set
 /// TORCH_NCCL_AVOID_RECORD_STREAMS (worker/worker.py).
 fn held_by_nccl(model: &Model, deployment: &Deployment, step: u64) -> u64 {
-    let vllm = deployment.engine == EngineKind::Vllm;
+    let vllm = deployment.engine == EngineId::Vllm;
     if !vllm || deployment.tp < 2 || vllm::version(deployment) >= Version::new(0, 2, 6) {
         return 0;
     }
@@ -319,7 +320,7 @@ fn sparse_logits(model: &Model, deployment: &Deployment) -> u64 {
         .iter()
         .any(|m| matches!(m, Mixer::Latent { index: Some(_), .. }));
     let since = Version::new(0, 19, 0);
-    if sparse && deployment.engine == EngineKind::Vllm && vllm::version(deployment) >= since {
+    if sparse && deployment.engine == EngineId::Vllm && vllm::version(deployment) >= since {
         512 << 20
     } else {
         0

@@ -4,7 +4,7 @@
 //! measured constants, whose residuals are taken as they are. Where a term has no measurement like it, there is no band.
 
 use super::{
-    Band, Component, Deployment, EngineKind, Term, Version,
+    Band, Component, Deployment, EngineId, Term, Version,
     activation::{Activation, Sampler},
     encoder::Encoder,
     engines::{self, Generation, Settings, vllm},
@@ -72,7 +72,7 @@ const fn spread(
 pub fn put(terms: &mut [Term], known: &Known) {
     for term in terms.iter_mut() {
         let Ok(bytes) = term.bytes else { continue };
-        if term.band.is_some() || known.deployment.engine != EngineKind::Vllm {
+        if term.band.is_some() || known.deployment.engine != EngineId::Vllm {
             continue;
         }
         // All measurements are of NVIDIA's.
@@ -204,7 +204,7 @@ fn cache(terms: &[Term], known: &Known) -> Option<Band> {
     }
     if matches!(
         known.deployment.engine,
-        EngineKind::Sglang | EngineKind::TensorRtLlm
+        EngineId::Sglang | EngineId::TensorRtLlm
     ) {
         // What was not told in these runs decided: the share, the build's batch and tokens, reservations.
         return spread(

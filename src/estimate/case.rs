@@ -4,7 +4,7 @@
 //! are flags of the engine and move memory are named as not modelled; other keys are left alone.
 
 use super::fields::Fields;
-use super::{Deployment, EngineKind, Gpu, Lora, Unknown, Version, unmodelled};
+use super::{Deployment, EngineId, Gpu, Lora, Unknown, Version, unmodelled};
 use crate::catalog;
 use serde_json::Value;
 
@@ -44,9 +44,11 @@ pub fn read(line: &Value) -> Result<Case, Unknown> {
     if models.is_empty() && config.is_none() {
         return Err(Unknown::new("the case names no model").hint("give `model` or `config`"));
     }
-    let engine = engine_of(fields.text(&["engine"])?)?;
+    let engine = EngineId::from_name(fields.text(&["engine"])?.unwrap_or("vllm"))?;
     let mut warnings = Vec::new();
-    let mut deployment = Deployment::of(engine);
+    let mut deployment = Deployment::of_engine(engine)?;
+    // Ollama is estimated as llama.cpp.
+    let engine = deployment.engine;
     if let Some(said) = fields.version(&["engine_version"])? {
         let (version, exact) = version_of(&said, engine);
         deployment.version = version;
@@ -72,7 +74,7 @@ pub fn read(line: &Value) -> Result<Case, Unknown> {
     deployment.dcp = fields
         .size(&["dcp", "decode_context_parallel_size"])?
         .unwrap_or(1);
-    let word = |keys: &[&'static str]| Ok(fields.text(keys)?.map(str::to_owned));
+    let word = |keys: &[&'static str]| fields.text(keys).map(|w| w.map(str::to_owned));
     deployment.dtype = word(&["dtype"])?.map(|d| d.trim_start_matches("torch.").to_owned());
     deployment.quantization = word(&["quant", "quantization"])?;
     deployment.kv_dtype = word(&["kv_dtype", "kv_cache_dtype"])?;
@@ -143,22 +145,6 @@ fn gpu_of(fields: &Fields<'_>, warnings: &mut Vec<String>) -> Result<Option<Gpu>
     }
 }
 
-/// The engine of a name; vLLM where none is given.
-fn engine_of(name: Option<&str>) -> Result<EngineKind, Unknown> {
-    let Some(name) = name else {
-        return Ok(EngineKind::Vllm);
-    };
-    Ok(match name.to_ascii_lowercase().as_str() {
-        "vllm" => EngineKind::Vllm,
-        "sglang" | "sgl" => EngineKind::Sglang,
-        "tgi" | "text-generation-inference" => EngineKind::Tgi,
-        "trtllm" | "tensorrt-llm" | "tensorrt_llm" | "trt-llm" => EngineKind::TensorRtLlm,
-        "llama.cpp" | "llama-cpp" | "llama_cpp" | "llamacpp" | "ollama" => EngineKind::LlamaCpp,
-        "transformers" | "hf" | "huggingface" => EngineKind::Transformers,
-        _ => return Err(Unknown::new(format!("the engine `{name}` is not known"))),
-    })
-}
-
 /// A word `V0` or `V1` in a version.
 fn generation_of(said: &str) -> Option<bool> {
     said.split_whitespace().find_map(|w| match w {
@@ -170,7 +156,7 @@ fn generation_of(said: &str) -> Option<bool> {
 
 /// A version as people write it: `0.9.2`, `0.14`, `0.8.5.post1`, `0.1x nightly 2026-02`, `V0 0.6.3`, `2026-04 fork`.
 /// The second: whether it says which.
-pub fn version_of(said: &str, engine: EngineKind) -> (Option<Version>, bool) {
+pub fn version_of(said: &str, engine: EngineId) -> (Option<Version>, bool) {
     let month = month_of(said);
     let dated = month.and_then(|m| by_month(engine, m));
     let numbered = said
@@ -244,11 +230,11 @@ fn month_of(said: &str) -> Option<u32> {
 }
 
 /// The version that was current in a month.
-fn by_month(engine: EngineKind, month: u32) -> Option<Version> {
+fn by_month(engine: EngineId, month: u32) -> Option<Version> {
     let since = |y: u32, m: u32| y * 12 + m - 1;
     match engine {
         // vLLM's releases: 0.6 in September 2024, 0.11 in October 2025, 0.14 in January 2026, two in most months since.
-        EngineKind::Vllm => {
+        EngineId::Vllm => {
             let table = [
                 (since(2026, 11), 33),
                 (since(2026, 10), 31),
@@ -277,7 +263,7 @@ fn by_month(engine: EngineKind, month: u32) -> Option<Version> {
                 .find(|(m, _)| month >= *m)
                 .map(|(_, minor)| Version::new(0, *minor, 0))
         }
-        EngineKind::Sglang => Some(if month >= since(2026, 1) {
+        EngineId::Sglang => Some(if month >= since(2026, 1) {
             Version::new(0, 5, 7)
         } else if month >= since(2025, 9) {
             Version::new(0, 5, 5)
@@ -295,7 +281,7 @@ mod tests {
 
     #[test]
     fn versions_as_people_write_them() {
-        let vllm = |s| version_of(s, EngineKind::Vllm);
+        let vllm = |s| version_of(s, EngineId::Vllm);
         let v = |minor, patch| Some(Version::new(0, minor, patch));
         assert_eq!(vllm("0.14"), (v(14, 0), true));
         assert_eq!(vllm("0.9.2"), (v(9, 2), true));
@@ -311,7 +297,7 @@ mod tests {
         assert_eq!(vllm("2026-04 fork"), (v(19, 0), false));
         assert_eq!(vllm("main"), (None, false));
         assert_eq!(
-            version_of("1.x (TensorRT backend)", EngineKind::TensorRtLlm),
+            version_of("1.x (TensorRT backend)", EngineId::TensorRtLlm),
             (Some(Version::new(1, 0, 0)), false)
         );
         assert_eq!(generation_of("0.7.0-dev V1"), Some(false));

@@ -1,13 +1,14 @@
 //! How a model is to be served: what the flags say, and `None` where they say nothing.
 
-use super::{own_runs::OwnRuns, unmodelled::Unmodelled};
+use super::{Unknown, own_runs::OwnRuns, unmodelled::Unmodelled};
+use crate::engine::EngineId;
 use serde::Serialize;
 
 /// How a model is to be served. What is `None` takes the engine's default for its version.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Deployment {
-    /// The engine.
-    pub engine: EngineKind,
+    /// The engine whose rules hold.
+    pub engine: EngineId,
     /// Its version; `None`: the newest that is known.
     pub version: Option<Version>,
     /// The GPU; `None`: only what needs none can be told.
@@ -57,8 +58,27 @@ pub struct Deployment {
 }
 
 impl Deployment {
-    /// One GPU's worth of `engine`, all defaults.
-    pub fn of(engine: EngineKind) -> Self {
+    /// One GPU's worth of `engine`, all defaults; by the rules of the engine that it runs.
+    ///
+    /// # Errors
+    /// No rules are known of the engine.
+    pub fn of_engine(engine: EngineId) -> Result<Self, Unknown> {
+        match engine.estimated_as() {
+            Some(engine) => Ok(Deployment::with_defaults(engine)),
+            None => {
+                let with_rules = EngineId::ALL.iter().filter(|e| e.estimated_as().is_some());
+                let names: Vec<&str> = with_rules.map(|e| e.name()).collect();
+                let name = engine.name();
+                Err(
+                    Unknown::new(format!("no rules are known of the engine `{name}`"))
+                        .hint(format!("engines with rules: {}", names.join(", "))),
+                )
+            }
+        }
+    }
+
+    /// One GPU's worth of an engine whose rules are known, all defaults.
+    pub fn with_defaults(engine: EngineId) -> Self {
         Deployment {
             engine,
             version: None,
@@ -111,25 +131,6 @@ pub struct Gpu {
     pub total: u64,
     /// Taken by others before the engine starts, bytes.
     pub in_use: u64,
-}
-
-/// The engines whose rules are known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum EngineKind {
-    /// vLLM.
-    Vllm,
-    /// SGLang.
-    Sglang,
-    /// Text Generation Inference.
-    Tgi,
-    /// TensorRT-LLM.
-    #[serde(rename = "tensorrt-llm")]
-    TensorRtLlm,
-    /// llama.cpp, and Ollama, which runs it.
-    LlamaCpp,
-    /// Hugging Face transformers: weights and a cache that grows.
-    Transformers,
 }
 
 /// A version of an engine.

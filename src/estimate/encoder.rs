@@ -7,7 +7,7 @@
 //! processors ship with.
 
 use super::{
-    Deployment, EngineKind, Model, Version,
+    Deployment, EngineId, Model, Version,
     engines::{Settings, vllm},
     kv::text_value,
     model::MULTIMODAL,
@@ -59,12 +59,13 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings, value: u6
     };
     let kind = kind(model);
     let Some(vision) = model.config.get("vision_config").filter(|v| v.is_object()) else {
-        return match MULTIMODAL.contains(&kind) {
-            true => unknown(0, Encoder::Undescribed),
-            false => unknown(0, Encoder::None),
+        return if MULTIMODAL.contains(&kind) {
+            unknown(0, Encoder::Undescribed)
+        } else {
+            unknown(0, Encoder::None)
         };
     };
-    if deployment.engine != EngineKind::Vllm || vllm::is_v0(deployment) {
+    if deployment.engine != EngineId::Vllm || vllm::is_v0(deployment) {
         return unknown(0, Encoder::Unknown);
     }
     let results = |tokens: u64| {
@@ -293,7 +294,7 @@ mod tests {
     }
 
     fn encoding(model: &Model, version: Version, longest: u64, batched: u64) -> Encoding {
-        let mut d = Deployment::of(EngineKind::Vllm);
+        let mut d = Deployment::with_defaults(EngineId::Vllm);
         d.version = Some(version);
         d.max_model_len = Some(longest);
         d.max_batched_tokens = Some(batched);

@@ -1,7 +1,7 @@
 //! One estimate: every term of a deployment's memory, what is left for the cache, and whether it fits.
 
 use super::{
-    Component, Deployment, EngineKind, Mixer, Model, Term, Unknown, activation, bands,
+    Component, Deployment, EngineId, Mixer, Model, Term, Unknown, activation, bands,
     encoder::Encoder,
     engines::{self, Settings, vllm},
     graphs, kv, non_torch,
@@ -95,7 +95,7 @@ impl Estimate {
         });
         let needed = |term: &Term| match term.component {
             Component::Weights => true,
-            Component::Activation | Component::NonTorch => deployment.engine == EngineKind::Vllm,
+            Component::Activation | Component::NonTorch => deployment.engine == EngineId::Vllm,
             Component::KvCache | Component::CudaGraphs | Component::Draft => false,
         };
         let parts = self.terms.iter().zip(parts).filter(|(t, _)| needed(t));
@@ -106,7 +106,7 @@ impl Estimate {
         let request = match deployment.engine {
             // Not where less may be kept of it than is computed.
             _ if shorter => 0,
-            EngineKind::Vllm if !vllm::is_v0(deployment) => {
+            EngineId::Vllm if !vllm::is_v0(deployment) => {
                 let longest = self.settings.max_model_len;
                 longest.and_then(|n| self.request(n)).unwrap_or(0)
             }
@@ -146,7 +146,7 @@ pub fn check(model: &Model, deployment: &Deployment) -> Result<(), Unknown> {
     }
     let splits = !matches!(
         deployment.engine,
-        EngineKind::LlamaCpp | EngineKind::Transformers
+        EngineId::LlamaCpp | EngineId::Transformers
     );
     if splits && tp > 1 && model.heads > 0 && model.heads % tp != 0 {
         return Err(Unknown::new(format!(
@@ -303,7 +303,7 @@ pub fn with_weights(
             activation: &activation,
             rest,
             forecast: match deployment.engine {
-                EngineKind::Vllm if vllm::rule(deployment) == vllm::Rule::SnapshotAndGraphs => {
+                EngineId::Vllm if vllm::rule(deployment) == vllm::Rule::SnapshotAndGraphs => {
                     graphs.map_or(0, |g| g.forecast)
                 }
                 _ => 0,
@@ -376,7 +376,7 @@ pub fn with_weights(
 fn lacks_graphs(deployment: &Deployment, settings: &Settings) -> bool {
     let captures = matches!(
         deployment.engine,
-        EngineKind::Sglang | EngineKind::Tgi | EngineKind::TensorRtLlm
+        EngineId::Sglang | EngineId::Tgi | EngineId::TensorRtLlm
     );
     captures && !settings.eager && deployment.own.cuda_graphs.is_none()
 }
@@ -480,12 +480,10 @@ struct Parts<'a> {
 fn budget(deployment: &Deployment, settings: &Settings) -> Option<u64> {
     let gpu = deployment.gpu.as_ref()?;
     Some(match deployment.engine {
-        EngineKind::Vllm | EngineKind::Tgi | EngineKind::Sglang => {
+        EngineId::Vllm | EngineId::Tgi | EngineId::Sglang => {
             (gpu.total as f64 * settings.fraction) as u64
         }
-        EngineKind::TensorRtLlm | EngineKind::LlamaCpp | EngineKind::Transformers => {
-            gpu.total.saturating_sub(gpu.in_use)
-        }
+        _ => gpu.total.saturating_sub(gpu.in_use),
     })
 }
 
@@ -495,10 +493,8 @@ fn asked(deployment: &Deployment, settings: &Settings, cache: Option<&kv::Cache>
     let cache = cache?;
     match deployment.engine {
         // `-c` is the cells of all sequences together; windows keep what they reach.
-        EngineKind::LlamaCpp => Some(cache.bytes_of(longest)),
-        EngineKind::Transformers => {
-            Some(cache.bytes_of(longest).saturating_mul(settings.sequences))
-        }
+        EngineId::LlamaCpp => Some(cache.bytes_of(longest)),
+        EngineId::Transformers => Some(cache.bytes_of(longest).saturating_mul(settings.sequences)),
         _ => None,
     }
 }
@@ -516,7 +512,7 @@ fn for_cache(
     }
     if matches!(
         deployment.engine,
-        EngineKind::LlamaCpp | EngineKind::Transformers
+        EngineId::LlamaCpp | EngineId::Transformers
     ) {
         return asked.map(i128::from).ok_or_else(|| {
             Unknown::new("the longest length is not known").hint("give --max-model-len")
@@ -528,13 +524,13 @@ fn for_cache(
     let counted = parts.rest.counted;
     let activation = parts.activation.as_ref().map_or(0, |bytes| *bytes);
     let left = match deployment.engine {
-        EngineKind::Sglang => {
+        EngineId::Sglang => {
             engines::sglang::for_cache(deployment, settings, parts.weights, counted)
         }
-        EngineKind::Tgi => {
+        EngineId::Tgi => {
             engines::tgi::for_cache(deployment, settings, parts.weights, activation, counted)
         }
-        EngineKind::TensorRtLlm => engines::tensorrt_llm::for_cache(
+        EngineId::TensorRtLlm => engines::tensorrt_llm::for_cache(
             deployment,
             settings,
             parts.weights,
@@ -556,7 +552,7 @@ fn for_cache(
     };
     // SGLang does not count it. Where even without it there is no room, that much is sure.
     match parts.activation {
-        Err(why) if deployment.engine != EngineKind::Sglang && left > 0 => Err(why.clone()),
+        Err(why) if deployment.engine != EngineId::Sglang && left > 0 => Err(why.clone()),
         _ => Ok(left),
     }
 }

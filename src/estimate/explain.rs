@@ -1,7 +1,7 @@
 //! The formulas of an estimate's terms in words, with their inputs.
 
 use super::{
-    Component, Deployment, EngineKind, Term, Unknown,
+    Component, Deployment, EngineId, Term, Unknown,
     engines::{Settings, vllm},
     graphs, kv,
     pool::{Layout, Pool},
@@ -21,7 +21,7 @@ pub(super) fn inputs<const N: usize>(pairs: [(&str, Value); N]) -> Map<String, V
 pub(super) fn cache_formula(deployment: &Deployment) -> String {
     match deployment.engine {
         _ if deployment.kv_cache_memory.is_some() => "as it was asked for".into(),
-        EngineKind::Vllm => match vllm::rule(deployment) {
+        EngineId::Vllm => match vllm::rule(deployment) {
             vllm::Rule::SnapshotAndGraphs => {
                 "fraction * total - weights - activation - non_torch - forecast of the CUDA graphs"
             }
@@ -31,11 +31,11 @@ pub(super) fn cache_formula(deployment: &Deployment) -> String {
             _ => "fraction * total - weights - activation - non_torch",
         }
         .into(),
-        EngineKind::Sglang => "fraction * (total - context) - weights".into(),
-        EngineKind::Tgi => "fraction * total - weights - prefill - context".into(),
-        EngineKind::TensorRtLlm => "fraction * (total - weights - activation - context)".into(),
-        EngineKind::LlamaCpp => "cells * bytes of a token".into(),
-        EngineKind::Transformers => "sequences * tokens * bytes of a token".into(),
+        EngineId::Sglang => "fraction * (total - context) - weights".into(),
+        EngineId::Tgi => "fraction * total - weights - prefill - context".into(),
+        EngineId::TensorRtLlm => "fraction * (total - weights - activation - context)".into(),
+        EngineId::LlamaCpp => "cells * bytes of a token".into(),
+        _ => "sequences * tokens * bytes of a token".into(),
     }
 }
 
@@ -71,7 +71,7 @@ pub(super) fn graph_term(graphs: Option<&graphs::Graphs>, deployment: &Deploymen
     let Some(g) = graphs else {
         let none = matches!(
             deployment.engine,
-            EngineKind::Transformers | EngineKind::LlamaCpp
+            EngineId::Transformers | EngineId::LlamaCpp
         );
         return Term {
             component: Component::CudaGraphs,

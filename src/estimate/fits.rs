@@ -1,7 +1,7 @@
 //! Whether a deployment starts and holds one request of its longest length, and why.
 
 use super::{
-    Deployment, EngineKind, Unknown,
+    Deployment, EngineId, Unknown,
     engines::{Settings, vllm},
 };
 
@@ -28,7 +28,7 @@ pub(super) fn verdict(v: Verdict) -> (Option<bool>, String) {
     };
     if matches!(
         v.deployment.engine,
-        EngineKind::LlamaCpp | EngineKind::Transformers
+        EngineId::LlamaCpp | EngineId::Transformers
     ) {
         return match (v.total, v.budget) {
             (Ok(total), Some(room)) => (
@@ -49,7 +49,7 @@ pub(super) fn verdict(v: Verdict) -> (Option<bool>, String) {
         .total
         .saturating_sub(gpu.in_use)
         .saturating_sub(v.before.min(gpu.total / 100));
-    if v.deployment.engine == EngineKind::Vllm
+    if v.deployment.engine == EngineId::Vllm
         && !vllm::is_v0(v.deployment)
         && v.deployment.kv_cache_memory.is_none()
         && gpu.in_use > 0
@@ -68,7 +68,7 @@ pub(super) fn verdict(v: Verdict) -> (Option<bool>, String) {
     let beside = v
         .before
         .saturating_sub(gpu.total.saturating_sub(gpu.in_use).saturating_sub(share));
-    let shared = v.deployment.engine == EngineKind::Vllm
+    let shared = v.deployment.engine == EngineId::Vllm
         && !vllm::is_v0(v.deployment)
         && gpu.in_use > 0
         && v.deployment.kv_cache_memory.is_none()
@@ -100,7 +100,7 @@ pub(super) fn verdict(v: Verdict) -> (Option<bool>, String) {
     match (v.max_concurrency, v.settings.max_model_len) {
         (Ok(c), Some(longest)) if *c < 1.0 => (
             // SGLang starts with any pool, and refuses single requests that are longer.
-            (v.deployment.engine != EngineKind::Sglang).then_some(false),
+            (v.deployment.engine != EngineId::Sglang).then_some(false),
             format!("the cache holds {c:.2} of one request of {longest} tokens"),
         ),
         (Ok(_), Some(_)) if shared => (

@@ -5,7 +5,7 @@
 //! 32-bit results for each head and token of the largest capture). Scored by leaving an architecture's runs out.
 
 use super::{
-    Deployment, EngineKind, Mixer, Model,
+    Deployment, EngineId, Mixer, Model,
     engines::{
         self, Generation, Settings,
         vllm::{self, Captures},
@@ -79,7 +79,7 @@ pub struct Graphs {
 
 /// What the graphs of a deployment take; `None` where the engine captures none or nothing is known of it.
 pub fn of(model: &Model, deployment: &Deployment, settings: &Settings) -> Option<Graphs> {
-    if deployment.engine != EngineKind::Vllm {
+    if deployment.engine != EngineId::Vllm {
         return None;
     }
     if settings.eager {

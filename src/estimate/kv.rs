@@ -1,6 +1,6 @@
 //! What one token, and one sequence, keeps in the cache on one GPU: by the mixer of each layer.
 
-use super::{Deployment, EngineKind, Mixer, Model, Unknown, Version, model::Window};
+use super::{Deployment, EngineId, Mixer, Model, Unknown, Version, model::Window};
 use serde_json::Value;
 
 /// What the layers of a model keep on the GPU that holds most.
@@ -287,7 +287,7 @@ fn plain_bytes(model: &Model, deployment: &Deployment) -> u64 {
 
 /// Bytes of a value of a recurrent state where the configuration says.
 fn state_bytes(model: &Model, deployment: &Deployment, plain: u64) -> Option<u64> {
-    let newer = deployment.engine != EngineKind::Vllm
+    let newer = deployment.engine != EngineId::Vllm
         || deployment
             .version
             .is_none_or(|v| v >= Version::new(0, 13, 0));
@@ -316,7 +316,7 @@ pub fn text_value<'a>(config: &'a Value, key: &str) -> Option<&'a Value> {
 fn format_of(model: &Model, deployment: &Deployment, indexed: bool) -> Result<Format, Unknown> {
     let plain = Format::Bytes(plain_bytes(model, deployment));
     let said = deployment.kv_dtype.as_deref().unwrap_or("auto");
-    let fp8 = if indexed && deployment.engine == EngineKind::Vllm {
+    let fp8 = if indexed && deployment.engine == EngineId::Vllm {
         // vLLM has one format of 8 bits for attention with an indexer.
         Format::DsMla
     } else {
@@ -351,10 +351,10 @@ fn format_of(model: &Model, deployment: &Deployment, indexed: bool) -> Result<Fo
 /// says `auto` (vLLM, `resolve_kv_cache_dtype_string`).
 fn checkpoint_says_fp8(model: &Model, deployment: &Deployment) -> bool {
     let takes = match deployment.engine {
-        EngineKind::Vllm => deployment
+        EngineId::Vllm => deployment
             .version
             .is_none_or(|v| v >= Version::new(0, 12, 0)),
-        EngineKind::TensorRtLlm => true,
+        EngineId::TensorRtLlm => true,
         _ => false,
     };
     // A quantisation by name says that the checkpoint is not the one of this configuration.

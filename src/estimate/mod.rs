@@ -36,7 +36,8 @@ pub mod unmodelled;
 mod warnings;
 pub mod weights;
 
-pub use deployment::{Deployment, EngineKind, Gpu, Lora, Version};
+pub use crate::engine::EngineId;
+pub use deployment::{Deployment, Gpu, Lora, Version};
 pub use estimate::{Estimate, check, estimate, with_weights};
 pub use model::{Mixer, Model, Split, Tensor};
 pub use term::{Band, Component, Term, Unknown};

@@ -3,7 +3,7 @@
 //! Measured constants in one table: nobody derives them. Each says how many runs it comes from.
 
 use super::{
-    Deployment, EngineKind, Version,
+    Deployment, EngineId, Version,
     engines::{self, Generation, vllm},
 };
 
@@ -83,7 +83,7 @@ pub fn of(deployment: &Deployment) -> NonTorch {
     let gib = |g: f64| (g * (1u64 << 30) as f64) as u64;
     let tp = deployment.tp.max(1);
     let context = if tp > 1 { CONTEXT_TP_GIB } else { CONTEXT_GIB };
-    if deployment.engine != EngineKind::Vllm {
+    if deployment.engine != EngineId::Vllm {
         return NonTorch {
             counted: gib(context),
             before: 0,

@@ -1,7 +1,8 @@
 //! What the user's own runs say of terms that no formula tells well: it stands in for the formula.
 
 use super::calibration::{Calibration, Figures, Learned, attention_kind};
-use super::{Band, Component, Deployment, Model, Term, Version, engines, settings};
+use super::{Band, Component, Deployment, Model, Term, Version, engines};
+use crate::engine::EngineId;
 use serde_json::{Map, json};
 
 /// Terms as the user's own runs have them.
@@ -35,7 +36,8 @@ impl OwnRuns {
         };
         let shipped = engines::gpu_model(deployment).map(|g| g.name.as_str());
         let here = |key: &super::calibration::Key| {
-            settings::engine(&key.engine) == Some(deployment.engine)
+            EngineId::from_name(&key.engine)
+                .is_ok_and(|engine| engine.estimated_as() == Some(deployment.engine))
                 && Version::leading(&key.version) == Some(version)
                 && key.tp == deployment.tp
                 && (key.gpu == gpu.name || Some(key.gpu.as_str()) == shipped)
@@ -99,7 +101,7 @@ fn median(learned: &Learned) -> Option<Own> {
 mod tests {
     use super::super::calibration::{CalibrationRun, Key};
     use super::super::model::from_config;
-    use super::super::{EngineKind, Gpu, estimate};
+    use super::super::{EngineId, Gpu, estimate};
     use super::*;
 
     fn run(id: u32, model: &str, graphs: u64, rest: u64) -> CalibrationRun {
@@ -139,7 +141,7 @@ mod tests {
                 total: 22 << 30,
                 in_use: 0,
             }),
-            ..Deployment::of(EngineKind::Vllm)
+            ..Deployment::with_defaults(EngineId::Vllm)
         };
         (model, deployment)
     }
@@ -195,7 +197,7 @@ mod tests {
             ..deployment.clone()
         });
         nothing(Deployment {
-            engine: EngineKind::Sglang,
+            engine: EngineId::Sglang,
             ..deployment.clone()
         });
         nothing(Deployment {
@@ -217,9 +219,9 @@ mod tests {
     fn engines_are_known_by_the_names_that_profiles_give_them() {
         let (model, deployment) = asked();
         for (name, engine) in [
-            ("tensorrt_llm", EngineKind::TensorRtLlm),
-            ("llama_cpp", EngineKind::LlamaCpp),
-            ("sglang", EngineKind::Sglang),
+            ("tensorrt_llm", EngineId::TensorRtLlm),
+            ("llama_cpp", EngineId::LlamaCpp),
+            ("sglang", EngineId::Sglang),
         ] {
             let mut runs: Vec<_> = (1..4).map(|i| run(i, "mine", 1 << 20, 1 << 20)).collect();
             runs.iter_mut().for_each(|r| r.key.engine = name.into());

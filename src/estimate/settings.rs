@@ -1,6 +1,6 @@
 //! A deployment as an engine's own command line describes it: the flags as `engine/` reads them.
 
-use super::{Deployment, EngineKind, Lora, Moves, Unknown, Unmodelled, unmodelled};
+use super::{Deployment, EngineId, Lora, Moves, Unknown, Unmodelled, unmodelled};
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
@@ -10,17 +10,38 @@ const LORA_RANK: u64 = 16;
 /// Least memory of a KV cache, bytes: what is below it was meant in another unit.
 pub const LEAST_CACHE: u64 = 1 << 20;
 
-/// Puts an engine's settings, flag name with underscores → value, into a deployment, with what of them is not modelled;
-/// returns the name of a draft model.
-///
-/// # Errors
-/// A value that is none: the flag and what it holds.
-pub fn apply(
-    deployment: &mut Deployment,
-    values: &BTreeMap<String, String>,
-) -> Result<Option<String>, Unknown> {
-    let read = Read { values };
-    let d = deployment;
+/// What becomes of a value that no engine takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IllegalValue {
+    /// It is an error: a person wrote it.
+    IsRefused,
+    /// It counts as unset: the engine ran with it, and printed it in a form of its own (`None`).
+    IsUnset,
+}
+
+impl Deployment {
+    /// The deployment that an engine's settings describe, flag name with underscores → value, with what of them is not
+    /// modelled; and the name of a draft model. `asked` are those of the settings that were asked for: an engine that
+    /// prints its defaults asks for nothing with them.
+    ///
+    /// # Errors
+    /// An engine without rules, or a value that is none: the flag and what it holds.
+    pub fn from_settings(
+        engine: EngineId,
+        values: &BTreeMap<String, String>,
+        asked: &BTreeMap<String, String>,
+        illegal: IllegalValue,
+    ) -> Result<(Deployment, Option<String>), Unknown> {
+        let mut deployment = Deployment::of_engine(engine)?;
+        apply(&mut deployment, &Read { values, illegal })?;
+        let (found, draft) = unmodelled::of_settings(deployment.engine, asked);
+        deployment.unmodelled.extend(found);
+        Ok((deployment, draft))
+    }
+}
+
+fn apply(d: &mut Deployment, read: &Read<'_>) -> Result<(), Unknown> {
+    let values = read.values;
     put(
         &mut d.tp,
         read.size(&["tensor_parallel_size", "num_shard", "tp_size"])?,
@@ -44,14 +65,16 @@ pub fn apply(
     );
     keep(
         &mut d.max_model_len,
-        read.size(&[
-            "max_model_len",
-            "context_length",
-            "max_total_tokens",
-            "max_seq_len",
-            "ctx_size",
-            "OLLAMA_CONTEXT_LENGTH",
-        ])?,
+        read.size(match d.engine {
+            // Its slots share the cells out: `max_model_len` is what one of them has.
+            EngineId::LlamaCpp => &["ctx_size", "OLLAMA_CONTEXT_LENGTH", "max_model_len"],
+            _ => &[
+                "max_model_len",
+                "context_length",
+                "max_total_tokens",
+                "max_seq_len",
+            ],
+        })?,
     );
     keep(
         &mut d.memory_fraction,
@@ -108,14 +131,13 @@ pub fn apply(
         let name = "--max-model-len auto, which fits the length to the memory";
         d.unmodelled.push(Unmodelled::new(name, Moves::Down, &[]));
     }
-    let (found, draft) = unmodelled::of_settings(d.engine, values);
-    d.unmodelled.extend(found);
-    Ok(draft)
+    Ok(())
 }
 
 /// The values as they were written.
 struct Read<'a> {
     values: &'a BTreeMap<String, String>,
+    illegal: IllegalValue,
 }
 
 impl Read<'_> {
@@ -125,7 +147,12 @@ impl Read<'_> {
         names
             .iter()
             .filter_map(said)
-            .find(|v| !v.is_empty() && !v.eq_ignore_ascii_case("auto"))
+            .find(|v| !v.is_empty() && !v.eq_ignore_ascii_case("auto") && !self.is_printed_none(v))
+    }
+
+    /// What an engine prints of a setting that it does not have.
+    fn is_printed_none(&self, value: &str) -> bool {
+        self.illegal == IllegalValue::IsUnset && value.eq_ignore_ascii_case("none")
     }
 
     /// The one of these names that is set, as a flag.
@@ -134,14 +161,21 @@ impl Read<'_> {
         name.copied().unwrap_or_default().replace('_', "-")
     }
 
+    fn judged<T>(&self, read: Result<Option<T>, Unknown>) -> Result<Option<T>, Unknown> {
+        match self.illegal {
+            IllegalValue::IsRefused => read,
+            IllegalValue::IsUnset => Ok(read.unwrap_or(None)),
+        }
+    }
+
     fn number<T: FromStr>(&self, names: &[&str]) -> Result<Option<T>, Unknown> {
         let Some(text) = self.text(names) else {
             return Ok(None);
         };
-        text.parse().map(Some).map_err(|_| {
+        self.judged(text.parse().map(Some).map_err(|_| {
             let flag = self.flag(names);
             Unknown::new(format!("`--{flag} {text}` is no number"))
-        })
+        }))
     }
 
     /// A count above 0; -1 is the engines' own `auto` (SGLang; vLLM for its longest length).
@@ -155,7 +189,7 @@ impl Read<'_> {
             },
         }
         let flag = self.flag(names);
-        Err(Unknown::new(format!("`--{flag}` must be 1 or more")))
+        self.judged(Err(Unknown::new(format!("`--{flag}` must be 1 or more"))))
     }
 
     /// A share of the memory, above 0 and up to 1.
@@ -163,9 +197,9 @@ impl Read<'_> {
         match self.number::<f64>(names)? {
             Some(n) if !(n > 0.0 && n <= 1.0) => {
                 let flag = self.flag(names);
-                Err(Unknown::new(format!(
+                self.judged(Err(Unknown::new(format!(
                     "`--{flag}` must be above 0 and at most 1"
-                )))
+                ))))
             }
             n => Ok(n),
         }
@@ -176,7 +210,9 @@ impl Read<'_> {
         match self.number::<u64>(names)? {
             Some(n) if n < LEAST_CACHE => {
                 let flag = self.flag(names);
-                Err(Unknown::new(format!("`--{flag}` must be 1 MiB or more")))
+                self.judged(Err(Unknown::new(format!(
+                    "`--{flag}` must be 1 MiB or more"
+                ))))
             }
             n => Ok(n),
         }
@@ -184,8 +220,8 @@ impl Read<'_> {
 
     fn switch(&self, name: &str) -> Option<bool> {
         match self.values.get(name)?.to_ascii_lowercase().as_str() {
-            "true" | "1" => Some(true),
-            "false" | "0" => Some(false),
+            "true" | "1" | "yes" | "on" => Some(true),
+            "false" | "0" | "no" | "off" => Some(false),
             _ => None,
         }
     }
@@ -201,20 +237,6 @@ fn keep<T>(field: &mut Option<T>, value: Option<T>) {
     }
 }
 
-/// The engine that people call so.
-pub fn engine(name: &str) -> Option<EngineKind> {
-    let name = name.to_ascii_lowercase().replace(['_', '.', ' '], "-");
-    Some(match name.as_str() {
-        "vllm" => EngineKind::Vllm,
-        "sglang" => EngineKind::Sglang,
-        "tgi" | "text-generation-inference" => EngineKind::Tgi,
-        "tensorrt-llm" | "trtllm" | "trt-llm" | "tensorrtllm" => EngineKind::TensorRtLlm,
-        "llama-cpp" | "llamacpp" | "ollama" => EngineKind::LlamaCpp,
-        "transformers" | "hf" => EngineKind::Transformers,
-        _ => return None,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -228,9 +250,8 @@ mod tests {
             ..ContainerFacts::default()
         };
         let (own, _) = engine::recognise(&facts).unwrap();
-        let mut deployment = Deployment::of(super::engine(own.name()).unwrap());
-        let draft = apply(&mut deployment, &own.settings(&facts).values).unwrap();
-        (deployment, draft)
+        let values = own.settings(&facts).values;
+        Deployment::from_settings(own, &values, &values, IllegalValue::IsRefused).unwrap()
     }
 
     #[test]
@@ -240,7 +261,7 @@ mod tests {
              --kv-cache-dtype fp8 --max-num-seqs 64 --enable-expert-parallel --enable-lora --max-loras 2 --dtype auto \
              --kv-cache-memory-bytes 1g --speculative-config {\"model\":\"d\"} --cpu-offload-gb 4",
         );
-        assert_eq!((d.engine, d.tp, d.ep), (EngineKind::Vllm, 2, 2));
+        assert_eq!((d.engine, d.tp, d.ep), (EngineId::Vllm, 2, 2));
         assert_eq!((d.max_model_len, d.max_seqs), (Some(8192), Some(64)));
         assert_eq!((d.memory_fraction, d.eager), (Some(0.85), Some(true)));
         assert_eq!(
@@ -259,7 +280,7 @@ mod tests {
             "python3 -m sglang.launch_server --model-path m --tp-size 4 --mem-fraction-static 0.8 --context-length 4096 \
              --max-running-requests 32 --disable-cuda-graph --chunked-prefill-size -1",
         );
-        assert_eq!((d.engine, d.tp), (EngineKind::Sglang, 4));
+        assert_eq!((d.engine, d.tp), (EngineId::Sglang, 4));
         assert_eq!(
             (d.memory_fraction, d.max_model_len),
             (Some(0.8), Some(4096))
@@ -319,7 +340,7 @@ mod tests {
     fn what_is_no_number_is_told_with_its_flag() {
         let wrong = |key: &str, value: &str| {
             let values = [(key.to_owned(), value.to_owned())].into();
-            apply(&mut Deployment::of(EngineKind::Vllm), &values)
+            Deployment::from_settings(EngineId::Vllm, &values, &values, IllegalValue::IsRefused)
                 .unwrap_err()
                 .what
         };

@@ -1,5 +1,6 @@
 //! One term of an estimate: bytes, or why they are unknown; the formula; the band around it.
 
+use crate::engine::UnknownEngine;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -73,6 +74,12 @@ pub struct Unknown {
     pub what: String,
     /// How to make it known: `give --num-layers …`.
     pub hint: Option<String>,
+}
+
+impl From<UnknownEngine> for Unknown {
+    fn from(unknown: UnknownEngine) -> Unknown {
+        Unknown::new(unknown.to_string()).hint(unknown.hint())
+    }
 }
 
 impl Unknown {

@@ -49,7 +49,7 @@ fn pattern(n: usize, layer: impl Fn(usize) -> Mixer) -> Model {
 
 /// vLLM of a version on one GPU with so many GiB.
 fn vllm(minor: u32, gpu: &str, gib: f64) -> Deployment {
-    let mut d = Deployment::of(EngineKind::Vllm);
+    let mut d = Deployment::with_defaults(EngineId::Vllm);
     d.version = Some(Version::new(0, minor, 0));
     d.gpu = Some(Gpu {
         name: gpu.into(),
@@ -67,7 +67,7 @@ fn laid_out(model: &Model, d: &Deployment) -> pool::Layout {
 #[test]
 fn a_seed_said_65_gb_for_half_a_gib() {
     // seeds/003: two requests of 2,048 tokens on Llama-3.1-8B, and one on a 70B.
-    let d = Deployment::of(EngineKind::Vllm);
+    let d = Deployment::with_defaults(EngineId::Vllm);
     let small = kv::of(&pattern(32, |_| attention(8, 128, None)), &d).unwrap();
     assert_eq!(2 * small.bytes_of(2048), GIB / 2);
     let large = kv::of(&pattern(80, |_| attention(8, 128, None)), &d).unwrap();
@@ -76,7 +76,7 @@ fn a_seed_said_65_gb_for_half_a_gib() {
 
 #[test]
 fn heads_are_split_and_then_repeated_and_latent_rows_always_are() {
-    let mut d = Deployment::of(EngineKind::Vllm);
+    let mut d = Deployment::with_defaults(EngineId::Vllm);
     let grouped = pattern(32, |_| attention(4, 128, None));
     let one = kv::of(&grouped, &d).unwrap().bytes_per_token();
     for (tp, part) in [(2, 2), (4, 4), (8, 4), (16, 4)] {
@@ -129,7 +129,7 @@ fn what_shares_keeps_nothing() {
         *shares = true;
     }
     let model = layers(vec![attention(8, 128, None), shared, Mixer::None]);
-    let d = Deployment::of(EngineKind::Vllm);
+    let d = Deployment::with_defaults(EngineId::Vllm);
     assert_eq!(kv::of(&model, &d).unwrap().bytes_per_token(), 4096);
 }
 
@@ -268,12 +268,12 @@ fn no_input_breaks_it() {
         m
     };
     for engine in [
-        EngineKind::Vllm,
-        EngineKind::Sglang,
-        EngineKind::Tgi,
-        EngineKind::TensorRtLlm,
-        EngineKind::LlamaCpp,
-        EngineKind::Transformers,
+        EngineId::Vllm,
+        EngineId::Sglang,
+        EngineId::Tgi,
+        EngineId::TensorRtLlm,
+        EngineId::LlamaCpp,
+        EngineId::Transformers,
     ] {
         let mut d = vllm(24, "H100", 79.19);
         d.engine = engine;
@@ -303,7 +303,7 @@ fn bytes_that_are_asked_for_the_cache_are_not_more_than_the_gpu_has() {
 #[test]
 fn what_is_not_known_makes_no_low_risk_and_no_other_verdict() {
     let model = pattern(32, |_| attention(8, 128, None));
-    for engine in [EngineKind::Sglang, EngineKind::Tgi, EngineKind::TensorRtLlm] {
+    for engine in [EngineId::Sglang, EngineId::Tgi, EngineId::TensorRtLlm] {
         let deployment = Deployment {
             engine,
             version: None,

@@ -6,7 +6,7 @@ use super::encoder::Encoder;
 use super::engines::{self, Generation, Settings, vllm};
 use super::kv::text_value;
 use super::{
-    Band, Component, Deployment, EngineKind, Estimate, Mixer, Model, Term, Unknown, Version,
+    Band, Component, Deployment, EngineId, Estimate, Mixer, Model, Term, Unknown, Version,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -64,6 +64,11 @@ impl Unmodelled {
         }
     }
 
+    /// A draft model that is not computed with.
+    pub fn draft_model(name: String) -> Unmodelled {
+        Unmodelled::new(format!("the draft model `{name}`"), Moves::Up, MODEL)
+    }
+
     /// A flag of which nothing is known.
     fn unknown_flag(flag: String) -> Unmodelled {
         Unmodelled::new(format!("{flag} (unknown flag)"), Moves::Either, ALL)
@@ -77,13 +82,14 @@ impl Unmodelled {
             Moves::Either => "may change",
         };
         let terms: Vec<String> = self.terms.iter().map(|t| t.words().to_owned()).collect();
-        match terms.is_empty() {
-            true => format!("not modelled: {}", self.name),
-            false => format!(
+        if terms.is_empty() {
+            format!("not modelled: {}", self.name)
+        } else {
+            format!(
                 "not modelled: {}, which {verb} {}",
                 self.name,
                 terms.join(", ")
-            ),
+            )
         }
     }
 }
@@ -160,19 +166,13 @@ fn table() -> Option<&'static Written> {
     READ.as_ref()
 }
 
-fn engine_table(engine: EngineKind) -> Option<&'static WrittenEngine> {
-    let name = match engine {
-        EngineKind::Vllm => "vllm",
-        EngineKind::Sglang => "sglang",
-        EngineKind::Tgi => "tgi",
-        EngineKind::TensorRtLlm => "tensorrt-llm",
-        EngineKind::LlamaCpp => "llama-cpp",
-        EngineKind::Transformers => return None,
-    };
-    table()?.engines.get(name)
+fn engine_table(engine: EngineId) -> Option<&'static WrittenEngine> {
+    let mut engines = table()?.engines.iter();
+    let found = engines.find(|(name, _)| EngineId::from_name(name) == Ok(engine));
+    found.map(|(_, table)| table)
 }
 
-fn effect(engine: EngineKind, flag: &str) -> Effect<'static> {
+fn effect(engine: EngineId, flag: &str) -> Effect<'static> {
     let Some(table) = engine_table(engine) else {
         return Effect::None;
     };
@@ -188,14 +188,15 @@ fn effect(engine: EngineKind, flag: &str) -> Effect<'static> {
 
 /// What of an engine's flags, name with underscores → value, moves memory and is not computed; and the flags that are
 /// in no list of the engine.
-pub fn of_flags(engine: EngineKind, values: &BTreeMap<String, String>) -> Vec<Unmodelled> {
+pub fn of_flags(engine: EngineId, values: &BTreeMap<String, String>) -> Vec<Unmodelled> {
     let found = values.iter().filter_map(|(name, value)| {
         // `--compilation-config.mode` is a part of a flag; variables of the environment are in capitals.
         let own = name.split('.').next().unwrap_or(name);
         let variable = own.chars().any(|c| c.is_ascii_uppercase());
-        let flag = match variable {
-            true => name.clone(),
-            false => format!("--{}", name.replace('_', "-")),
+        let flag = if variable {
+            name.clone()
+        } else {
+            format!("--{}", name.replace('_', "-"))
         };
         match effect(engine, own) {
             Effect::None => None,
@@ -221,7 +222,7 @@ fn is_unset(value: &str, unless: Option<&[String]>) -> bool {
 /// What of an engine's settings is not modelled, with all flags of speculative decoding as one; and the name of a draft
 /// model that is a model of its own, which is modelled.
 pub fn of_settings(
-    engine: EngineKind,
+    engine: EngineId,
     values: &BTreeMap<String, String>,
 ) -> (Vec<Unmodelled>, Option<String>) {
     let (drafts, mut found): (Vec<_>, Vec<_>) = (of_flags(engine, values).into_iter())
@@ -266,7 +267,7 @@ fn speculation(method: &str) -> Unmodelled {
 }
 
 /// What of a batch's line moves memory and is not computed, where its keys are flags of the engine.
-pub fn of_keys(engine: EngineKind, line: &serde_json::Map<String, Value>) -> Vec<Unmodelled> {
+pub fn of_keys(engine: EngineId, line: &serde_json::Map<String, Value>) -> Vec<Unmodelled> {
     // `config` is the model's here; other keys of a line are its author's own.
     let is_flag = |key: &str| key != "config" && !matches!(effect(engine, key), Effect::Unknown);
     let values: BTreeMap<String, String> = (line.iter())
@@ -312,7 +313,7 @@ pub(super) fn of(
     use Component::{Activation as Peak, CudaGraphs, KvCache, Weights};
     use Moves::{Either, Up};
     let d = deployment;
-    let served = !matches!(d.engine, EngineKind::LlamaCpp | EngineKind::Transformers);
+    let served = !matches!(d.engine, EngineId::LlamaCpp | EngineId::Transformers);
     let mut all = d.unmodelled.clone();
     let mut put = |name: String, moves, terms: &[Component]| {
         all.push(Unmodelled::new(name, moves, terms));
@@ -339,7 +340,7 @@ pub(super) fn of(
     }
     // Of dense models on vLLM runs with LoRA were measured, and agree.
     let experts = model.experts_per_token.is_some_and(|n| n > 0);
-    if d.lora.is_some() && served && (experts || d.engine != EngineKind::Vllm) {
+    if d.lora.is_some() && served && (experts || d.engine != EngineId::Vllm) {
         put("LoRA's buffers and graphs".into(), Up, &[Peak, CudaGraphs]);
     }
     match activation.encoder {
@@ -354,7 +355,7 @@ pub(super) fn of(
         }
         _ => {}
     }
-    let pools = served && d.engine != EngineKind::Vllm;
+    let pools = served && d.engine != EngineId::Vllm;
     let has = |is: fn(&Mixer) -> bool| model.mixers.iter().any(is);
     let recurrent = |m: &Mixer| {
         matches!(
@@ -400,9 +401,10 @@ fn newer(deployment: &Deployment) -> Option<(String, String)> {
     let (from, to) = (Version::leading(first)?, Version::leading(last)?);
     // Of a release without a patch all patches count.
     let patch = last.matches('.').count() > 1;
-    let beyond = match patch {
-        true => version > to,
-        false => (version.major, version.minor) > (to.major, to.minor),
+    let beyond = if patch {
+        version > to
+    } else {
+        (version.major, version.minor) > (to.major, to.minor)
     };
     let said = format!("{}.{}.{}", version.major, version.minor, version.patch);
     (beyond || version < from).then(|| (last.clone(), said))
@@ -474,9 +476,9 @@ pub(super) fn apply(estimate: &mut Estimate, deployment: &Deployment, forecast: 
     // The pool is what these leave.
     let counted: &[Component] = match deployment.engine {
         _ if deployment.kv_cache_memory.is_some() => &[],
-        EngineKind::LlamaCpp | EngineKind::Transformers => &[],
-        EngineKind::Sglang => &[Component::Weights, Component::NonTorch],
-        EngineKind::Vllm if forecast => &[
+        EngineId::LlamaCpp | EngineId::Transformers => &[],
+        EngineId::Sglang => &[Component::Weights, Component::NonTorch],
+        EngineId::Vllm if forecast => &[
             Component::Weights,
             Component::Activation,
             Component::NonTorch,
@@ -529,7 +531,7 @@ pub(super) fn apply(estimate: &mut Estimate, deployment: &Deployment, forecast: 
     let exceeds = estimate.budget.is_some_and(|budget| {
         let moves_layers = matches!(
             deployment.engine,
-            EngineKind::LlamaCpp | EngineKind::Transformers
+            EngineId::LlamaCpp | EngineId::Transformers
         );
         !moves_layers && estimate.fits != Some(true) && least > budget
     });
@@ -590,7 +592,7 @@ fn limit(term: &mut Term, moved: &[&Unmodelled]) {
 
 /// Whether vLLM subtracts its forecast of the graphs from the pool.
 pub(super) fn forecasts(deployment: &Deployment) -> bool {
-    deployment.engine == EngineKind::Vllm && vllm::rule(deployment) == vllm::Rule::SnapshotAndGraphs
+    deployment.engine == EngineId::Vllm && vllm::rule(deployment) == vllm::Rule::SnapshotAndGraphs
 }
 
 #[cfg(test)]

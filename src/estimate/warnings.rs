@@ -3,7 +3,7 @@
 use super::activation::{Activation, Sampler};
 use super::encoder::Encoder;
 use super::engines::vllm;
-use super::{Deployment, EngineKind, Version, weights::Weights};
+use super::{Deployment, EngineId, Version, weights::Weights};
 
 /// Versions before this one sample with FlashInfer wherever it is installed.
 const ASKS_FOR_FLASHINFER: Version = Version::new(0, 11, 1);
@@ -20,7 +20,7 @@ pub(super) fn of(
                 .into(),
         );
     }
-    if deployment.engine == EngineKind::Vllm {
+    if deployment.engine == EngineId::Vllm {
         let sorts = !vllm::is_v0(deployment) && activation.kind == Sampler::Sort;
         let early = vllm::version(deployment) < ASKS_FOR_FLASHINFER;
         if sorts && early && deployment.flashinfer_sampler.is_none() {

@@ -119,14 +119,15 @@ fn memory(e: &Experiment) -> Option<String> {
     } else {
         0.0
     };
-    Some(match share < FLAT {
-        true => format!(
+    Some(if share < FLAT {
+        format!(
             "Peak {whose} is flat: between {:.3} and {:.3} GiB over all levels ({:.1} % apart).",
             gib(low),
             gib(high),
             share * 100.0
-        ),
-        false => format!(
+        )
+    } else {
+        format!(
             "Peak {whose}: {:.3} GiB {}, {:.3} GiB {}; between {:.3} and {:.3} GiB over all levels.",
             gib(a),
             at(e, first),
@@ -134,7 +135,7 @@ fn memory(e: &Experiment) -> Option<String> {
             at(e, last),
             gib(low),
             gib(high)
-        ),
+        )
     })
 }
 
@@ -142,16 +143,13 @@ fn kv(e: &Experiment) -> Vec<String> {
     let mut said = Vec::new();
     let pools = with(e, |l| l.kv_pool_bytes);
     if let Some((_, pool)) = pools.first() {
-        said.push(match pools.iter().all(|(_, p)| p == pool) {
-            true => format!(
+        said.push(if pools.iter().all(|(_, p)| p == pool) { format!(
                 "The engine reserved a KV pool of {:.3} GiB at its start, the same for every level: the memory of a device tells that a pool is there, not how much of it is used.",
                 gib(*pool)
-            ),
-            false => format!(
+            ) } else { format!(
                 "The engine's KV pool is not the same in all levels: {}.",
                 list(e, &pools)
-            ),
-        });
+            ) });
     }
     let used = with(e, |l| l.kv_used_bytes);
     if used.is_empty() {

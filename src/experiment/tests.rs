@@ -130,7 +130,7 @@ fn rows_are_named_by_level_and_stand_at_their_time() {
 /// A level of a bench that runs batches in one process, as it reports on CPU.
 fn batches() -> LevelRun {
     let result = include_str!("../../tests/fixtures/transformers/cpu-bfloat16.json");
-    let engine = crate::engine::by_name("transformers").unwrap();
+    let engine = crate::engine::EngineId::from_name("transformers").unwrap();
     let bench = LoadKind::ALL
         .iter()
         .find(|k| k.as_str() == "probe")

@@ -5,7 +5,7 @@ use crate::capture::{ContainerFacts, DeviceFacts, MemorySample, Probe, Tenants};
 use crate::clock::Clock;
 use crate::container::Runtime;
 use crate::container::inspect::Found;
-use crate::engine::{self, Engine};
+use crate::engine::{self, EngineId};
 use crate::error::Failure;
 use crate::telemetry::{self, BackendChoice, MemoryBackend, Target, Wanted};
 use std::collections::HashMap;
@@ -38,7 +38,7 @@ struct Last {
 /// A container that was inspected.
 struct Known {
     found: Found,
-    engine: Option<&'static dyn Engine>,
+    engine: Option<EngineId>,
     serving: bool,
     /// Its cgroup.
     host: Option<Box<dyn MemoryBackend>>,
@@ -281,7 +281,7 @@ impl Known {
         &mut self,
         runtime: &Runtime,
         clock: &Clock,
-        engine: &'static dyn Engine,
+        engine: EngineId,
         look: &mut ContainerLook,
     ) {
         let facts = &self.found.facts;

@@ -6,6 +6,7 @@ use super::protocol;
 use super::sse::SseReader;
 use crate::capture::{ErrorKind, RequestError};
 use crate::engine::Dialect;
+use crate::error::describe_with_causes;
 use crate::redact::Redactor;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
@@ -134,7 +135,7 @@ impl Http {
         self.client
             .request(request)
             .await
-            .map_err(|e| unanswered(&with_causes(&e), !e.is_connect() && closed(&e)))
+            .map_err(|e| unanswered(&describe_with_causes(&e), !e.is_connect() && closed(&e)))
     }
 
     /// Asks for an answer in one piece: status and body.
@@ -200,7 +201,7 @@ impl Http {
         let too_long = || self.error(ErrorKind::TooLong, "an event of no end");
         let mut begin = Vec::new();
         while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|e| self.error(ErrorKind::Cut, &with_causes(&e)))?;
+            let frame = frame.map_err(|e| self.error(ErrorKind::Cut, &describe_with_causes(&e)))?;
             let Ok(data) = frame.into_data() else {
                 continue;
             };
@@ -232,15 +233,16 @@ impl Http {
         if answer.complete() {
             return Ok(());
         }
-        Err(match answer.anything() {
-            true => self.error(ErrorKind::Cut, "the stream ended before the answer did"),
-            false => self.error(
+        Err(if answer.anything() {
+            self.error(ErrorKind::Cut, "the stream ended before the answer did")
+        } else {
+            self.error(
                 ErrorKind::Garbage,
                 &format!(
                     "no event came, but: {}",
                     String::from_utf8_lossy(&begin).trim()
                 ),
-            ),
+            )
         })
     }
 
@@ -291,15 +293,4 @@ fn closed(e: &(dyn std::error::Error + 'static)) -> bool {
         next = cause.source();
     }
     false
-}
-
-/// An error with what lies beneath it: hyper's own words alone say little.
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        text.push_str(&format!(": {inner}"));
-        cause = inner.source();
-    }
-    text
 }

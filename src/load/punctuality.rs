@@ -1,7 +1,8 @@
 //! How late this host woke the client: on a busy one every latency that a client measures includes
 //! its own waiting for a processor, and only the client can know.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use crate::sync::lock_data;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
@@ -53,7 +54,7 @@ impl Watch {
             loop {
                 let due = ticks.tick().await;
                 let late = u32::try_from(due.elapsed().as_micros()).unwrap_or(u32::MAX);
-                let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut seen = lock_data(&seen);
                 seen.1 = seen.1.max(late);
                 if seen.0.len() < KEPT {
                     seen.0.push(late);
@@ -65,7 +66,7 @@ impl Watch {
 
     /// Ends it. Nothing is known of a load that was over before the first look.
     pub fn end(self) -> Option<Lateness> {
-        let mut seen = self.late_us.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = lock_data(&self.late_us);
         let (all, max) = &mut *seen;
         all.sort_unstable();
         let p99 = all.get(all.len().saturating_sub(1) * 99 / 100)?;

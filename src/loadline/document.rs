@@ -1,12 +1,12 @@
 //! The document of a load line: predicted, measured, and every round.
 
-use super::advice::advice;
 use super::objective::Objectives;
 use super::observe::Observed;
-use super::predict::{Lengths, Prediction, Resource};
+use super::predict::{Lengths, Prediction};
 use super::search::Outcome;
 use super::verdict::{Fault, ran_out};
 use crate::capture::{DeviceKind, RunEnd};
+use crate::engine::limits::{LoadLimits, Resource};
 use crate::profile::Profile;
 use serde::{Deserialize, Serialize};
 
@@ -177,7 +177,7 @@ impl Loadline {
             .or(self.prediction.resource);
         let on_cpu = (look.gpu_info.devices.iter()).all(|d| d.kind != DeviceKind::Gpu);
         if let Some(resource) = self.limiting {
-            self.advice = advice(&self.engine, resource, on_cpu);
+            self.advice = LoadLimits::of_engine(&self.engine).advice(resource, on_cpu);
         }
         self.note_what_was_not_told();
     }

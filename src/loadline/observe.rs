@@ -2,7 +2,7 @@
 
 use crate::capture::{AtNs, Capture, Phase, Probe, RequestRow, TokenSource};
 use crate::engine::queueing::QueueTimes;
-use crate::engine::{self, BenchResult, Engine};
+use crate::engine::{BenchResult, EngineId};
 use crate::profile::Profile;
 use serde::{Deserialize, Serialize};
 
@@ -46,7 +46,7 @@ pub struct Observed {
 impl Observed {
     /// From a capture, the requests of its client and the profile that was derived of it.
     pub fn of(capture: &Capture, rows: &[RequestRow], profile: &Profile) -> Observed {
-        let engine = engine::by_name(&capture.engine);
+        let engine = EngineId::from_name(&capture.engine).ok();
         let whole: Vec<&RequestRow> = rows.iter().filter(|r| r.ok()).collect();
         let failed: Vec<&RequestRow> = rows.iter().filter(|r| r.failed()).collect();
         let generation_s = generation_s(&whole);
@@ -157,7 +157,7 @@ fn output_tokens(whole: &[&RequestRow]) -> Option<f64> {
 
 /// The queue's histogram at the end less that at the beginning. A reading from before the load has
 /// at most the requests of others in it.
-fn queue(engine: &dyn Engine, probes: &[Probe]) -> Option<QueueTimes> {
+fn queue(engine: EngineId, probes: &[Probe]) -> Option<QueueTimes> {
     let name = engine.queue_histogram()?;
     let path = engine.gauges_endpoint()?;
     let mut replies = probes
@@ -169,7 +169,7 @@ fn queue(engine: &dyn Engine, probes: &[Probe]) -> Option<QueueTimes> {
 }
 
 /// Preemptions between the first reading and the last.
-fn preemptions(engine: &dyn Engine, capture: &Capture) -> Option<u64> {
+fn preemptions(engine: EngineId, capture: &Capture) -> Option<u64> {
     let path = engine.gauges_endpoint()?;
     let asked = (capture.probes.iter())
         .filter(|p| p.path == path)

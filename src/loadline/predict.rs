@@ -3,6 +3,7 @@
 
 use crate::compare::deployment::deployment_of;
 use crate::compare::settings::{self, Settings};
+use crate::engine::limits::{LoadLimits, Resource, UnsetSequences};
 use crate::estimate::{Model, Version, engines};
 use crate::profile::Profile;
 use serde::{Deserialize, Serialize};
@@ -20,44 +21,6 @@ impl Lengths {
     /// Both together.
     pub fn whole(self) -> u64 {
         self.input.saturating_add(self.output)
-    }
-}
-
-/// What runs out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Resource {
-    /// The KV pool.
-    KvPool,
-    /// The sequences that the scheduler runs at once.
-    Sequences,
-    /// The tokens that a batch may hold (TGI).
-    BatchTokens,
-    /// The requests that the server takes in at once.
-    Connections,
-    /// The longest sequence that the engine takes.
-    Length,
-    /// The work on prompts: requests wait for the prompts of others.
-    Prefill,
-    /// A limit on latency.
-    Latency,
-    /// Requests fail.
-    Errors,
-}
-
-impl Resource {
-    /// As people read it.
-    pub fn label(self) -> &'static str {
-        match self {
-            Resource::KvPool => "KV pool",
-            Resource::Sequences => "sequences of the scheduler",
-            Resource::BatchTokens => "tokens of a batch",
-            Resource::Connections => "requests that the server takes",
-            Resource::Length => "longest sequence",
-            Resource::Prefill => "work on prompts",
-            Resource::Latency => "latency",
-            Resource::Errors => "errors",
-        }
     }
 }
 
@@ -103,7 +66,7 @@ pub fn predict(profile: &Profile, model: Option<&Model>, lengths: Lengths) -> Pr
     let settings = settings::of(profile);
     let about = About {
         profile,
-        engine: profile.engine_metadata.engine_type.as_str(),
+        engine: LoadLimits::of_engine(&profile.engine_metadata.engine_type),
         settings: &settings,
         model,
         lengths,
@@ -130,7 +93,7 @@ pub fn predict(profile: &Profile, model: Option<&Model>, lengths: Lengths) -> Pr
 /// What the limits are read from.
 struct About<'a> {
     profile: &'a Profile,
-    engine: &'a str,
+    engine: LoadLimits,
     settings: &'a Settings,
     model: Option<&'a Model>,
     lengths: Lengths,
@@ -150,10 +113,7 @@ impl About<'_> {
     /// Tokens that a request keeps at its longest: nothing is computed of the last token that is
     /// sampled, for none follows it.
     fn kept(&self) -> u64 {
-        match self.engine {
-            "vllm" | "sglang" => self.lengths.whole().saturating_sub(1),
-            _ => self.lengths.whole(),
-        }
+        (self.lengths.whole()).saturating_sub(self.engine.unkept_tokens)
     }
 
     /// The pool, and what of it is not certain.
@@ -166,7 +126,7 @@ impl About<'_> {
         if let (Some(blocks), Some(block)) = (told.num_gpu_blocks.filter(|b| *b > 0), block) {
             let plain = blocks.saturating_mul(block);
             if tokens.is_none_or(|t| self.is_plain(t, plain, block)) {
-                let null = if self.engine == "vllm" { replicas } else { 0 };
+                let null = replicas.saturating_mul(self.engine.empty_blocks);
                 let (usable, each) = (blocks.saturating_sub(null), kept.div_ceil(block));
                 let less = match null {
                     0 => String::new(),
@@ -185,11 +145,7 @@ impl About<'_> {
             }
         }
         let Some(tokens) = tokens else {
-            to.notes.push(match self.engine {
-                "llama.cpp" | "ollama" => "each slot has its part of the context for itself: there is no pool that slots share".into(),
-                "tgi" => "TGI tells no pool; the tokens of a batch stand for it".into(),
-                _ => "the engine does not tell the tokens of its KV pool".into(),
-            });
+            to.notes.push(self.engine.unknown_pool.into());
             return;
         };
         let each = match block {
@@ -224,18 +180,12 @@ impl About<'_> {
     }
 
     fn sequences(&self, notes: &mut Vec<String>) -> Option<Limit> {
-        let named = match self.engine {
-            "vllm" => "max_num_seqs",
-            "sglang" => "max_running_requests",
-            "llama.cpp" => "parallel",
-            "ollama" => "OLLAMA_NUM_PARALLEL",
-            "tensorrt-llm" | "tgi" => "max_batch_size",
-            _ => return None,
-        };
+        let named = self.engine.sequences?;
         let limit = |n: u64, source: String| {
-            let replicas = match self.engine {
-                "vllm" => self.replicas(),
-                _ => 1,
+            let replicas = if self.engine.per_replica {
+                self.replicas()
+            } else {
+                1
             };
             let formula = match replicas {
                 1 => format!("{named} = {n}"),
@@ -251,13 +201,15 @@ impl About<'_> {
         if let Some(n) = self.count(named) {
             return Some(limit(n, "the engine's settings".into()));
         }
-        if self.engine != "vllm" {
-            if self.engine != "tgi" {
+        match self.engine.unset_sequences {
+            UnsetSequences::DefaultOfVersion => {}
+            UnsetSequences::NoLimit => return None,
+            UnsetSequences::Unknown => {
                 notes.push(format!(
                     "{named} is not told: it may be less than what is predicted"
                 ));
+                return None;
             }
-            return None;
         }
         let deployment = deployment_of(self.profile).ok()?;
         let version = deployment.version;

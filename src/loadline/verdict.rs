@@ -2,7 +2,8 @@
 
 use super::objective::{Objective, Objectives};
 use super::observe::Observed;
-use super::predict::{Prediction, Resource};
+use super::predict::Prediction;
+use crate::engine::limits::Resource;
 use serde::{Deserialize, Serialize};
 
 /// So much of the pool in use is a pool that is full: the last blocks are not to be had.
@@ -161,9 +162,10 @@ pub fn ran_out(
             .is_some_and(|limit| limit.concurrency < concurrency)
     };
     if has(|f| matches!(f, Fault::Errors { .. })) {
-        return Some(match beyond(Resource::Connections) {
-            true => Resource::Connections,
-            false => Resource::Errors,
+        return Some(if beyond(Resource::Connections) {
+            Resource::Connections
+        } else {
+            Resource::Errors
         });
     }
     if has(|f| matches!(f, Fault::Preemption { .. })) {

@@ -12,7 +12,7 @@ mod variables;
 use super::cell::{Cell, CellId};
 use super::expand::MAX_CELLS;
 use super::plan::Sweep;
-use crate::engine;
+use crate::engine::EngineId;
 use crate::error::Failure;
 use crate::preset::Preset;
 use crate::redact::{REDACTED, Secrets};
@@ -63,13 +63,13 @@ pub fn read_at_most(
             "{shown}: longer than 4 MiB, which no sweep file is"
         )));
     }
-    let mut root = tree::read(text)
-        .map_err(|broken| Failure::usage(format!("{shown}:{}: {}", broken.spot, broken.message)))?;
     let mut secrets = Secrets::default();
-    let read = tree::tidy(&mut root)
-        .and_then(|()| variables::put_in(&mut root, var, &mut secrets))
-        .and_then(|()| sweep(&root, shown, cells, presets));
-    read.map_err(|fault| {
+    let sweep = tree::read(text).and_then(|mut root| {
+        tree::tidy(&mut root)?;
+        variables::put_in(&mut root, var, &mut secrets)?;
+        sweep(&root, shown, cells, presets)
+    });
+    sweep.map_err(|fault| {
         // What a variable brought may be a secret wherever it turns up, however short it is.
         let without = |said: &str| {
             let said = secrets.redactor().text(said).into_owned();
@@ -78,13 +78,9 @@ pub fn read_at_most(
                 .filter(|v| !REDACTED.contains(v))
                 .fold(said, |said, value| said.replace(value, REDACTED))
         };
-        let mut message = format!(
-            "{shown}:{}: {}",
-            tree::spot(text, fault.at),
-            without(&fault.message)
-        );
+        let mut message = format!("{shown}:{}: {}", fault.at, without(&fault.message));
         if let Some(other) = fault.other {
-            message.push_str(&format!(" (the other is at {})", tree::spot(text, other)));
+            message.push_str(&format!(" (the other is at {other})"));
         }
         fault
             .hints
@@ -97,13 +93,10 @@ pub fn read_at_most(
 
 /// The engine of a name that people use, by its own name.
 pub(super) fn engine_name(name: &str) -> Result<&'static str, (String, String)> {
-    engine::by_name(name).map(|e| e.name()).ok_or_else(|| {
-        let names: Vec<&str> = engine::ALL.iter().map(|e| e.name()).collect();
-        (
-            format!("no engine `{name}`"),
-            format!("known engines: {}", names.join(", ")),
-        )
-    })
+    match EngineId::from_name(name) {
+        Ok(engine) => Ok(engine.name()),
+        Err(unknown) => Err((unknown.to_string(), unknown.hint())),
+    }
 }
 
 fn sweep(root: &Node, shown: &str, limit: usize, presets: Presets<'_>) -> Result<Sweep, Fault> {
@@ -206,9 +199,10 @@ fn cells(root: &Node, entries: &[Entry]) -> Result<Vec<Cell>, Fault> {
             );
             let (here, there) = (entry_of(i), entry_of(first));
             let fault = Fault::new(here, message);
-            return Err(match here == there {
-                true => fault,
-                false => fault.other(there),
+            return Err(if here == there {
+                fault
+            } else {
+                fault.other(there)
             });
         }
     }
@@ -229,13 +223,14 @@ fn is_sound(c: char) -> bool {
 fn name(node: &Node) -> Result<String, Fault> {
     let name = scalars::text("name", node)?;
     let sound = name.chars().all(is_sound) && !name.starts_with('.') && name.len() <= LONGEST_NAME;
-    match sound {
-        true => Ok(name),
-        false => Err(scalars::wrong(
+    if sound {
+        Ok(name)
+    } else {
+        Err(scalars::wrong(
             "name",
             "letters, digits, `-`, `_` and `.`, as it names a folder",
             node,
-        )),
+        ))
     }
 }
 
@@ -250,9 +245,10 @@ fn name_of_file(shown: &str) -> String {
         .map(|c| if is_sound(c) { c } else { '-' })
         .take(LONGEST_NAME)
         .collect();
-    match name.trim_matches('-').is_empty() || shown == STANDARD_INPUT {
-        true => "sweep".into(),
-        false => name,
+    if name.trim_matches('-').is_empty() || shown == STANDARD_INPUT {
+        "sweep".into()
+    } else {
+        name
     }
 }
 

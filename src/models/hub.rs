@@ -154,6 +154,13 @@ impl Hub {
 
     fn asked(&self, id: &str) -> Result<Facts, Failure> {
         let environment = |what: &str, e: std::io::Error| Failure::environment(what).caused_by(e);
+        if cfg!(not(feature = "online")) && self.endpoint.scheme() == Some(&Scheme::HTTPS) {
+            return Err(
+                Failure::environment("this build of plimsoll has no TLS").hint(
+                    "build it with `--features online`, or name a hub over http in HF_ENDPOINT",
+                ),
+            );
+        }
         let http =
             Http::new(self.endpoint.clone(), self.token.clone(), self.limits).map_err(|e| {
                 environment("this host has no certificates to know a hub by", e)
@@ -346,9 +353,10 @@ impl Asking<'_> {
         let text = std::str::from_utf8(&reply.bytes).map_err(|e| self.odd(file, &e.to_string()))?;
         let value =
             json::parse(text).map_err(|e| self.odd(file, &format!("it is no JSON: {e}")))?;
-        match value.is_object() {
-            true => Ok(value),
-            false => Err(self.odd(file, "it is no JSON object")),
+        if value.is_object() {
+            Ok(value)
+        } else {
+            Err(self.odd(file, "it is no JSON object"))
         }
     }
 

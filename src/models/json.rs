@@ -35,9 +35,12 @@ pub(super) fn read(path: &Path) -> Result<Option<Value>, Failure> {
             path.display()
         )));
     }
-    parse(&text).map(Some).map_err(|e| match e.is_data() {
-        true => Failure::usage(format!("`{}` is too large", path.display())).caused_by(e),
-        false => said("is not JSON").caused_by(e),
+    parse(&text).map(Some).map_err(|e| {
+        if e.is_data() {
+            Failure::usage(format!("`{}` is too large", path.display())).caused_by(e)
+        } else {
+            said("is not JSON").caused_by(e)
+        }
     })
 }
 

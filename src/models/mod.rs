@@ -10,6 +10,7 @@ pub use json::parse as parse_json;
 
 use crate::error::Failure;
 use crate::estimate::headers::Headers;
+use crate::wording::did_you_mean;
 use hub::{Facts, Hub, Keep};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -64,11 +65,10 @@ pub fn find_with(wanted: &str, reach: &Reach<'_>) -> Result<Found, Failure> {
     if let Some(facts) = (hub.as_ref().ok()).and_then(|hub| hub.kept(wanted, reach.keep)) {
         return Ok(of_hub(wanted, facts));
     }
-    match reach.online {
-        true => Ok(of_hub(wanted, hub?.ask(wanted, reach.keep)?)),
-        false => {
-            Err(failure.hint("with --online its configuration is asked from the Hugging Face hub"))
-        }
+    if reach.online {
+        Ok(of_hub(wanted, hub?.ask(wanted, reach.keep)?))
+    } else {
+        Err(failure.hint("with --online its configuration is asked from the Hugging Face hub"))
     }
 }
 
@@ -168,13 +168,9 @@ fn in_folder(name: &str, folder: &Path) -> Result<Option<Found>, Failure> {
 
 fn unknown(wanted: &str) -> Failure {
     let failure = Failure::usage(format!("the model `{wanted}` is not known"));
-    let near: Vec<String> = shipped::near(wanted)
-        .iter()
-        .map(|name| format!("`{name}`"))
-        .collect();
-    let failure = match near.is_empty() {
-        true => failure,
-        false => failure.hint(format!("did you mean {}?", near.join(" or "))),
+    let failure = match did_you_mean(wanted, shipped::all_names(), 3) {
+        Some(suggestion) => failure.hint(suggestion),
+        None => failure,
     };
     failure
         .hint("`plimsoll models --search WORDS` lists those that ship")

@@ -76,28 +76,16 @@ pub fn named(name: &str) -> Option<Shipped> {
     exact.or_else(|| all().find(|m| m.names().any(|n| n.eq_ignore_ascii_case(name))))
 }
 
-/// The names that are nearest to one that is not known, nearest first, three at most.
-pub fn near(name: &str) -> Vec<&'static str> {
-    let wanted = name.to_ascii_lowercase();
-    let last = wanted.rsplit('/').next().unwrap_or(&wanted);
-    let like = strsim::normalized_damerau_levenshtein;
-    let mut near: Vec<(f64, f64, &str)> = all()
-        .flat_map(|m| m.names().collect::<Vec<_>>())
-        .map(|known| {
-            let lower = known.to_ascii_lowercase();
-            let theirs = lower.rsplit('/').next().unwrap_or(&lower);
-            (like(last, theirs), like(&wanted, &lower), known)
-        })
-        .filter(|(near, ..)| *near > 0.7)
-        .collect();
-    near.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.total_cmp(&a.1)));
-    near.into_iter().map(|(.., name)| name).take(3).collect()
+/// The names of all models.
+pub fn all_names() -> impl Iterator<Item = &'static str> {
+    all().flat_map(|m| m.names().collect::<Vec<_>>())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::estimate::model;
+    use crate::wording::near_names;
     use std::collections::BTreeSet;
 
     #[test]
@@ -159,6 +147,7 @@ mod tests {
 
     #[test]
     fn a_misspelt_name_leads_to_the_right_one() {
+        let near = |name| near_names(name, all_names(), 3);
         assert_eq!(
             near("meta-llama/Lama-3.1-8B-Instuct")[0],
             "meta-llama/Llama-3.1-8B-Instruct"

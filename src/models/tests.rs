@@ -2,7 +2,7 @@
 
 use super::shipped;
 use crate::estimate::model::{self, Flags, Mixer, Model};
-use crate::estimate::{Component, Deployment, EngineKind, estimate, weights};
+use crate::estimate::{Component, Deployment, EngineId, estimate, weights};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -269,7 +269,7 @@ fn flags_alone_make_a_model() {
     assert_eq!(model.parameters(), 8_030_261_248);
     assert_eq!(model.cache_bytes_per_token(2), Some(131_072));
     let deployment = |format: &str| {
-        let mut deployment = Deployment::of(EngineKind::Vllm);
+        let mut deployment = Deployment::with_defaults(EngineId::Vllm);
         deployment.quantization = Some(format.to_owned());
         deployment
     };

@@ -1,17 +1,14 @@
 //! What to change after a run that failed.
 
 use super::Profile;
-use crate::capture::RunEnd;
 use crate::engine::causes::find_cause;
 
 /// What to change, the first first; nothing where the cause is unknown.
 pub fn advise(profile: &Profile) -> Vec<String> {
-    let (RunEnd::ContainerLost(why) | RunEnd::BenchFailed(why) | RunEnd::Failed(why)) =
-        &profile.metadata.outcome
-    else {
+    let Some(why) = profile.metadata.outcome.failure() else {
         return Vec::new();
     };
-    let mut texts = vec![why.as_str()];
+    let mut texts = vec![why];
     // A line that the log's parser chose outweighs all other lines.
     let codes = ["container_lost", "bench_failed", "run_failed"];
     let mut failures = (profile.findings.iter()).filter(|f| codes.contains(&f.code.as_str()));

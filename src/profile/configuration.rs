@@ -5,7 +5,7 @@ use super::observation::Observation;
 use super::pool::ExactPool;
 use crate::capture::{Capture, Mode};
 use crate::engine::facts::{DEFAULT_UTILIZATION, EngineStep, FactValue, Finding, LogReport};
-use crate::engine::{Engine, ProbeFacts, ServerSettings, same};
+use crate::engine::{EngineId, ProbeFacts, ServerSettings, same};
 use crate::estimate::headers::{Stored, safetensors};
 use crate::units::{GIB, gib, gib_signed};
 use schemars::JsonSchema;
@@ -440,7 +440,7 @@ fn plain(value: &FactValue) -> String {
 /// The engine's metadata.
 pub(super) fn engine_metadata(
     capture: &Capture,
-    engine: Option<&dyn Engine>,
+    engine: Option<EngineId>,
     log: &LogReport,
     probes: &ProbeFacts,
 ) -> EngineMetadata {
@@ -450,7 +450,7 @@ pub(super) fn engine_metadata(
             .engine_version
             .clone()
             .or_else(|| log.engine_version.clone()),
-        simulated: engine.is_some_and(Engine::simulated)
+        simulated: engine.is_some_and(|e| e.simulated())
             || crate::engine::reference::labelled(&capture.container),
         evidence: capture.engine_evidence.clone(),
     }
@@ -469,7 +469,7 @@ mod tests {
     #[test]
     fn engines_tell_of_their_graphs_in_their_own_words() {
         let of = |engine: &str, log: &str| {
-            let mut parser = crate::engine::parser_of(crate::engine::by_name(engine).unwrap());
+            let mut parser = crate::engine::parser_of(EngineId::from_name(engine).unwrap());
             log.lines().for_each(|l| parser.line(l.as_bytes(), None));
             graphs_enabled(&parser.report(), &BTreeMap::new())
         };

@@ -1,6 +1,6 @@
 //! Sentences to know when reading the numbers, each with a machine-readable code.
 
-use super::neighbours::{self, processes};
+use super::neighbours;
 use super::observation::{Observation, observes_only};
 use super::out_of_memory::{KILLED_FROM_OUTSIDE, OomVerdict, describe_limit};
 use super::placement::{self, Placement};
@@ -11,6 +11,7 @@ use crate::breakdown::Component;
 use crate::capture::{AtNs, DeviceEvent, ExecEnd, ExecRole, MemoryLimit, Mode, RunEnd};
 use crate::engine::facts::{DEFAULT_UTILIZATION, EngineStep, Finding, Severity};
 use crate::units::{Bytes, signed};
+use crate::wording::counted;
 
 /// Two witnesses may differ by this share before it is told.
 const DISAGREEMENT_SHARE: f64 = 0.05;
@@ -117,8 +118,8 @@ pub fn collect(
                 "preemption_seen",
                 Severity::Warning,
                 format!(
-                    "{n} preemption{} during the load: the KV pool was too small for it",
-                    if n == 1 { "" } else { "s" }
+                    "{} during the load: the KV pool was too small for it",
+                    counted(n, "preemption")
                 ),
             ));
         }
@@ -149,24 +150,22 @@ fn outcome(o: &Observation<'_>, findings: &mut Vec<Finding>) {
     let failed = |code: &str, message: String| {
         Finding::new(code, Severity::Error, message).quoting(o.root_cause.clone())
     };
-    match &c.end {
-        RunEnd::Completed => {}
-        RunEnd::Interrupted => findings.push(Finding::new(
+    let ended = c.end.describe().unwrap_or_default();
+    findings.extend(match &c.end {
+        RunEnd::Completed => None,
+        RunEnd::Interrupted => Some(Finding::new(
             "interrupted",
             Severity::Warning,
-            "the run was interrupted: the figures cover what was seen until then",
+            format!("{ended}: the figures cover what was seen until then"),
         )),
-        RunEnd::Deadline => findings.push(failed(
+        RunEnd::Deadline => Some(failed(
             "deadline",
-            format!(
-                "the run did not end within its deadline of {} s and was stopped",
-                c.request.timeout_s
-            ),
+            format!("{ended} of {} s and was stopped", c.request.timeout_s),
         )),
-        RunEnd::ContainerLost(why) => findings.push(failed("container_lost", why.clone())),
-        RunEnd::BenchFailed(why) => findings.push(failed("bench_failed", why.clone())),
-        RunEnd::Failed(why) => findings.push(failed("run_failed", why.clone())),
-    }
+        RunEnd::ContainerLost(why) => Some(failed("container_lost", why.clone())),
+        RunEnd::BenchFailed(why) => Some(failed("bench_failed", why.clone())),
+        RunEnd::Failed(why) => Some(failed("run_failed", why.clone())),
+    });
     let bench_137 = c
         .execs
         .iter()
@@ -196,7 +195,7 @@ fn outcome(o: &Observation<'_>, findings: &mut Vec<Finding>) {
     for e in c.execs.iter().filter(|e| e.survivors > 0) {
         let message = format!(
             "{} of the bench could not be ended and may still run in the container",
-            processes(e.survivors as usize)
+            counted(e.survivors, "process")
         );
         findings.push(
             Finding::new("bench_processes_left", Severity::Error, message)
@@ -246,11 +245,6 @@ fn in_a_sentence(label: &str) -> String {
     }
 }
 
-/// `1 rank`, `2 ranks`.
-fn counted(n: u64, what: &str) -> String {
-    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
-}
-
 /// A part above the peak: of another device or rank, or of memory that was never touched.
 fn too_large(breakdown: &Breakdown, evidence: &[Evidence], findings: &mut Vec<Finding>) {
     for device in &breakdown.per_gpu {
@@ -287,7 +281,7 @@ fn not_mapped(o: &Observation<'_>, stray: &[&Evidence], findings: &mut Vec<Findi
     let message = format!(
         "the engine runs on {} and {} were measured; {why}. What the engine says of a rank is kept as evidence under the rank's number and not used",
         counted(o.ranks().count(), "rank"),
-        counted(o.capture.devices.len() as u64, "device"),
+        counted(o.capture.devices.len(), "device"),
     );
     findings.push(
         Finding::new("ranks_not_mapped", Severity::Warning, message)
@@ -400,7 +394,7 @@ fn overloaded(o: &Observation<'_>, findings: &mut Vec<Finding>) {
     let Some(load) = o.overload() else { return };
     let message = format!(
         "the host was overloaded: {load:.0} threads wanted its {}; what the engine prints comes late then, and memory may be put to the wrong step: no part that is a difference of readings is surer than low",
-        counted(u64::from(o.capture.host.cpus.max(1)), "processor")
+        counted(o.capture.host.cpus.max(1), "processor")
     );
     findings.push(Finding::new("host_overloaded", Severity::Warning, message));
 }

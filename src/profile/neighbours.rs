@@ -5,6 +5,7 @@ use super::series::{MOST_BYTES, Series};
 use crate::capture::{AtNs, ProcessMemory};
 use crate::engine::facts::{Finding, Severity};
 use crate::units::signed;
+use crate::wording::counted;
 use std::collections::BTreeSet;
 
 /// Growth of others is told from this on, bytes.
@@ -87,7 +88,7 @@ pub fn findings(o: &Observation<'_>, findings: &mut Vec<Finding>) {
         if !before.is_empty() {
             let message = format!(
                 "device {device} is shared: {} of others {} on it from the start",
-                processes(before.len()),
+                counted(before.len(), "process"),
                 if before.len() == 1 { "was" } else { "were" }
             );
             warn("gpu_shared", message);
@@ -95,7 +96,7 @@ pub fn findings(o: &Observation<'_>, findings: &mut Vec<Finding>) {
         if !entered.is_empty() {
             let message = format!(
                 "{} of others entered device {device} during the run: the peak may be theirs in part",
-                processes(entered.len())
+                counted(entered.len(), "process")
             );
             warn("other_process_entered", message);
         }
@@ -128,11 +129,6 @@ pub fn growth(o: &Observation<'_>, device: usize) -> Option<i64> {
     let before = o.baseline(device)?;
     let neighbours = o.neighbours(device);
     Some(neighbours.held_at(peak.nearest.at_ns) - neighbours.held_at(before.at_ns))
-}
-
-/// `1 process`, `2 processes`.
-pub fn processes(n: usize) -> String {
-    format!("{n} process{}", if n == 1 { "" } else { "es" })
 }
 
 #[cfg(test)]

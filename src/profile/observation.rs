@@ -13,7 +13,7 @@ use crate::capture::{
 };
 use crate::engine::facts::{EngineStep, LogReport};
 use crate::engine::torch_probe::TorchReport;
-use crate::engine::{Engine, LoadKind, LogParser, ProbeFacts, ServerSettings};
+use crate::engine::{EngineId, LoadKind, LogParser, ProbeFacts, ServerSettings};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
@@ -70,7 +70,7 @@ pub struct Observation<'a> {
     /// The capture.
     pub capture: &'a Capture,
     /// The engine, when this plimsoll knows it.
-    pub engine: Option<&'static dyn Engine>,
+    pub engine: Option<EngineId>,
     /// The samples.
     pub series: Series,
     /// What others held on each device.
@@ -105,7 +105,7 @@ impl<'a> Observation<'a> {
         samples: impl IntoIterator<Item = MemorySample>,
         lines: impl IntoIterator<Item = LogLine>,
     ) -> Observation<'a> {
-        let engine = crate::engine::by_name(&capture.engine);
+        let engine = EngineId::from_name(&capture.engine).ok();
         let series = Series::new(samples.into_iter().map(|s| with_swap(capture, s)));
         let mut repeats = repeats(capture, &series);
         reach_limit(capture, &mut repeats);
@@ -450,7 +450,7 @@ fn reach_limit(capture: &Capture, repeats: &mut [Repeat]) {
 /// Feeds each line to the parser that it concerns.
 struct LineReader<'a> {
     capture: &'a Capture,
-    engine: Option<&'static dyn Engine>,
+    engine: Option<EngineId>,
     container: Option<Box<dyn LogParser>>,
     execs: BTreeMap<u32, Box<dyn LogParser>>,
     engine_excerpt: Excerpt,
@@ -458,7 +458,7 @@ struct LineReader<'a> {
 }
 
 impl<'a> LineReader<'a> {
-    fn new(capture: &'a Capture, engine: Option<&'static dyn Engine>) -> Self {
+    fn new(capture: &'a Capture, engine: Option<EngineId>) -> Self {
         LineReader {
             capture,
             engine,
@@ -575,11 +575,7 @@ pub fn observes_only(capture: &Capture) -> bool {
 }
 
 /// The probe's result of the repeat that peaked.
-fn torch_report(
-    engine: &dyn Engine,
-    capture: &Capture,
-    repeat: Option<u32>,
-) -> Option<TorchReport> {
+fn torch_report(engine: EngineId, capture: &Capture, repeat: Option<u32>) -> Option<TorchReport> {
     let kind = load_kind(capture)?.of_engine()?;
     let execs = capture.execs.iter();
     let mut results = execs

@@ -57,9 +57,10 @@ impl Series {
                 .is_some_and(|last| last > sample.at_ns)
             {
                 late_count += 1;
-                match late_count <= MOST_LATE {
-                    true => late[index].push(sample),
-                    false => impossible += 1,
+                if late_count <= MOST_LATE {
+                    late[index].push(sample)
+                } else {
+                    impossible += 1
                 }
             } else {
                 devices[index].push(sample);

@@ -24,13 +24,14 @@ impl KeyBlock {
             let ends = raw.rfind("-----END ") > raw.rfind("-----BEGIN ");
             self.left = if ends { 0 } else { LONGEST };
         }
-        match inside
+        if inside
             && redacted
                 .split(stands_between)
                 .any(|w| is_of_a_key(w, alone(&redacted)))
         {
-            true => Cow::Owned(without(&redacted)),
-            false => redacted,
+            Cow::Owned(without(&redacted))
+        } else {
+            redacted
         }
     }
 }
@@ -61,9 +62,10 @@ fn without(line: &str) -> String {
     line.split_inclusive(stands_between)
         .map(|part| {
             let word = part.trim_end_matches(stands_between);
-            match is_of_a_key(word, alone) {
-                true => format!("{REDACTED}{}", &part[word.len()..]),
-                false => part.to_owned(),
+            if is_of_a_key(word, alone) {
+                format!("{REDACTED}{}", &part[word.len()..])
+            } else {
+                part.to_owned()
             }
         })
         .collect()

@@ -44,13 +44,19 @@ pub(super) fn replace(text: &mut Cow<'_, str>) {
     if memmem::find(text.as_bytes(), b"=").is_some() {
         apply(text, &URL_PARAMETER, |c| format!("{}{REDACTED}", &c[1]));
     }
-    apply(text, &BEARER, |c| match is_prose_after_bearer(&c[2]) {
-        true => c[0].to_owned(),
-        false => format!("{}{REDACTED}", &c[1]),
+    apply(text, &BEARER, |c| {
+        if is_prose_after_bearer(&c[2]) {
+            c[0].to_owned()
+        } else {
+            format!("{}{REDACTED}", &c[1])
+        }
     });
-    apply(text, &BASIC, |c| match is_user_and_password(&c[2]) {
-        true => format!("{}{REDACTED}", &c[1]),
-        false => c[0].to_owned(),
+    apply(text, &BASIC, |c| {
+        if is_user_and_password(&c[2]) {
+            format!("{}{REDACTED}", &c[1])
+        } else {
+            c[0].to_owned()
+        }
     });
     apply(text, &HEADER, redact_header);
     apply(text, &COOKIE, |c| format!("{}{REDACTED}", &c[1]));
@@ -62,9 +68,12 @@ pub(super) fn replace(text: &mut Cow<'_, str>) {
 
 fn replace_distinct(text: &mut Cow<'_, str>) {
     apply(text, &SHAPES, |_| REDACTED.to_owned());
-    apply(text, &SK, |c| match is_hyphenated_words(&c[2]) {
-        true => c[0].to_owned(),
-        false => format!("{}{REDACTED}", &c[1]),
+    apply(text, &SK, |c| {
+        if is_hyphenated_words(&c[2]) {
+            c[0].to_owned()
+        } else {
+            format!("{}{REDACTED}", &c[1])
+        }
     });
     if memmem::find(text.as_bytes(), b"PRIVATE KEY").is_some() {
         apply(text, &PRIVATE_KEY, |_| REDACTED.to_owned());
@@ -220,9 +229,10 @@ static ASSIGNMENT: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 fn redact_flag(c: &Captures<'_>) -> String {
-    match is_secret_flag(c) {
-        true => format!("{}{}{}{REDACTED}", &c[1], &c[2], &c[3]),
-        false => c[0].to_owned(),
+    if is_secret_flag(c) {
+        format!("{}{}{}{REDACTED}", &c[1], &c[2], &c[3])
+    } else {
+        c[0].to_owned()
     }
 }
 
@@ -237,13 +247,15 @@ fn redact_header(c: &Captures<'_>) -> String {
     let value = &c[3];
     // "authorization: required", "Authorization: Bearer".
     let word = value.bytes().all(|b| b.is_ascii_alphabetic());
-    let prose = match scheme.is_empty() {
-        true => word && value.len() < 16,
-        false => is_prose_after_bearer(value),
+    let prose = if scheme.is_empty() {
+        word && value.len() < 16
+    } else {
+        is_prose_after_bearer(value)
     };
-    match prose {
-        true => c[0].to_owned(),
-        false => format!("{}{scheme}{REDACTED}", &c[1]),
+    if prose {
+        c[0].to_owned()
+    } else {
+        format!("{}{scheme}{REDACTED}", &c[1])
     }
 }
 
@@ -254,10 +266,11 @@ fn redact_assignment(c: &Captures<'_>) -> String {
     let (name, separator, value) = (&c[1], &c[2], &c[3]);
     // What stood around the value stays: a bracket, a quote with its backslashes.
     let inner = value.trim_start_matches(['[', '\\']);
-    let opening = match inner.starts_with(['"', '\'']) && value != REDACTED {
-        true => &value[..value.len() - inner.len() + 1],
+    let opening = if inner.starts_with(['"', '\'']) && value != REDACTED {
+        &value[..value.len() - inner.len() + 1]
+    } else {
         // An unquoted value has no bracket of its own to give back.
-        false => "",
+        ""
     };
     let closing = opening.trim_start_matches('[');
     format!("{name}{separator}{opening}{REDACTED}{closing}")

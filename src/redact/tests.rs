@@ -442,9 +442,12 @@ fn a_known_secret_goes_in_every_spelling() {
 /// How programs write a text that is not theirs: each by its own rules, told again here.
 fn spellings(secret: &str) -> Vec<(&'static str, String)> {
     let bytes = |keep: &dyn Fn(u8) -> bool, each: &dyn Fn(u8) -> String| -> String {
-        let one = |b: u8| match keep(b) {
-            true => char::from(b).to_string(),
-            false => each(b),
+        let one = |b: u8| {
+            if keep(b) {
+                char::from(b).to_string()
+            } else {
+                each(b)
+            }
         };
         secret.bytes().map(one).collect()
     };
@@ -460,12 +463,12 @@ fn spellings(secret: &str) -> Vec<(&'static str, String)> {
     let units = |text: &str| -> String {
         let mut out = String::new();
         for c in text.chars() {
-            match c.is_ascii() {
-                true => out.push(c),
-                false => c
-                    .encode_utf16(&mut [0; 2])
+            if c.is_ascii() {
+                out.push(c)
+            } else {
+                c.encode_utf16(&mut [0; 2])
                     .iter()
-                    .for_each(|u| out.push_str(&format!("\\u{u:04x}"))),
+                    .for_each(|u| out.push_str(&format!("\\u{u:04x}")))
             }
         }
         out
@@ -475,9 +478,10 @@ fn spellings(secret: &str) -> Vec<(&'static str, String)> {
             .replace('&', "&amp;")
             .replace('<', "&lt;")
             .replace('>', "&gt;");
-        match quotes {
-            true => text.replace('"', "&quot;").replace('\'', apostrophe),
-            false => text,
+        if quotes {
+            text.replace('"', "&quot;").replace('\'', apostrophe)
+        } else {
+            text
         }
     };
     let go = json

@@ -212,9 +212,10 @@ fn encoded(value: &str, kept: impl Fn(u8) -> bool, other: impl Fn(u8) -> String)
     for c in value.chars() {
         let mut bytes = [0; 4];
         for b in c.encode_utf8(&mut bytes).bytes() {
-            match b.is_ascii() && kept(b) {
-                true => out.push(char::from(b)),
-                false => out.push_str(&other(b)),
+            if b.is_ascii() && kept(b) {
+                out.push(char::from(b))
+            } else {
+                out.push_str(&other(b))
             }
         }
     }
@@ -255,9 +256,12 @@ fn escaped(value: &str, quotes: &str, number: Option<Number>) -> String {
 fn units(c: char, upper: bool) -> String {
     let mut units = [0; 2];
     let units = c.encode_utf16(&mut units).iter();
-    let each = units.map(|unit| match upper {
-        true => format!("\\u{unit:04X}"),
-        false => format!("\\u{unit:04x}"),
+    let each = units.map(|unit| {
+        if upper {
+            format!("\\u{unit:04X}")
+        } else {
+            format!("\\u{unit:04x}")
+        }
     });
     each.collect()
 }

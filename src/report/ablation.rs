@@ -78,9 +78,10 @@ impl Page {
     }
 
     fn arm(&mut self, letter: &str, arm: &Arm) {
-        let args = match arm.engine_args.is_empty() {
-            true => "no arguments of its own".to_owned(),
-            false => arm.engine_args.join(" "),
+        let args = if arm.engine_args.is_empty() {
+            "no arguments of its own".to_owned()
+        } else {
+            arm.engine_args.join(" ")
         };
         let runs = match arm.runs.len() {
             1 => "1 run".to_owned(),
@@ -261,9 +262,10 @@ fn difference(row: &Row) -> String {
 fn plus(v: f64, text: String) -> String {
     let text = nought(text);
     let nothing = text.chars().all(|c| c == '0' || c == '.');
-    match v > 0.0 && !nothing {
-        true => format!("+{text}"),
-        false => text,
+    if v > 0.0 && !nothing {
+        format!("+{text}")
+    } else {
+        text
     }
 }
 

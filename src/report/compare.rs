@@ -157,16 +157,17 @@ fn verdict(page: &mut Page, pair: &Pair) {
             .join(", ")
     };
     page.line("");
-    match limit.exceeded.is_empty() {
-        true => page.aside(&format!(
+    if limit.exceeded.is_empty() {
+        page.aside(&format!(
             "no component moved by more than {} %",
             limit.percent
-        )),
-        false => page.aside(&format!(
+        ))
+    } else {
+        page.aside(&format!(
             "MOVED BY MORE THAN {} %: {}",
             limit.percent,
             labels(&limit.exceeded)
-        )),
+        ))
     }
     if !limit.not_judged.is_empty() {
         page.aside(&format!(

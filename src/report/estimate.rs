@@ -243,12 +243,11 @@ impl Page {
         let lines = table.lines();
         // Where the bands come from is left out where there is no room: --json and --explain have it.
         let room = self.options.width.saturating_sub(2);
-        match lines.iter().all(|l| width(l) <= room) {
-            true => self.table(&table),
-            false => {
-                let narrow = table.without(3);
-                self.table(&narrow);
-            }
+        if lines.iter().all(|l| width(l) <= room) {
+            self.table(&table)
+        } else {
+            let narrow = table.without(3);
+            self.table(&narrow);
         }
         for (name, why) in unknown {
             let hint = why.hint.as_ref().map(|h| format!(": {h}"));
@@ -278,9 +277,10 @@ impl Page {
             &format!("{} for {} tokens", Bytes(reading.request), count(longest)),
         );
         if let Some(on) = &reading.on {
-            let (label, end) = match on.grows {
-                true => ("room for", ", where a cache for them is asked for"),
-                false => ("holds", ""),
+            let (label, end) = if on.grows {
+                ("room for", ", where a cache for them is asked for")
+            } else {
+                ("holds", "")
             };
             let text = match on.concurrency {
                 n if n >= 1.0 => format!(

@@ -25,9 +25,10 @@ pub(super) fn percent(figure: Option<f64>) -> String {
 /// With a plus, unless it rounds to nothing.
 pub(super) fn plus(value: f64, text: String) -> String {
     let nothing = text.chars().all(|c| c == '0' || c == '.');
-    match value > 0.0 && !nothing {
-        true => format!("+{text}"),
-        false => text,
+    if value > 0.0 && !nothing {
+        format!("+{text}")
+    } else {
+        text
     }
 }
 

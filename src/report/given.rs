@@ -47,9 +47,10 @@ pub fn render(report: &GivenReport, options: TextOptions) -> String {
         );
         if p.rows.iter().any(|r| r.measured_gb.is_some()) {
             let nothing = format!("none: no part is off by more than {LOOK_PERCENT} %");
-            match p.recommendations.is_empty() {
-                true => page.asides("Recommendations", &[nothing]),
-                false => page.asides("Recommendations", &p.recommendations),
+            if p.recommendations.is_empty() {
+                page.asides("Recommendations", &[nothing])
+            } else {
+                page.asides("Recommendations", &p.recommendations)
             }
         }
     }
@@ -58,16 +59,17 @@ pub fn render(report: &GivenReport, options: TextOptions) -> String {
     }
     if let Some(limit) = &report.limit {
         page.line("");
-        match limit.exceeded.is_empty() {
-            true => page.aside(&format!(
+        if limit.exceeded.is_empty() {
+            page.aside(&format!(
                 "no figure is off by more than {} %",
                 limit.percent
-            )),
-            false => page.aside(&format!(
+            ))
+        } else {
+            page.aside(&format!(
                 "OFF BY MORE THAN {} %: {}",
                 limit.percent,
                 limit.exceeded.join(", ")
-            )),
+            ))
         }
         if !limit.not_judged.is_empty() {
             page.aside(&format!(

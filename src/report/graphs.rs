@@ -73,9 +73,10 @@ impl Page {
             }
         }
         if let Some(host) = &arm.host {
-            let whose = match host.gpu {
-                true => "GPUs",
-                false => "the container's own memory, not the GPU's",
+            let whose = if host.gpu {
+                "GPUs"
+            } else {
+                "the container's own memory, not the GPU's"
             };
             let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / MIB);
             self.pair(
@@ -94,9 +95,10 @@ impl Page {
             Some(n) => {
                 let by = arm.cuda_graphs_by_draft_len.iter();
                 let by: Vec<String> = by.map(|(len, n)| format!("{len}: {n}")).collect();
-                let by = match by.is_empty() {
-                    true => String::new(),
-                    false => format!(" ({})", by.join(", ")),
+                let by = if by.is_empty() {
+                    String::new()
+                } else {
+                    format!(" ({})", by.join(", "))
                 };
                 let from = match arm.counted_from.as_deref() {
                     Some("structure") if arm.log.is_some() => {

@@ -1,6 +1,7 @@
 //! Text in columns: display width, padding, wrapping, tables, and figures as people read them.
 
 use crate::redact::distinct;
+use crate::wording::plural;
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use unicode_width::UnicodeWidthStr as _;
@@ -159,6 +160,19 @@ impl Table {
                 cells.join("  ").trim_end().to_owned()
             })
             .collect()
+    }
+}
+
+/// `1 run`, `1,200 runs`.
+pub fn counted(n: usize, noun: &str) -> String {
+    counted_words(n, noun, &plural(noun))
+}
+
+/// `1 run is`, `3 runs are`.
+pub fn counted_words(n: usize, one: &str, more: &str) -> String {
+    match n {
+        1 => format!("1 {one}"),
+        n => format!("{} {more}", count(n as u64)),
     }
 }
 

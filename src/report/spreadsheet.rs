@@ -17,9 +17,12 @@ pub fn table(head: &[&str], rows: &[Vec<String>]) -> Result<Vec<u8>, RenderError
 /// One line. A field is quoted where it holds what separates fields, also where that is `;` or a
 /// tab, as in the spreadsheets of countries that write `1,5`.
 pub fn line(fields: impl Iterator<Item = String>) -> String {
-    let quoted = |field: String| match field.contains([',', '"']) || field.contains(ENDS) {
-        true => format!("\"{}\"", field.replace('"', "\"\"")),
-        false => field,
+    let quoted = |field: String| {
+        if field.contains([',', '"']) || field.contains(ENDS) {
+            format!("\"{}\"", field.replace('"', "\"\""))
+        } else {
+            field
+        }
     };
     let fields: Vec<String> = fields.map(quoted).collect();
     match fields.as_slice() {

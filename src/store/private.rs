@@ -52,9 +52,10 @@ pub fn open_named_to_append(path: &Path) -> io::Result<File> {
 /// A file to be locked, made where it is not there; `writable` for network file systems, which lock
 /// nothing else, and for who writes in it. A link in its place is not followed.
 pub fn open_to_lock(path: &Path, writable: bool) -> io::Result<File> {
-    let access = match writable {
-        true => OFlags::RDWR,
-        false => OFlags::RDONLY,
+    let access = if writable {
+        OFlags::RDWR
+    } else {
+        OFlags::RDONLY
     };
     let flags = access | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::from_raw_mode(FILE))?;

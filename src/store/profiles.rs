@@ -49,9 +49,10 @@ fn no_profile(path: &Path, why: &str) -> Failure {
 
 fn of_bytes(path: &Path, bytes: &[u8]) -> Result<ProfileFile, Failure> {
     let document: Value = bounded::json(bytes).map_err(|e| {
-        let why = match e.is_data() {
-            true => "it is too large",
-            false => "it is no JSON",
+        let why = if e.is_data() {
+            "it is too large"
+        } else {
+            "it is no JSON"
         };
         no_profile(path, why).caused_by(e)
     })?;

@@ -7,9 +7,10 @@ use crate::container::Runtime;
 use crate::error::Failure;
 use crate::matrix::{Cell, GroupId, Row};
 use crate::progress::{Progress, Sink};
+use crate::sync::lock_data;
 use crate::telemetry::BackendChoice;
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// Label of every container that a sweep starts: the id of the folder that it writes to.
@@ -102,18 +103,18 @@ impl<'a> Context<'a> {
 
     /// The journal; groups that run side by side write to it in turn.
     pub fn journal(&self) -> MutexGuard<'_, Journal> {
-        self.journal.lock().unwrap_or_else(PoisonError::into_inner)
+        lock_data(&self.journal)
     }
 
     /// Notes how long an engine took until it served.
     pub fn started(&self, group: &GroupId, took_s: f64) {
-        let mut starts = self.starts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut starts = lock_data(&self.starts);
         starts.push((group.clone(), took_s));
     }
 
     /// The starts since the last question.
     pub fn take_starts(&self) -> Vec<(GroupId, f64)> {
-        let mut starts = self.starts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut starts = lock_data(&self.starts);
         std::mem::take(&mut starts)
     }
 
@@ -140,7 +141,7 @@ pub fn told_once(sink: Sink) -> Sink {
     let told: Mutex<BTreeSet<String>> = Mutex::default();
     Arc::new(move |news| {
         if let Progress::Warning(text) | Progress::Note(text) = &news {
-            let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut told = lock_data(&told);
             if !told.insert(text.clone()) {
                 return;
             }

@@ -9,19 +9,19 @@ use super::trouble::Trouble;
 use super::workdirs::Workdirs;
 use crate::capture::{ExecEnd, Mode, Phase, Request};
 use crate::clean::memory::Gate;
-use crate::clock::Clock;
 use crate::collect::{
-    self, Health, Instruments, KeptBench, Launch, Plan, ServerLog, Setup, Shared, Startup, Stop,
+    self, AttachedEngine, Health, KeptBench, Launch, MemorySource, Plan, ServerLog, Session, Setup,
+    Shared, Startup, Stop,
 };
 use crate::container::exec::ExecRequest;
 use crate::container::inspect::Found;
-use crate::engine::{Engine, LoadKind, ServeJob};
+use crate::engine::{LoadKind, ServeJob};
 use crate::error::{ExitCode, Failure};
 use crate::matrix::{Cause, Group, Place, RowPhase};
 use crate::preset::Preset;
 use crate::progress::{Progress, Sink, Stage};
 use crate::store::{CaptureWriter, ContainerLock, StoredCapture};
-use crate::telemetry::{self, Target};
+use crate::telemetry::Target;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -47,18 +47,12 @@ pub enum Need {
 
 /// A container with the engine in it, ready for cells.
 pub struct Running {
-    /// The container. Where we started the server by an exec, its command is that server's.
-    pub found: Found,
-    /// The engine.
-    pub engine: &'static dyn Engine,
-    /// How it was recognised.
-    pub evidence: String,
-    /// How a cell meets it.
-    pub mode: Mode,
+    /// The engine, as a cell meets it.
+    pub attached: AttachedEngine,
     /// What the cells share.
     pub shared: Shared,
     /// What was found out for a kind of load, for the next cell.
-    pub setups: BTreeMap<LoadKind, Setup>,
+    pub setups: BTreeMap<LoadKind, Option<Setup>>,
     /// Folders in the container for the files of cells to come.
     pub workdirs: Workdirs,
     /// The bench's program, kept running for the cells: not tried yet, or not to be had.
@@ -83,6 +77,27 @@ pub(super) enum Own {
 }
 
 impl Running {
+    fn of(
+        context: &Context<'_>,
+        attached: AttachedEngine,
+        need: Need,
+        own: Own,
+        gate: Option<Gate>,
+        lock: Option<ContainerLock>,
+    ) -> Running {
+        Running {
+            attached,
+            shared: Shared::default(),
+            setups: BTreeMap::new(),
+            workdirs: Workdirs::of(context.folder),
+            kept: None,
+            need,
+            own,
+            gate,
+            lock,
+        }
+    }
+
     /// Whether the engine that the cells share has ended.
     pub fn server_ended(&self) -> Option<String> {
         self.shared.server_end()
@@ -118,15 +133,12 @@ async fn in_container(
     news: &Sink,
 ) -> Result<Running, Trouble> {
     let (runtime, stop) = (context.runtime, context.stop);
-    let prepared = async {
-        let found = collect::unless_stopped(stop, collect::find_running(runtime, name)).await?;
-        let named = group.server.engine.as_ref();
-        let (engine, evidence, serves) = collect::meet(runtime, &found, named, stop).await?;
-        Ok::<_, Failure>((found, engine, evidence, serves))
-    };
     let found = collect::unless_stopped(stop, collect::find_running(runtime, name)).await;
     let found = found.map_err(|f| Trouble::preparing(&f))?;
-    let lock = when_free(LOCK_PATIENCE, stop, || collect::lock(&found.facts)).await?;
+    let lock = when_free(LOCK_PATIENCE, stop, || {
+        collect::lock_container(&found.facts)
+    })
+    .await?;
     // No plimsoll with the same lock works in it now.
     let (there, _) = runtime.end_orphans(&found.facts).await;
     runtime.remove_dead_folders(&found.facts).await;
@@ -135,26 +147,16 @@ async fn in_container(
             "{there} processes that a dead plimsoll left in container `{name}` are ended"
         ));
     }
-    let (found, engine, evidence, serves) = prepared.await.map_err(|f| Trouble::preparing(&f))?;
-    let mut running = Running {
-        found,
-        engine,
-        evidence,
-        mode: Mode::Idle,
-        shared: Shared::default(),
-        setups: BTreeMap::new(),
-        workdirs: Workdirs::of(context.folder),
-        kept: None,
-        need,
-        own: Own::Nothing,
-        gate: None,
-        lock: Some(lock),
-    };
+    let named = group.server.engine.as_ref();
+    let attached = AttachedEngine::find(runtime, name, named, stop).await;
+    let attached = attached.map_err(|f| Trouble::preparing(&f))?;
+    let serves = attached.serves();
+    let mut running = Running::of(context, attached, need, Own::Nothing, None, Some(lock));
     match (need, serves) {
         (Need::Server, true) => {
-            serves_what_is_asked(&group.server, engine, &running.found.facts)
+            let AttachedEngine { engine, found, .. } = &running.attached;
+            serves_what_is_asked(&group.server, *engine, &found.facts)
                 .map_err(|failure| Trouble::preparing(&failure))?;
-            running.mode = Mode::Serving;
             Ok(running)
         }
         (Need::Idle, true) => Err(Trouble::preparing(
@@ -164,11 +166,11 @@ async fn in_container(
             .hint("name an idle container or an image, or leave out --fresh and use bench: serve or builtin"),
         )),
         (Need::Idle, false) => {
-            running.gate = gate(context, &running.found);
+            running.gate = gate(context, &running.attached.found);
             Ok(running)
         }
         (Need::Server, false) => {
-            running.gate = gate(context, &running.found);
+            running.gate = gate(context, &running.attached.found);
             served_by_exec(context, group, running, run_id, news).await
         }
     }
@@ -218,7 +220,8 @@ async fn served_by_exec(
     run_id: &str,
     news: &Sink,
 ) -> Result<Running, Trouble> {
-    let engine = running.engine;
+    let attached = &mut running.attached;
+    let engine = attached.engine;
     let port = engine.default_port();
     let job = ServeJob {
         model: &group.server.model,
@@ -228,15 +231,16 @@ async fn served_by_exec(
     };
     let plan = engine.serve(&job);
     let argv = engine.serve_argv(&job);
-    let id = running.found.facts.id.clone();
-    let idle = running.found.facts.argv.join(" ");
-    running.found.facts.argv.clone_from(&argv);
-    running.found.facts.env.extend(plan.env.iter().cloned());
-    running.evidence = format!(
+    let facts = &mut attached.found.facts;
+    let id = facts.id.clone();
+    let idle = facts.argv.join(" ");
+    facts.argv.clone_from(&argv);
+    facts.env.extend(plan.env.iter().cloned());
+    attached.evidence = format!(
         "{}; started by plimsoll in the idle container (process 1: `{idle}`)",
-        running.evidence
+        attached.evidence
     );
-    running.mode = Mode::Started;
+    attached.mode = Mode::Started;
     let log = ServerLog::new(engine);
     running.shared.server = Some(log.clone());
     let cancel = CancellationToken::new();
@@ -316,22 +320,15 @@ async fn launched(
             return Err(Failure::environment(format!("image `{image}` is not here"))
                 .hint(format!("`docker pull {image}`")));
         }
-        let port = engine.default_port();
-        let job = ServeJob {
-            model: &server.model,
-            port,
-            settings: &server.settings,
-            extra_engine_args: &server.engine_args,
-        };
-        let serve = engine.serve(&job);
-        let port = collect::told_port(engine, &serve).unwrap_or(port);
-        let mut spec = collect::launch_spec(Launch {
+        let (mut spec, health) = collect::launch_spec(Launch {
             name: format!("plimsoll-{run_id}"),
             image,
             run_id,
             preset,
-            port,
-            serve: &serve,
+            engine,
+            model: &server.model,
+            settings: &server.settings,
+            engine_args: &server.engine_args,
             longest: Some(longest(context, group)),
         })?;
         if need == Need::Idle {
@@ -340,9 +337,9 @@ async fn launched(
         }
         let label = (SWEEP_LABEL.to_owned(), context.folder.id().to_owned());
         spec.labels.extend([label]);
-        Ok::<_, Failure>((engine, serve, spec))
+        Ok::<_, Failure>((engine, health, spec))
     };
-    let (engine, serve, spec) = prepared.await.map_err(|f| Trouble::preparing(&f))?;
+    let (engine, health, spec) = prepared.await.map_err(|f| Trouble::preparing(&f))?;
     news(Progress::Stage(Stage::Start));
     // GPUs hold the memory of whoever is on them; a container's own memory begins with it.
     let wanted = Target {
@@ -365,24 +362,19 @@ async fn launched(
             });
         }
     };
-    let mut running = Running {
-        found,
-        engine,
-        evidence: format!("started by plimsoll as {}", engine.name()),
-        mode: match need {
-            Need::Server => Mode::Started,
-            Need::Idle => Mode::Idle,
-        },
-        shared: Shared::default(),
-        setups: BTreeMap::new(),
-        workdirs: Workdirs::of(context.folder),
-        kept: None,
-        need,
-        own: Own::Container { name: spec.name },
-        gate,
-        lock: None,
+    let facts = &found.facts;
+    // It was just made: nothing has changed since.
+    let program_state = Some(format!("{} {:?} []", facts.image_id, facts.mounts));
+    let mut attached = AttachedEngine {
+        program_state,
+        ..AttachedEngine::started(runtime, found, engine)
     };
-    match collect::lock(&running.found.facts) {
+    if need == Need::Idle {
+        attached.mode = Mode::Idle;
+    }
+    let own = Own::Container { name: spec.name };
+    let mut running = Running::of(context, attached, need, own, gate, None);
+    match running.attached.lock() {
         Ok(lock) => running.lock = Some(lock),
         // It ended at once: why stands in its log, which is read below.
         Err(_) if need == Need::Server => {}
@@ -396,7 +388,7 @@ async fn launched(
     }
     let startup = StartJob {
         run_id,
-        health: serve.health_path,
+        health,
         begin: None,
     };
     match observed(context, group, &mut running, startup, news).await {
@@ -428,26 +420,33 @@ async fn observed(
 ) -> Result<Task, (Trouble, Task)> {
     let began = Instant::now();
     let options = context.options;
-    let clock = Clock::start();
-    let stop = context.stop.part();
+    let session = Session::begin(&context.stop.part(), news.clone(), None);
     let mut task = None;
     let captured = async {
         let timeout = options.health_timeout + REST;
         let request = serving(&group.server, options.sample_interval, timeout);
-        let plan = plan(running, job.run_id, request, Some(job.health), context);
-        let target = Target::of(&running.found.facts);
-        let open = || telemetry::open(options.memory, &target);
-        let memory = collect::open_memory(context.runtime, &running.found, open).await;
+        let health = Health {
+            path: job.health,
+            timeout: options.health_timeout,
+        };
+        let plan = Plan {
+            health: Some(health),
+            ..plan(running, job.run_id, request, None)
+        };
+        let memory = session
+            .open_memory(&plan, &MemorySource::Live(options.memory))
+            .await;
         let memory = memory.map_err(Trouble::starting)?;
         let opened = context.folder.start_paths(&group.id).and_then(|paths| {
             let writer = CaptureWriter::create(&paths.capture, options.max_log)?;
             Ok((paths, writer))
         });
         let (paths, writer) = opened.map_err(Trouble::storing)?;
-        let tools = Instruments::start(&clock, memory, &plan, writer, &stop, news.clone())
+        let capture = session
+            .record(plan, memory, writer)
             .map_err(Trouble::starting)?;
         task = job.begin.map(|begin| begin());
-        let collected = collect::collect(context.runtime, &plan, None, tools).await;
+        let collected = capture.collect(None).await;
         let started = collected
             .capture
             .marks
@@ -476,16 +475,16 @@ async fn observed(
             let samples = StoredCapture::open(&capture)
                 .and_then(|stored| Ok(stored.samples()?.collect()))
                 .unwrap_or_default();
-            let id = job.run_id.to_owned();
+            let (id, clock) = (job.run_id.to_owned(), &session.clock);
             let startup = Startup::new(clock.clone(), id, samples, began_ns, clock.now());
             running.shared.startup = Some(Arc::new(startup));
             Ok(())
         }
     };
-    let told = outcome.as_ref().err().map(|t| t.message.clone());
-    let facts = &running.found.facts;
+    let failed = outcome.as_ref().err().map(|t| t.message.clone());
+    let facts = &running.attached.found.facts;
     let took = began.elapsed();
-    if told.is_none() {
+    if failed.is_none() {
         context.started(&group.id, took.as_secs_f64());
     }
     let noted = context.journal().start(EngineStart {
@@ -494,7 +493,7 @@ async fn observed(
         container: Some(facts.id.clone()),
         took_s: took.as_secs_f64(),
         at: now(),
-        failed: told,
+        failed,
     });
     if let Err(failure) = noted {
         context.watcher.warning(&failure.to_string());
@@ -505,45 +504,15 @@ async fn observed(
     }
 }
 
-/// The plan of a run on this engine.
-pub fn plan(
-    running: &Running,
-    run_id: &str,
-    request: Request,
-    health: Option<&'static str>,
-    context: &Context<'_>,
-) -> Plan {
+/// The plan of a run on this engine: memory at rest, unless the caller asks for more.
+pub fn plan(running: &Running, run_id: &str, request: Request, kind: Option<LoadKind>) -> Plan {
     Plan {
         run_id: run_id.to_owned(),
-        found: collect::found_with(running.found.clone(), &request),
-        engine: running.engine,
-        engine_evidence: running.evidence.clone(),
-        mode: match health {
-            Some(_) => Mode::Started,
-            None => running.mode,
-        },
-        request,
-        kind: None,
-        repeats: 1,
         baseline: REST,
         watch: Some(Duration::ZERO),
-        health: health.map(|path| Health {
-            path,
-            timeout: context.options.health_timeout,
-        }),
         cooldown: Duration::from_millis(100),
         shared: running.shared.clone(),
-        workdir: None,
-        kept: None,
-        followed: false,
-        made_of: match &running.own {
-            Own::Container { .. } => {
-                let facts = &running.found.facts;
-                // It was just made: nothing has changed since.
-                Some(format!("{} {:?} []", facts.image_id, facts.mounts))
-            }
-            _ => None,
-        },
+        ..running.attached.plan(kind, request)
     }
 }
 

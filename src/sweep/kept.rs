@@ -14,7 +14,9 @@ impl Running {
         kind: LoadKind,
         run_id: &str,
     ) -> Result<Option<KeptBench>, Failure> {
-        let program = kind.of_engine().and_then(|k| self.engine.kept_program(k));
+        let program = kind
+            .of_engine()
+            .and_then(|k| self.attached.engine.kept_program(k));
         let wanted = program.filter(|_| !context.options.fresh_client);
         let Some(program) = wanted else {
             return Ok(None);
@@ -22,7 +24,7 @@ impl Running {
         if let Some(known) = &self.kept {
             return Ok(known.clone());
         }
-        let id = &self.found.facts.id;
+        let id = &self.attached.found.facts.id;
         let folder = self.workdirs.next(context.runtime, id).await?;
         let started = KeptBench::start(context.runtime, id, &folder, program, run_id).await;
         let kept = started.map_err(|why| {

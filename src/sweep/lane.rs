@@ -256,7 +256,11 @@ impl Lane<'_> {
             );
             return Ok(Measured::Row(Box::new(row)));
         };
-        let kind = load_kind(attempt.cell.load.bench, ready.engine, need == Need::Idle);
+        let kind = load_kind(
+            attempt.cell.load.bench,
+            ready.attached.engine,
+            need == Need::Idle,
+        );
         let mut measured = match self.fits(kind, need, ready) {
             Ok(()) => measure(context, ready, attempt, kind, news).await?,
             Err(failure) => {
@@ -285,13 +289,14 @@ impl Lane<'_> {
 
     /// A daemon that is away explains every other trouble.
     async fn or_docker(&self, trouble: Trouble) -> Trouble {
-        match self.context.runtime.answers().await {
-            true => trouble,
-            false => Trouble {
+        if self.context.runtime.answers().await {
+            trouble
+        } else {
+            Trouble {
                 cause: Cause::Docker,
                 phase: RowPhase::Start,
                 ..trouble
-            },
+            }
         }
     }
 
@@ -299,9 +304,10 @@ impl Lane<'_> {
         let fresh = self.context.options.fresh
             && cell.load.bench == BenchWord::Auto
             && matches!(self.group.server.place, Place::Container(_));
-        match fresh || cell.load.bench.in_process() {
-            true => Need::Idle,
-            false => Need::Server,
+        if fresh || cell.load.bench.in_process() {
+            Need::Idle
+        } else {
+            Need::Server
         }
     }
 
@@ -312,7 +318,7 @@ impl Lane<'_> {
         }
         Err(Failure::usage(format!(
             "engine {} has no {} bench for this",
-            ready.engine.name(),
+            ready.attached.engine.name(),
             kind.as_str()
         ))
         .hint("choose another with `bench:`, or leave out --fresh"))

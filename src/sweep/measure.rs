@@ -5,14 +5,12 @@ use super::engine::{Running, blocking, now, plan};
 use super::request::request;
 use super::trouble::Trouble;
 use crate::capture::{Mode, RunEnd};
-use crate::clock::Clock;
-use crate::collect::{self, Deadline, Instruments, Loaded, Plan};
+use crate::collect::{self, Loaded, MemorySource, Plan, Session};
 use crate::engine::LoadKind;
 use crate::error::Failure;
 use crate::matrix::{Cause, Cell, Figures, Row, RowPhase, Status};
 use crate::progress::Sink;
 use crate::store::{CaptureWriter, RunPaths};
-use crate::telemetry::{self, Target};
 use std::time::{Duration, Instant};
 
 /// Sampled after the load at most so long: what comes after is the next cell's own beginning.
@@ -142,36 +140,26 @@ pub async fn measure(
     news: &Sink,
 ) -> Result<Measured, Failure> {
     let options = context.options;
-    let stop = context.stop.part();
-    let clock = Clock::start();
-    let _deadline = Deadline::start(options.timeout.as_secs_f64(), &stop);
+    let session = Session::begin(&context.stop.part(), news.clone(), Some(options.timeout));
     let asked = request(attempt.cell, kind, options.sample_interval, options.timeout);
     let mut plan = Plan {
-        kind: Some(kind),
         repeats: attempt.cell.load.repeats,
         baseline: options.baseline,
         cooldown: options.baseline.min(COOLDOWN),
         followed: attempt.followed,
-        ..plan(running, &attempt.run_id, asked, None, context)
+        ..plan(running, &attempt.run_id, asked, Some(kind))
     };
     let prepared = async {
         if kind.of_engine().is_some() {
-            let id = &plan.found.facts.id;
+            let id = &plan.facts().id;
             plan.workdir = Some(running.workdirs.next(context.runtime, id).await?);
             plan.kept = running.kept_bench(context, kind, &attempt.run_id).await?;
         }
-        let setup = match running.setups.get(&kind) {
-            Some(known) => known.again(&plan),
-            None => {
-                let mut setup =
-                    collect::inspect(context.runtime, &plan, &clock, &stop, news).await?;
-                setup.read_files(context.runtime).await;
-                running.setups.insert(kind, setup.again(&plan));
-                setup
-            }
-        };
-        let target = Target::of(&plan.found.facts);
-        let memory = telemetry::open(options.memory, &target)?;
+        let known = running.setups.entry(kind).or_default();
+        let setup = session.inspect_once(&plan, known).await?;
+        let memory = session
+            .open_memory(&plan, &MemorySource::Live(options.memory))
+            .await?;
         Ok::<_, Failure>((setup, memory))
     };
     let (setup, memory) = match prepared.await {
@@ -179,9 +167,9 @@ pub async fn measure(
         Err(failure) if context.stop.reason().is_some() => return Err(failure),
         Err(failure) => {
             let mut trouble = Trouble::preparing(&failure);
-            let state = context.runtime.state(&running.found.facts.id).await;
+            let state = running.attached.container_state().await;
             let lives = state.is_ok_and(|s| s.is_some_and(|s| s.status == "running"));
-            if running.mode == Mode::Started && !lives {
+            if running.attached.mode == Mode::Started && !lives {
                 trouble.cause = Cause::EngineDied;
             }
             return Ok(Measured::row(attempt.failed(&trouble)));
@@ -196,14 +184,15 @@ pub async fn measure(
         Ok(opened) => opened,
         Err(failure) => return Ok(Measured::row(attempt.unstored(failure))),
     };
-    let tools = Instruments::start(&clock, memory, &plan, writer, &stop, news.clone())?;
-    let loaded = collect::load(context.runtime, &plan, Some(setup), tools).await;
+    let capture = session.record(plan, memory, writer)?;
+    let loaded = capture.load(Some(setup)).await;
     let unwritten = Unwritten { loaded, paths };
-    match unwritten.loaded.went_well() {
-        true => Ok(Measured::Loaded(Box::new(unwritten))),
+    if unwritten.loaded.went_well() {
+        Ok(Measured::Loaded(Box::new(unwritten)))
+    } else {
         // What became of the engine must be known before the next cell meets it.
-        false => Ok(Measured::row(
+        Ok(Measured::row(
             unwritten.write(context, attempt, news).await?,
-        )),
+        ))
     }
 }

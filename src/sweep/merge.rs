@@ -161,9 +161,10 @@ fn name(sources: &[Source]) -> String {
             names.push(&session.name);
         }
     }
-    match names.is_empty() {
-        true => "merged".into(),
-        false => names.join("+"),
+    if names.is_empty() {
+        "merged".into()
+    } else {
+        names.join("+")
     }
 }
 
@@ -243,9 +244,10 @@ fn choose(sources: &[Source], notes: &mut Vec<String>) -> Vec<Chosen> {
                 continue;
             };
             let both = known.row.status == Status::Done && row.status == Status::Done;
-            let lost = match says_more(row, &known.row) {
-                true => std::mem::replace(known, next),
-                false => next,
+            let lost = if says_more(row, &known.row) {
+                std::mem::replace(known, next)
+            } else {
+                next
             };
             if both {
                 *twice.entry((known.source, lost.source)).or_default() += 1;

@@ -3,7 +3,7 @@
 
 use super::request::serves_what_is_asked;
 use super::schedule::Claims;
-use crate::collect::{self, ModelFiles, Stop};
+use crate::collect::{self, AttachedEngine, ModelFiles, Stop};
 use crate::container::Runtime;
 use crate::error::Failure;
 use crate::matrix::{Group, GroupId, Place, Plan};
@@ -92,9 +92,9 @@ async fn container(
     found: &mut Preflight,
 ) -> Result<(), Failure> {
     let name = group.server.place.name();
-    let container = collect::find_running(runtime, name).await?;
     let named = group.server.engine.as_ref();
-    let (engine, evidence, serves) = collect::meet(runtime, &container, named, stop).await?;
+    let attached = AttachedEngine::find(runtime, name, named, stop).await?;
+    let (engine, facts, serves) = (attached.engine, &attached.found.facts, attached.serves());
     if serves && plan.fresh {
         return Err(Failure::usage(format!(
             "container `{name}` serves already, and --fresh loads an engine for each cell"
@@ -102,19 +102,20 @@ async fn container(
         .hint("name an idle container or an image, or leave out --fresh"));
     }
     let note = format!(
-        "container `{name}`: {} ({evidence}), {}",
+        "container `{name}`: {} ({}), {}",
         engine.name(),
+        attached.evidence,
         if serves { "serving" } else { "idle" }
     );
     found.notes.extend(first.then_some(note));
     if serves {
-        serves_what_is_asked(&group.server, engine, &container.facts)?;
+        serves_what_is_asked(&group.server, engine, facts)?;
     }
     if !first {
         return Ok(());
     }
     let model = &group.server.model;
-    let files = ModelFiles::read(runtime, &container.facts, Some(model)).await;
+    let files = ModelFiles::read(runtime, facts, Some(model)).await;
     if let Some(why) = files.error {
         found
             .warnings

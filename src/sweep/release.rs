@@ -20,20 +20,21 @@ const STOP_GRACE: Duration = Duration::from_secs(30);
 pub async fn end(context: &Context<'_>, mut running: Running, news: &Sink) -> Option<Unsettled> {
     running.end_kept_bench().await;
     let Running {
-        found,
+        attached,
         own,
         gate,
         lock,
         workdirs,
         ..
     } = running;
+    let facts = attached.found.facts;
     news(Progress::Stage(Stage::Cleanup));
     // What we put into somebody's container goes again; our own goes as a whole.
     if let (Some(folder), false) = (workdirs.made(), matches!(own, Own::Container { .. })) {
-        if !context.runtime.remove_dir(&found.facts.id, folder).await {
+        if !context.runtime.remove_dir(&facts.id, folder).await {
             context.watcher.note(&format!(
                 "`{folder}` stays in container `{}`: its image has no `rm`",
-                found.facts.name
+                facts.name
             ));
         }
     }
@@ -41,7 +42,7 @@ pub async fn end(context: &Context<'_>, mut running: Running, news: &Sink) -> Op
     match own {
         Own::Nothing => own_engine = false,
         Own::Container { name } => {
-            let id = &found.facts.id;
+            let id = &facts.id;
             match collect::end(context.runtime, id, STOP_GRACE).await {
                 Ok(()) => context.stop.settled(&name),
                 Err(failure) => context.watcher.warning(&format!(

@@ -1,7 +1,7 @@
 //! From a cell to what a run is asked for.
 
 use crate::capture::{ContainerFacts, Request, RequestedSettings, Workload};
-use crate::engine::{Engine, LoadKind, ServerSettings, same};
+use crate::engine::{EngineId, LoadKind, ServerSettings, same};
 use crate::error::Failure;
 use crate::matrix::{BenchWord, Cell, Server};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use std::time::Duration;
 const ITERATIONS: u32 = 10;
 
 /// What puts the load on a cell.
-pub fn load_kind(bench: BenchWord, engine: &dyn Engine, in_process: bool) -> LoadKind {
+pub fn load_kind(bench: BenchWord, engine: EngineId, in_process: bool) -> LoadKind {
     match bench {
         BenchWord::Auto => engine.default_bench(!in_process),
         BenchWord::Latency => LoadKind::Latency,
@@ -30,7 +30,6 @@ pub fn request(cell: &Cell, kind: LoadKind, interval: Duration, timeout: Duratio
     let batched = matches!(kind, LoadKind::Latency | LoadKind::Probe);
     let server = kind.needs_server();
     Request {
-        bench: kind.as_str().into(),
         workload: Workload {
             input_len: load.input_len,
             output_len: load.output_len,
@@ -52,7 +51,7 @@ pub fn request(cell: &Cell, kind: LoadKind, interval: Duration, timeout: Duratio
 pub fn serving(server: &Server, interval: Duration, timeout: Duration) -> Request {
     Request {
         model: Some(server.model.clone()),
-        bench: "none".into(),
+        bench: String::new(),
         workload: Workload {
             input_len: 1,
             output_len: 1,
@@ -68,7 +67,7 @@ pub fn serving(server: &Server, interval: Duration, timeout: Duration) -> Reques
 /// Refuses a container whose server is not, or does not say that it is, what is asked for.
 pub fn serves_what_is_asked(
     asked: &Server,
-    engine: &dyn Engine,
+    engine: EngineId,
     facts: &ContainerFacts,
 ) -> Result<(), Failure> {
     let wrong = contradictions(asked, &engine.settings(facts), &facts.argv);

@@ -15,10 +15,11 @@ use crate::matrix::{
     Status,
 };
 use crate::preset::Preset;
+use crate::sync::lock_data;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// What is left to do of a plan.
 pub struct Work<'a> {
@@ -298,7 +299,7 @@ impl<'a> Ledger<'a> {
 
     fn take(&self, cell: &Cell, row: Row) -> Result<(), Failure> {
         self.context.journal().end(&row)?;
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock_data(&self.state);
         if row.cause == Some(Cause::Oom) {
             let record = OomRecord {
                 device_total_bytes: state.machine_bytes,

@@ -175,12 +175,6 @@ pub fn inside(init_pid: u32) -> Option<bool> {
     Some(device)
 }
 
-/// `1 GPU`, `2 GPUs`: so many of a kind.
-pub fn counted(gpus: usize, kind: &str) -> String {
-    let plural = if gpus == 1 { "" } else { "s" };
-    format!("{gpus} {kind}{plural}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -209,12 +203,6 @@ mod tests {
 
     fn chosen(target: &Target) -> Vec<u32> {
         select(&request(target).unwrap(), &four()).0
-    }
-
-    #[test]
-    fn one_is_no_plural() {
-        assert_eq!(counted(1, "GPU"), "1 GPU");
-        assert_eq!(counted(0, "AMD GPU"), "0 AMD GPUs");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use super::{MemoryBackend, ReadingError, Wanted};
 use crate::capture::{AtNs, BackendFacts, DeviceEvent, DeviceFacts, MemorySample, SamplingFacts};
 use crate::clock::{Clock, nanos};
 use crate::error::{ExitCode, Failure};
+use crate::sync::lock_data;
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -116,7 +117,7 @@ impl SamplerHandle {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Wishes> {
         // The wishes are plain values: a panic elsewhere cannot leave them half made.
-        self.wishes.lock().unwrap_or_else(PoisonError::into_inner)
+        lock_data(&self.wishes)
     }
 
     fn change(&self, change: impl FnOnce(&mut Wishes)) {

@@ -27,13 +27,14 @@ const FILES: &[(&str, &str, &str)] = &[
     ("timeout: soon\nmodels: [{}]", "1:10: `timeout` must be a length of time above 0, as 90s, 30m or 2h, not `soon`", ""),
     ("timeout: 0\nmodels: [{}]", "1:10: `timeout` must be a length of time above 0, as 90s, 30m or 2h, not `0`", ""),
     ("models:\n\t- a\n", "2:1: a tab: YAML is indented with spaces", ""),
-    ("models: [1, 2\n", "2:1: this is no YAML: did not find expected ',' or ']', while parsing a flow sequence", ""),
-    ("a: \"x\nb: 1\n", "3:1: this is no YAML: found unexpected end of stream, while scanning a quoted scalar", ""),
+    ("models: [1, 2\n", "2:1: this is no YAML: while parsing a flow sequence, expected ',' or ']'", ""),
+    ("a: \"x\nb: 1\n", "1:4: this is no YAML: invalid indentation in quoted scalar", "deeper than the key"),
+    ("defaults: {seed: 1,\nrepeats: 2}", "2:1: this is no YAML: invalid indentation in flow construct", "deeper than the key"),
     ("models: *nowhere\n", "1:9: an alias (`*name`) of which there is no anchor (`&name`) before it", ""),
     ("models: !mine []\n", "1:9: a tag (`!word`) means nothing here", ""),
     ("models:\n- a: 1\n---\nmodels: []\n", "3:1: a second document begins, and only one is read", ""),
     ("a: \u{0}\n", "1:4: a character (U+0000) that is in no text file", ""),
-    ("? [a]\n: b\n", "1:1: a key must be a word", ""),
+    ("? [a]\n: b\n", "1:3: a key must be a word", ""),
 ];
 
 /// Lines of an entry that runs in a container; the entry begins at 2:5, the lines at 4:5.

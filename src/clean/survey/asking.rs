@@ -8,7 +8,7 @@ use crate::clean::facts::Health;
 use crate::container::Runtime;
 use crate::container::inspect::Check;
 use crate::container::sockets::Listener;
-use crate::engine::{self, Engine, ServeJob, prometheus};
+use crate::engine::{self, EngineId, ServeJob, prometheus};
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
@@ -17,18 +17,18 @@ use tokio::time::timeout;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The engine that is process 1 of a container.
-fn serving(met: &Met) -> Option<&'static dyn Engine> {
+fn serving(met: &Met) -> Option<EngineId> {
     let (engine, seen) = engine::recognise(&met.facts)?;
     seen.serving.then_some(engine)
 }
 
-fn port(engine: &dyn Engine, met: &Met) -> u16 {
+fn port(engine: EngineId, met: &Met) -> u16 {
     let told = engine.settings(&met.facts).port;
     told.unwrap_or(engine.default_port())
 }
 
 /// The path that answers 200 once an engine serves.
-fn health_path(engine: &dyn Engine) -> &'static str {
+fn health_path(engine: EngineId) -> &'static str {
     let job = ServeJob {
         model: "",
         port: engine.default_port(),
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn every_engine_says_where_its_health_is() {
-        for engine in engine::ALL {
+        for engine in EngineId::ALL {
             let path = health_path(*engine);
             assert!(path.starts_with('/'), "{}: {path}", engine.name());
         }

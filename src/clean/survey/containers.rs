@@ -257,9 +257,10 @@ fn past_deadline(facts: &ContainerFacts, now_ns: i64) -> Option<i64> {
 /// Who else rules a container, by its labels and the cgroup that it is to be in.
 fn ruled_by(facts: &ContainerFacts, cgroup: Option<&str>) -> Option<String> {
     let kubernetes = facts.labels.keys().any(|l| l.starts_with("io.kubernetes."));
-    match kubernetes {
-        true => Some("Kubernetes".to_owned()),
-        false => cgroup.and_then(ruler_of_cgroup).map(str::to_owned),
+    if kubernetes {
+        Some("Kubernetes".to_owned())
+    } else {
+        cgroup.and_then(ruler_of_cgroup).map(str::to_owned)
     }
 }
 

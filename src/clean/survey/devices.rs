@@ -248,9 +248,10 @@ fn is_device(path: &str, nvidia: bool) -> bool {
         let number = path.strip_prefix(prefix).unwrap_or_default();
         !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())
     };
-    match nvidia {
-        true => numbered("/dev/nvidia"),
-        false => path == "/dev/kfd" || numbered("/dev/dri/renderD"),
+    if nvidia {
+        numbered("/dev/nvidia")
+    } else {
+        path == "/dev/kfd" || numbered("/dev/dri/renderD")
     }
 }
 

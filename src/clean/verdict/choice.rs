@@ -72,9 +72,10 @@ fn with_name(survey: &Survey, name: &str) -> Vec<usize> {
     let id = name.to_ascii_lowercase();
     let part_of_id =
         !told_as_name && id.len() >= SHORTEST_ID && id.bytes().all(|b| b.is_ascii_hexdigit());
-    match exact.is_empty() && part_of_id {
-        true => all(&|c| c.id.starts_with(&id)),
-        false => exact,
+    if exact.is_empty() && part_of_id {
+        all(&|c| c.id.starts_with(&id))
+    } else {
+        exact
     }
 }
 

@@ -53,13 +53,15 @@ pub(super) fn judge(
     let ruling = shielded(look, chosen)
         .or_else(|| helpless(look))
         .unwrap_or_else(|| reasons(look, chosen, idle));
-    let ruling = match ruling.act.touches() && unseen(look) {
-        true => blind(&ruling),
-        false => with_sharers(ruling, look, chosen),
+    let ruling = if ruling.act.touches() && unseen(look) {
+        blind(&ruling)
+    } else {
+        with_sharers(ruling, look, chosen)
     };
-    let name = match look.name.is_empty() {
-        true => look.id.chars().take(12).collect(),
-        false => look.name.clone(),
+    let name = if look.name.is_empty() {
+        look.id.chars().take(12).collect()
+    } else {
+        look.name.clone()
     };
     ruling.of(Of::Container(look.id.clone()), name)
 }
@@ -216,10 +218,7 @@ fn wished(look: &ContainerLook, chosen: Chosen<'_>, idle: Option<Duration>) -> O
         Chosen::AllGpu => "you asked for all that hold GPU memory".to_owned(),
     };
     let named = chosen == Chosen::Name;
-    let rule = match named {
-        true => Rule::Named,
-        false => Rule::Selected,
-    };
+    let rule = if named { Rule::Named } else { Rule::Selected };
     let held = and_holds(look);
     match (phase(look), idle) {
         (Phase::Live, None) => Some(Ruling::new(Act::Stop, rule, format!("{by}{held}"))),
@@ -276,10 +275,11 @@ fn zombies(look: &ContainerLook) -> Option<Ruling> {
     }
     let held = words::held(&sum).unwrap_or_default();
     let why = format!("{} ended and not collected; hold {held}", count(all.len()));
-    let ruling = match unowned(look) {
-        true => Ruling::new(Act::Stop, Rule::Zombies, why),
+    let ruling = if unowned(look) {
+        Ruling::new(Act::Stop, Rule::Zombies, why)
+    } else {
         // Its end would give the memory back, but that is not ours to bring about.
-        false => Ruling::report(Rule::Zombies, why),
+        Ruling::report(Rule::Zombies, why)
     };
     Some(ruling.advise("start it with `--init`: a first process that collects the ended ones"))
 }
@@ -310,10 +310,11 @@ fn leftover(look: &ContainerLook) -> Option<Ruling> {
         count(number),
         runs.join(", ")
     );
-    Some(match look.status == "paused" {
-        true => Ruling::report(Rule::Leftover, why)
-            .advise("a paused container takes no signal: `docker unpause` it first"),
-        false => Ruling::new(Act::EndMarked, Rule::Leftover, why),
+    Some(if look.status == "paused" {
+        Ruling::report(Rule::Leftover, why)
+            .advise("a paused container takes no signal: `docker unpause` it first")
+    } else {
+        Ruling::new(Act::EndMarked, Rule::Leftover, why)
     })
 }
 
@@ -322,9 +323,10 @@ fn nothing(look: &ContainerLook) -> Ruling {
     let held = and_holds(look);
     if !look.ours {
         let ruling = Ruling::keep(Rule::Foreign, format!("not ours, and not named{held}"));
-        return match held.is_empty() || phase(look) != Phase::Live {
-            true => ruling,
-            false => ruling.advise("name it, and it is stopped"),
+        return if held.is_empty() || phase(look) != Phase::Live {
+            ruling
+        } else {
+            ruling.advise("name it, and it is stopped")
         };
     }
     match phase(look) {

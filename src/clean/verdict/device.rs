@@ -18,18 +18,20 @@ pub(super) fn judge(look: &DeviceLook) -> Option<Verdict> {
     let ruling = broken(look)
         .or_else(|| mps(look))
         .or_else(|| unlisted(look))?;
-    let name = match look.name.is_empty() {
-        true => look.id.clone(),
-        false => format!("{} ({})", look.name, look.id),
+    let name = if look.name.is_empty() {
+        look.id.clone()
+    } else {
+        format!("{} ({})", look.name, look.id)
     };
     Some(ruling.of(Of::Device(look.id.clone()), name))
 }
 
 fn broken(look: &DeviceLook) -> Option<Ruling> {
     let what = look.broken.as_deref()?;
-    let advice = match what.to_lowercase().contains("mismatch") {
-        true => "the driver was updated under it: load the new module, or boot the host",
-        false => "a person has to reset it or boot the host; plimsoll does neither",
+    let advice = if what.to_lowercase().contains("mismatch") {
+        "the driver was updated under it: load the new module, or boot the host"
+    } else {
+        "a person has to reset it or boot the host; plimsoll does neither"
     };
     let why = format!("it is broken: {}", layout::clean(what, true));
     Some(Ruling::report(Rule::DeviceBroken, why).advise(advice))
@@ -68,15 +70,12 @@ fn unlisted(look: &DeviceLook) -> Option<Ruling> {
         return Some(Ruling::report(Rule::UnlistedMemory, why).advise(advice));
     }
     let nvidia = look.id.starts_with("GPU-") || look.id.starts_with("MIG-");
-    let advice = match nvidia {
-        true => {
-            "a process of another pid namespace or virtual machine may hold it; else the driver \
+    let advice = if nvidia {
+        "a process of another pid namespace or virtual machine may hold it; else the driver \
              has lost it, and only a reset by a person gives it back"
-        }
-        false => {
-            "a stale context of the kernel's KFD may hold it; else the driver has lost it, and \
+    } else {
+        "a stale context of the kernel's KFD may hold it; else the driver has lost it, and \
              only a reset or a boot by a person gives it back"
-        }
     };
     let why = format!("{why}; nobody has it open");
     Some(Ruling::report(Rule::UnlistedMemory, why).advise(advice))

@@ -25,9 +25,10 @@ pub async fn run(
     stop: &Stop,
 ) -> anyhow::Result<ExitCode> {
     let every = args.interval.as_secs_f64();
-    console.note(&match args.apply {
-        true => format!("looking every {every} s; what is stuck is cleaned"),
-        false => format!("looking every {every} s; nothing is touched without --apply"),
+    console.note(&if args.apply {
+        format!("looking every {every} s; what is stuck is cleaned")
+    } else {
+        format!("looking every {every} s; nothing is touched without --apply")
     });
     let mut service = Service {
         console,
@@ -188,9 +189,10 @@ impl Service<'_> {
     }
 
     fn is_away(&mut self, failure: &Failure) -> anyhow::Result<bool> {
-        match std::mem::replace(&mut self.away, true) {
-            true => Ok(true),
-            false => self.daemon("away", Some(&failure.message)),
+        if std::mem::replace(&mut self.away, true) {
+            Ok(true)
+        } else {
+            self.daemon("away", Some(&failure.message))
         }
     }
 

@@ -8,9 +8,9 @@ use crate::console::Console;
 use crate::engine;
 use crate::error::Failure;
 use crate::estimate::{
-    Deployment, EngineKind, Estimate, Lora, Model, Unknown, case, check, draft,
-    format::contradiction, headers::Headers, own_runs::OwnRuns, settings, unmodelled, weights,
-    with_weights,
+    Deployment, EngineId, Estimate, Lora, Model, Unknown, case, check, draft,
+    format::contradiction, headers::Headers, own_runs::OwnRuns, settings::IllegalValue, unmodelled,
+    weights, with_weights,
 };
 use crate::report::layout::count;
 use crate::units::{Bytes, ParseBytesError};
@@ -134,15 +134,10 @@ struct Words {
 
 impl Words {
     fn read(args: &EstimateArgs) -> Result<Words, Failure> {
-        let named = |name: &str| {
-            settings::engine(name).ok_or_else(|| {
-                Failure::usage(format!("the engine `{name}` is not known"))
-                    .hint("one of vllm, sglang, tgi, tensorrt-llm, llama-cpp, transformers")
-            })
-        };
         if args.words.is_empty() {
             return Ok(Words {
-                deployment: Deployment::of(named(&args.engine)?),
+                deployment: Deployment::of_engine(EngineId::from_name(&args.engine)?)
+                    .map_err(usage)?,
                 model: None,
                 draft: None,
             });
@@ -159,17 +154,21 @@ impl Words {
         };
         log::debug!("{}: {}", own.name(), seen.evidence);
         let told = own.settings(&facts);
-        let mut deployment = Deployment::of(named(own.name())?);
-        let draft = settings::apply(&mut deployment, &told.values).map_err(|why| {
-            let failure = Failure::usage(why.what);
-            why.hint.into_iter().fold(failure, Failure::hint)
-        })?;
+        let (deployment, draft) =
+            Deployment::from_settings(own, &told.values, &told.values, IllegalValue::IsRefused)
+                .map_err(usage)?;
         Ok(Words {
             deployment,
             model: told.model,
             draft,
         })
     }
+}
+
+/// What is asked for cannot be.
+fn usage(why: Unknown) -> Failure {
+    let failure = Failure::usage(why.what);
+    why.hint.into_iter().fold(failure, Failure::hint)
 }
 
 /// Puts the flags in; they win over the engine's own command line.
@@ -227,7 +226,7 @@ fn flags(
         })?;
         d.kv_cache_memory = Some(bytes.0);
     }
-    if d.engine == EngineKind::Transformers && d.max_seqs.is_none() {
+    if d.engine == EngineId::Transformers && d.max_seqs.is_none() {
         d.max_seqs = args.concurrency.first().copied();
     }
     Ok(())

@@ -24,9 +24,10 @@ pub fn run(console: &Console, file: &Path, online: bool) -> anyhow::Result<ExitC
     let unreadable =
         |e: std::io::Error| Failure::usage(format!("cannot read cases `{name}`")).caused_by(e);
     let live = name == "-";
-    let mut reader: Box<dyn BufRead> = match live {
-        true => Box::new(std::io::stdin().lock()),
-        false => Box::new(BufReader::new(bounded::named(file).map_err(unreadable)?)),
+    let mut reader: Box<dyn BufRead> = if live {
+        Box::new(std::io::stdin().lock())
+    } else {
+        Box::new(BufReader::new(bounded::named(file).map_err(unreadable)?))
     };
     let mut known: Known = HashMap::new();
     let mut out = Vec::new();
@@ -82,9 +83,10 @@ fn next(mut reader: &mut dyn BufRead) -> std::io::Result<Option<Line>> {
         longer |= rest > usize::from(found);
         ended = found;
     }
-    Ok(Some(match longer {
-        true => Line::TooLong,
-        false => Line::Whole(line),
+    Ok(Some(if longer {
+        Line::TooLong
+    } else {
+        Line::Whole(line)
     }))
 }
 

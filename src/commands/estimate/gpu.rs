@@ -7,6 +7,7 @@ use crate::error::Failure;
 use crate::estimate::Gpu;
 use crate::telemetry::{self, Wanted};
 use crate::units::{Bytes, GIB};
+use crate::wording::near_names;
 
 /// Share of the memory as sold that is planned with where what a driver reports is not known.
 const PLANNED: f64 = 0.98;
@@ -73,12 +74,7 @@ pub fn planned(known: &GpuModel) -> Gpu {
 
 fn nearest(name: &str) -> String {
     let known = catalog::shipped().iter().map(|m| m.name.as_str());
-    let like = |known: &str| {
-        let (a, b) = (name.to_lowercase(), known.to_lowercase());
-        strsim::jaro_winkler(&a, &b)
-    };
-    let best = known.max_by(|a, b| like(a).total_cmp(&like(b)));
-    match best.filter(|b| like(b) > 0.8) {
+    match near_names(name, known, 1).first() {
         Some(best) => format!("is it `{best}`? `plimsoll gpus` lists those that are known"),
         None => "`plimsoll gpus` lists those that are known".into(),
     }
@@ -127,9 +123,10 @@ fn visible(name: &str, total: u64) -> u64 {
     let Some(known) = known.map(|gib| gib * GIB) else {
         return total;
     };
-    match (known..known * BOARD).contains(&(total as f64)) {
-        true => known as u64,
-        false => total,
+    if (known..known * BOARD).contains(&(total as f64)) {
+        known as u64
+    } else {
+        total
     }
 }
 

@@ -3,7 +3,7 @@
 use super::asked::Asked;
 use crate::estimate::engines::vllm;
 use crate::estimate::question::Reading;
-use crate::estimate::{Deployment, EngineKind, Estimate, Version};
+use crate::estimate::{Deployment, EngineId, Estimate, Version};
 use crate::report::estimate::{Pool, Told};
 use crate::report::layout::count;
 use crate::units::gib;
@@ -42,26 +42,15 @@ pub fn told<'a>(
 pub fn engine(deployment: &Deployment) -> String {
     let words = |v: Version| format!("{}.{}.{}", v.major, v.minor, v.patch);
     match (deployment.engine, deployment.version) {
-        (EngineKind::Vllm, version) => {
+        (EngineId::Vllm, version) => {
             let used = words(vllm::version(deployment));
             match version {
                 Some(_) => format!("vllm {used}"),
                 None => format!("vllm {used} (assumed: the newest that is known)"),
             }
         }
-        (engine, Some(v)) => format!("{} {}", name(engine), words(v)),
-        (engine, None) => name(engine).into(),
-    }
-}
-
-fn name(engine: EngineKind) -> &'static str {
-    match engine {
-        EngineKind::Vllm => "vllm",
-        EngineKind::Sglang => "sglang",
-        EngineKind::Tgi => "tgi",
-        EngineKind::TensorRtLlm => "tensorrt-llm",
-        EngineKind::LlamaCpp => "llama.cpp",
-        EngineKind::Transformers => "transformers",
+        (engine, Some(v)) => format!("{} {}", engine.name(), words(v)),
+        (engine, None) => engine.name().into(),
     }
 }
 
@@ -102,17 +91,17 @@ fn settings(deployment: &Deployment, estimate: &Estimate) -> Vec<(String, String
     let default = deployment.max_model_len.is_none();
     put("max_model_len", s.max_model_len.map(count), default);
     let fraction = match deployment.engine {
-        EngineKind::Vllm => Some("gpu_memory_utilization"),
-        EngineKind::Sglang => Some("mem_fraction_static"),
-        EngineKind::Tgi => Some("cuda_memory_fraction"),
-        EngineKind::TensorRtLlm => Some("free_gpu_memory_fraction"),
-        EngineKind::LlamaCpp | EngineKind::Transformers => None,
+        EngineId::Vllm => Some("gpu_memory_utilization"),
+        EngineId::Sglang => Some("mem_fraction_static"),
+        EngineId::Tgi => Some("cuda_memory_fraction"),
+        EngineId::TensorRtLlm => Some("free_gpu_memory_fraction"),
+        _ => None,
     };
     if let Some(fraction) = fraction.filter(|_| deployment.kv_cache_memory.is_none()) {
         let value = format!("{:.2}", s.fraction);
         put(fraction, Some(value), deployment.memory_fraction.is_none());
     }
-    if deployment.engine == EngineKind::Vllm {
+    if deployment.engine == EngineId::Vllm {
         put(
             "max_num_batched_tokens",
             Some(count(s.batched_tokens)),

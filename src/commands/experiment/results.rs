@@ -68,9 +68,10 @@ pub fn write(
     let experiment = Experiment::of(head, &runs);
     store(folder, &experiment, &runs)?;
     let drawn = draw(folder.path(), &page::charts(&experiment))?;
-    match levels.flags.json {
-        true => console.data(&page::document(&experiment)?)?,
-        false => console.data(page::render(&experiment, console.text_options()).as_bytes())?,
+    if levels.flags.json {
+        console.data(&page::document(&experiment)?)?
+    } else {
+        console.data(page::render(&experiment, console.text_options()).as_bytes())?
     }
     if !drawn.is_empty() {
         console.note(&format!("plots: {}", drawn.join(", ")));
@@ -103,10 +104,13 @@ fn draw(folder: &Path, charts: &[Chart]) -> Result<Vec<String>, Failure> {
     let mut drawn = Vec::new();
     for chart in charts {
         let picture = svg::chart(chart, Look::Standalone);
-        let pixels = png::png(&picture).map_err(|e| {
+        let pixels = png::CAN_DRAW.then(|| png::png(&picture)).transpose();
+        let pixels = pixels.map_err(|e| {
             Failure::new(ExitCode::Internal, "a figure cannot be drawn").caused_by(e)
         })?;
-        for (ending, bytes) in [("svg", picture.into_bytes()), ("png", pixels)] {
+        let files = [("svg", Some(picture.into_bytes())), ("png", pixels)];
+        for (ending, bytes) in files {
+            let Some(bytes) = bytes else { continue };
             let name = format!("{}.{ending}", chart.id);
             write_atomically(&folder.join(&name), &bytes)?;
             drawn.push(name);

@@ -1,25 +1,22 @@
 //! Where an experiment runs: in a container that is there, or in one that is started for it.
 
-use crate::capture::{Mode, Request};
+use crate::capture::Request;
 use crate::cli::ExperimentFlags;
-use crate::clock::Clock;
-use crate::collect::{self, Plan, Stop, unless_stopped};
+use crate::collect::{AttachedEngine, Session, Stop};
 use crate::commands::load::settings;
-use crate::commands::run::merged;
+use crate::commands::start::{StartTarget, merged_preset};
 use crate::commands::sweep::source::bench;
 use crate::console::Console;
 use crate::container::Runtime;
-use crate::container::inspect::Found;
-use crate::engine::{Engine, LoadKind};
+use crate::engine::LoadKind;
 use crate::error::Failure;
 use crate::matrix::{BenchWord, Place, Server};
-use crate::preset::{self, Preset};
+use crate::preset::Preset;
 use crate::progress::{Progress, Stage};
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 /// The engine that the levels share.
-pub struct Aim {
+pub struct ExperimentTarget {
     /// What the cells are of.
     pub server: Server,
     /// What puts the load on.
@@ -29,12 +26,12 @@ pub struct Aim {
 }
 
 /// Looks at the place, so that what is not there is told before a folder is made.
-pub async fn aim(
+pub async fn resolve_target(
     console: &Console,
     flags: &ExperimentFlags,
     runtime: &Runtime,
     stop: &Stop,
-) -> Result<Aim, Failure> {
+) -> Result<ExperimentTarget, Failure> {
     let (settings, engine_args) = settings(&flags.settings)?;
     let server = Server {
         model: String::new(),
@@ -63,28 +60,29 @@ async fn attached(
     server: Server,
     runtime: &Runtime,
     stop: &Stop,
-) -> Result<Aim, Failure> {
+) -> Result<ExperimentTarget, Failure> {
     refuse_flags_of_a_start(flags)?;
     (console.sink())(Progress::Stage(Stage::Inspect));
-    let found = unless_stopped(stop, collect::find_running(runtime, name)).await?;
-    let (engine, evidence, serves) =
-        collect::meet(runtime, &found, flags.engine.as_ref(), stop).await?;
+    let attached = AttachedEngine::find(runtime, name, flags.engine.as_ref(), stop).await?;
+    let (container, engine, serves) = (attached.name(), attached.engine, attached.serves());
     if serves && flags.start.health_timeout.is_some() {
         return Err(Failure::usage(format!(
             "--health-timeout is for an engine that is started, and the one in container `{}` serves already",
-            found.facts.name
+            container
         ))
         .hint("leave it out"));
     }
     let probe = !serves && engine.default_bench(false) == LoadKind::Probe;
-    let told = engine.settings(&found.facts).model.filter(|_| serves);
-    let model = match flags.model.clone().or(told) {
+    let configured = engine
+        .settings(&attached.found.facts)
+        .model
+        .filter(|_| serves);
+    let model = match flags.model.clone().or(configured) {
         Some(model) => model,
-        None if serves => said_model(console, &found, engine, evidence, runtime, stop).await?,
+        None if serves => reported_model(console, &attached, stop).await?,
         None => {
             return Err(Failure::usage(format!(
-                "container `{}` is idle: say which model to load in it",
-                found.facts.name
+                "container `{container}` is idle: say which model to load in it"
             ))
             .hint("--model MODEL, an id or a path inside the container"));
         }
@@ -96,58 +94,31 @@ async fn attached(
             engine.name()
         ));
     }
-    Ok(Aim {
+    Ok(ExperimentTarget {
         server: Server {
             model,
-            place: Place::Container(found.facts.name.clone()),
+            place: Place::Container(container.to_owned()),
             ..server
         },
-        bench: match probe {
-            true => BenchWord::Auto,
-            false => asked,
-        },
+        bench: if probe { BenchWord::Auto } else { asked },
         fresh: probe,
     })
 }
 
-/// The model that a server tells of where its command does not.
-async fn said_model(
+/// The model that a server reports where its command does not name it.
+async fn reported_model(
     console: &Console,
-    found: &Found,
-    engine: &'static dyn Engine,
-    evidence: String,
-    runtime: &Runtime,
+    attached: &AttachedEngine,
     stop: &Stop,
 ) -> Result<String, Failure> {
-    let plan = Plan {
-        run_id: collect::run_id(),
-        found: found.clone(),
-        engine,
-        engine_evidence: evidence,
-        mode: Mode::Serving,
-        request: Request {
-            bench: "none".into(),
-            sample_interval_ns: 100_000_000,
-            timeout_s: 60.0,
-            ..Request::default()
-        },
-        kind: None,
-        repeats: 1,
-        baseline: Duration::ZERO,
-        watch: None,
-        health: None,
-        cooldown: Duration::ZERO,
-        shared: collect::Shared::default(),
-        workdir: None,
-        kept: None,
-        followed: false,
-        made_of: None,
-    };
-    let setup = collect::inspect(runtime, &plan, &Clock::start(), stop, &console.sink()).await?;
+    let plan = attached.plan(None, Request::default());
+    let setup = Session::begin(stop, console.sink(), None)
+        .inspect(&plan)
+        .await?;
     setup.model.ok_or_else(|| {
         Failure::usage(format!(
             "the engine in container `{}` does not say which model it serves",
-            found.facts.name
+            attached.name()
         ))
         .hint("name it with --model")
     })
@@ -160,36 +131,27 @@ async fn started(
     server: Server,
     runtime: &Runtime,
     stop: &Stop,
-) -> Result<Aim, Failure> {
-    let given = flags.preset.as_deref().map(preset::load).transpose()?;
-    let preset = given.unwrap_or_default();
-    let model = flags.model.clone().or_else(|| preset.model.clone());
-    let model =
-        model.ok_or_else(|| Failure::usage("say which model to serve").hint("--model MODEL"))?;
-    let image = flags.image.clone().or_else(|| preset.image.clone());
-    let image =
-        image.ok_or_else(|| Failure::usage("say which image to start").hint("--image IMAGE"))?;
-    let engine = flags.engine.clone().or_else(|| preset.engine.clone());
-    collect::engine_of_image(engine.as_ref(), &image)?;
-    let here = unless_stopped(stop, runtime.image_id(&image)).await?;
-    if here.is_none() {
-        if !flags.start.pull {
-            return Err(Failure::environment(format!("image `{image}` is not here"))
-                .hint(format!("`docker pull {image}`, or --pull")));
-        }
-        (console.sink())(Progress::Stage(Stage::Pull));
-        unless_stopped(stop, runtime.pull(&image, |line| log::info!("{line}"))).await?;
-    }
-    let mut engine_args = preset.engine_args.clone();
+) -> Result<ExperimentTarget, Failure> {
+    let target = StartTarget::resolve(
+        flags.preset.as_deref(),
+        flags.model.as_ref(),
+        flags.image.as_ref(),
+        flags.engine.as_ref(),
+    )?;
+    target
+        .ensure_image(runtime, flags.start.pull, stop, &console.sink())
+        .await?;
+    let preset = merged_preset(&flags.start, &target.preset)?;
+    let mut engine_args = target.preset.engine_args;
     engine_args.extend(server.engine_args);
-    Ok(Aim {
+    Ok(ExperimentTarget {
         server: Server {
-            model,
-            engine,
+            model: target.model,
+            engine: target.engine_name,
             place: Place::Image(Box::new(Preset {
-                image: Some(image),
+                image: Some(target.image),
                 engine_args: Vec::new(),
-                ..merged(&flags.start, &preset)?
+                ..preset
             })),
             engine_args,
             ..server

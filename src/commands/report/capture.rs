@@ -3,7 +3,7 @@
 
 use crate::capture::{AtNs, Capture, LineSource, LogLine, Mode};
 use crate::engine::facts::{Severity, StepMark};
-use crate::engine::{self, LogParser};
+use crate::engine::{EngineId, LogParser, parser_of};
 use crate::profile::Profile;
 use crate::report::chart::Timeline;
 use crate::report::lanes::{Told, of_capture};
@@ -85,7 +85,7 @@ impl<'a> Reader<'a> {
         Reader {
             capture,
             profile,
-            parser: engine::by_name(&capture.engine).map(engine::parser_of),
+            parser: EngineId::from_name(&capture.engine).ok().map(parser_of),
             engine: bench.map_or(LineSource::Container, |i| LineSource::Exec(i as u32)),
             sought,
             found: BTreeMap::new(),

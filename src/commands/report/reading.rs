@@ -187,10 +187,11 @@ fn runs(found: Vec<Found>) -> Vec<Run> {
     let all = found.into_iter().zip(names).enumerate();
     all.map(|(i, ((file, profile), name))| {
         let in_full = i < IN_FULL;
-        let Beside { timeline, places } = match in_full {
-            true => beside(&file, &profile, stretches)
-                .unwrap_or_else(|| Beside::of(lanes::of_profile(&profile))),
-            false => Beside::default(),
+        let Beside { timeline, places } = if in_full {
+            beside(&file, &profile, stretches)
+                .unwrap_or_else(|| Beside::of(lanes::of_profile(&profile)))
+        } else {
+            Beside::default()
         };
         let shown = file.display().to_string();
         let calculated = RunValidation::of(&profile, &shown, &calculate(&profile, &file));

@@ -51,13 +51,14 @@ impl Place {
             return one(Place::Stdout);
         }
         let folder = output.is_dir() || text.ends_with('/') || output.extension().is_none();
-        match folder {
-            true => Ok(Place::Folder {
+        if folder {
+            Ok(Place::Folder {
                 folder: output.clone(),
                 stem: "report".into(),
                 named: true,
-            }),
-            false => one(Place::File(output.clone())),
+            })
+        } else {
+            one(Place::File(output.clone()))
         }
     }
 }

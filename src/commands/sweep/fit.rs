@@ -2,10 +2,10 @@
 //! model, and of the GPUs, for the estimate.
 
 use crate::capture::DeviceKind;
-use crate::collect::{self, Stop};
+use crate::collect::{self, AttachedEngine, Stop};
 use crate::commands::estimate::model::{self, Loaded};
 use crate::container::Runtime;
-use crate::engine::Engine;
+use crate::engine::EngineId;
 use crate::estimate::model::{Flags, from_flags};
 use crate::estimate::question::Verdict;
 use crate::estimate::{Gpu, weights, with_weights};
@@ -20,7 +20,7 @@ use std::rc::Rc;
 type Unclear = String;
 
 /// A place as it was looked at: its engine, and its GPUs, the largest first.
-type Looked = Result<(&'static dyn Engine, Vec<Gpu>), Unclear>;
+type Looked = Result<(EngineId, Vec<Gpu>), Unclear>;
 
 /// Asks the estimate for every group. `runtime`: the daemon, where it answers. Never fails: what is
 /// not known says so in its place.
@@ -63,7 +63,7 @@ pub async fn ask(
 
 fn of_group(
     server: &Server,
-    engine: &dyn Engine,
+    engine: EngineId,
     gpus: &[Gpu],
     models: &mut HashMap<String, Rc<Result<Loaded, Unclear>>>,
 ) -> Result<Verdict, Unclear> {
@@ -175,14 +175,15 @@ async fn look(
             let runtime = runtime.ok_or("containers cannot be looked at without Docker")?;
             let found = runtime.find(name).await.map_err(wrong)?;
             let named = server.engine.as_ref();
-            let (engine, _, serves) = collect::meet(runtime, &found, named, stop)
+            let attached = AttachedEngine::detect(runtime, found, named, stop)
                 .await
                 .map_err(wrong)?;
-            if serves {
+            if attached.serves() {
                 return Err(format!("container `{name}` serves already"));
             }
-            let backend = telemetry::open(choice, &Target::of(&found.facts)).map_err(wrong)?;
-            Ok((engine, gpus(&*backend)?))
+            let backend =
+                telemetry::open(choice, &Target::of(&attached.found.facts)).map_err(wrong)?;
+            Ok((attached.engine, gpus(&*backend)?))
         }
     }
 }

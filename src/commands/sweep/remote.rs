@@ -80,7 +80,7 @@ fn folder_of(
                 let place = RemotePlace::read(path).ok().flatten();
                 place.is_some_and(|place| place.host == host && place.shard == shard)
             };
-            let latest = folder::latest(&args.results_dir, &sweep.name, mine);
+            let latest = folder::latest(&args.results.dir, &sweep.name, mine);
             Some(latest.ok_or_else(|| no_earlier_run(args, sweep, shard))?)
         }
     };
@@ -111,7 +111,7 @@ fn folder_of(
     }
     let folder = match named(args) {
         Some(path) => Folder::create_at(path, &now)?,
-        None => Folder::create(&args.results_dir, &sweep.name, &now)?,
+        None => Folder::create(&args.results.dir, &sweep.name, &now)?,
     };
     // Another run may have a folder of the same name, and must not be gone on with.
     let name = folder.path().file_name().unwrap_or("run".as_ref());

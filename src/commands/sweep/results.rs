@@ -59,9 +59,10 @@ pub fn write(
     results.started = history.sessions.first().map(|s| s.started.clone());
     results.took_s = Some(history.worked_s());
     outputs::write(&folder.results(), &results)?;
-    match args.json {
-        true => console.data(&json::render(&results)?)?,
-        false => console.data(text::render(&results, console.text_options()).as_bytes())?,
+    if args.json {
+        console.data(&json::render(&results)?)?
+    } else {
+        console.data(text::render(&results, console.text_options()).as_bytes())?
     }
     let planned = plan.cells().chain(plan.skipped.iter().map(|s| &s.cell));
     let status = |cell: &Cell| history.rows.get(&cell.id).map(|row| row.status);

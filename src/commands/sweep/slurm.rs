@@ -25,7 +25,7 @@ pub async fn submit(
     let cells: Vec<&Cell> = plan.cells().collect();
     let groups = u32::try_from(plan.groups.len()).unwrap_or(u32::MAX);
     let dir = absolute(&place(args, sweep)?)?;
-    let results = absolute(&args.results_dir)?;
+    let results = absolute(&args.results.dir)?;
     let mut words = args.words();
     words.push(format!("--results-dir={}", results.display()));
     // The copy of the file has a name of its own.
@@ -155,17 +155,18 @@ fn over(
 /// The folder of this run: the one that was named, the latest where it is resumed, or a new name.
 fn place(args: &SweepRunArgs, sweep: &Sweep) -> Result<PathBuf, Failure> {
     if let Some(path) = super::named(args) {
-        return match super::goes_on(args) && folder::shards(path).is_empty() {
-            true => Err(super::no_run_in(path)),
-            false => Ok(path.clone()),
+        return if super::goes_on(args) && folder::shards(path).is_empty() {
+            Err(super::no_run_in(path))
+        } else {
+            Ok(path.clone())
         };
     }
     if super::goes_on(args) {
         let in_shards = |path: &Path| !folder::shards(path).is_empty();
-        let latest = folder::latest(&args.results_dir, &sweep.name, in_shards);
+        let latest = folder::latest(&args.results.dir, &sweep.name, in_shards);
         return latest.ok_or_else(|| super::no_earlier_run(args, sweep, None));
     }
-    let place = folder::of_name(&args.results_dir, &sweep.name);
+    let place = folder::of_name(&args.results.dir, &sweep.name);
     let time = jiff::Zoned::now().strftime("%Y%m%d_%H%M%S").to_string();
     Ok(place.join(time))
 }

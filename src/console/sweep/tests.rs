@@ -23,7 +23,7 @@ fn wide() -> (Console, InMemoryTerm) {
 /// The screen, with everything on it as it is now.
 fn screen(board: &SweepBoard, term: &InMemoryTerm) -> Vec<String> {
     {
-        let drawn = locked(&board.0.drawn);
+        let drawn = lock_data(&board.0.drawn);
         for bar in drawn.lanes.values().chain(&drawn.overall) {
             bar.force_draw();
         }

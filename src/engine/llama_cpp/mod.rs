@@ -7,9 +7,10 @@ mod recognise;
 mod settings;
 
 use super::facts::LogReport;
+use super::limits::{LoadLimits, Resource};
 use super::{
-    BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, LoadKind, LogParser,
-    PlanError, ProbeFacts, ReadError, Recognition, ServeJob, ServePlan, ServerSettings,
+    BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, EngineId, LoadKind,
+    LogParser, PlanError, ProbeFacts, ReadError, Recognition, ServeJob, ServePlan, ServerSettings,
 };
 use crate::capture::{ContainerFacts, Probe};
 
@@ -53,6 +54,32 @@ fn is_quantized(file_type: &str) -> bool {
     !matches!(plain, "F16" | "BF16" | "F32" | "F64")
 }
 
+/// Why a server whose slots share nothing tells no pool.
+pub const NO_SHARED_POOL: &str =
+    "each slot has its part of the context for itself: there is no pool that slots share";
+
+const MORE_CONTEXT: &[&str] = &["--ctx-size: each slot has its part of it"];
+
+const LOAD_LIMITS: LoadLimits = LoadLimits {
+    sequences: Some("parallel"),
+    unknown_pool: NO_SHARED_POOL,
+    raised_by: &[
+        (
+            Resource::Sequences,
+            &[
+                "--parallel: more slots; the context is shared out among them, so raise --ctx-size with it",
+            ],
+        ),
+        (Resource::Length, MORE_CONTEXT),
+        (Resource::KvPool, MORE_CONTEXT),
+        (
+            Resource::Prefill,
+            &["--batch-size and --ubatch-size: more of the prompts in one step"],
+        ),
+    ],
+    ..LoadLimits::UNKNOWN
+};
+
 /// llama.cpp's server, builds of 2024 to 2026.
 pub struct LlamaCpp;
 
@@ -63,6 +90,14 @@ impl Engine for LlamaCpp {
 
     fn aliases(&self) -> &'static [&'static str] {
         &["llama.cpp", "ik_llama.cpp", "llamacpp"]
+    }
+
+    fn estimated_as(&self) -> Option<EngineId> {
+        Some(EngineId::LlamaCpp)
+    }
+
+    fn load_limits(&self) -> LoadLimits {
+        LOAD_LIMITS
     }
 
     fn recognise(&self, facts: &ContainerFacts) -> Option<Recognition> {

@@ -75,9 +75,10 @@ pub fn read(facts: &ContainerFacts) -> ServerSettings {
 pub fn serve(job: &ServeJob<'_>) -> ServePlan {
     let s = job.settings;
     // A file is one by its ending; anything else is a repository to download from.
-    let flag = match job.model.ends_with(".gguf") || job.model.starts_with('/') {
-        true => "-m",
-        false => "-hf",
+    let flag = if job.model.ends_with(".gguf") || job.model.starts_with('/') {
+        "-m"
+    } else {
+        "-hf"
     };
     let mut cmd: Vec<String> = [flag, job.model, "--host", "0.0.0.0", "--port"]
         .map(str::to_owned)

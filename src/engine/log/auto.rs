@@ -3,7 +3,7 @@
 use super::words::Words;
 use crate::capture::AtNs;
 use crate::engine::facts::LogReport;
-use crate::engine::{ALL, Engine, LogParser};
+use crate::engine::{EngineId, LogParser};
 
 /// Bytes after which the engine with the most lines is taken. Until then every engine's parser
 /// reads along.
@@ -19,7 +19,7 @@ pub struct AutoParser {
 }
 
 struct Candidate {
-    engine: &'static dyn Engine,
+    engine: EngineId,
     marks: Words,
     /// Marks that count once more.
     own: Option<Words>,
@@ -37,7 +37,7 @@ impl Default for AutoParser {
 impl AutoParser {
     /// A parser that has read nothing.
     pub fn new() -> AutoParser {
-        let candidates = ALL.iter().filter(|e| !e.log_marks().is_empty());
+        let candidates = EngineId::ALL.iter().filter(|e| !e.log_marks().is_empty());
         AutoParser {
             candidates: candidates
                 .map(|engine| Candidate {
@@ -55,7 +55,7 @@ impl AutoParser {
 
     /// The engine whose log it is, as far as the lines so far tell; `None` when none of them is
     /// any engine's.
-    pub fn engine(&self) -> Option<&'static dyn Engine> {
+    pub fn engine(&self) -> Option<EngineId> {
         Some(self.best()?.engine)
     }
 

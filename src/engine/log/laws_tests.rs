@@ -1,13 +1,13 @@
 //! What holds for every engine's log parser, checked on a log of that engine.
 
 use crate::engine::facts::{FactValue, LogReport};
-use crate::engine::{Engine, parser_of};
+use crate::engine::{EngineId, parser_of};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the bytes of a log say.
-pub fn told(engine: &dyn Engine, log: &[u8]) -> LogReport {
+pub fn told(engine: EngineId, log: &[u8]) -> LogReport {
     let mut parser = parser_of(engine);
     for line in log.split(|b| *b == b'\n') {
         parser.line(line, None);
@@ -45,14 +45,14 @@ fn all_figures(report: &LogReport, found: &mut BTreeSet<String>) {
 }
 
 /// Checks all of it.
-pub fn hold(engine: &dyn Engine, log: &str) {
+pub fn hold(engine: EngineId, log: &str) {
     survives_anything(engine, log);
     is_not_moved_by_other_lines(engine, log);
     says_nothing_false_when_cut(engine, log);
     stays_small(engine, log);
 }
 
-fn survives_anything(engine: &dyn Engine, log: &str) {
+fn survives_anything(engine: EngineId, log: &str) {
     let lines: Vec<String> = log.lines().map(str::to_owned).collect();
     let piece = (any::<prop::sample::Index>(), any::<prop::sample::Index>());
     let part = prop_oneof![
@@ -76,7 +76,7 @@ fn survives_anything(engine: &dyn Engine, log: &str) {
         .unwrap();
 }
 
-fn is_not_moved_by_other_lines(engine: &dyn Engine, log: &str) {
+fn is_not_moved_by_other_lines(engine: EngineId, log: &str) {
     let plain = told(engine, log.as_bytes());
     let echo = log.lines().map(|line| {
         let line = line.replace('"', "");
@@ -95,7 +95,7 @@ fn is_not_moved_by_other_lines(engine: &dyn Engine, log: &str) {
     assert_eq!(plain.steps.len(), mixed.steps.len());
 }
 
-fn says_nothing_false_when_cut(engine: &dyn Engine, log: &str) {
+fn says_nothing_false_when_cut(engine: EngineId, log: &str) {
     let mut true_figures = BTreeSet::new();
     let ends = log.match_indices('\n').map(|(at, _)| at);
     for end in ends.chain([log.len()]) {
@@ -113,7 +113,7 @@ fn says_nothing_false_when_cut(engine: &dyn Engine, log: &str) {
     }
 }
 
-fn stays_small(engine: &dyn Engine, log: &str) {
+fn stays_small(engine: EngineId, log: &str) {
     let mut parser = parser_of(engine);
     let lines: Vec<&str> = log.lines().collect();
     for n in 0..60_000_usize {

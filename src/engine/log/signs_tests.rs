@@ -1,10 +1,12 @@
 //! Every sign that a parser looks for reaches it: a line with it, as the engine writes it, goes
 //! through the carrier, the filter and the parser, and the report is another one.
 
-use crate::engine::{Engine, llama_cpp, parser_of, sglang, vllm};
+use crate::engine::{
+    EngineId, llama_cpp, ollama, parser_of, sglang, tensorrt_llm, tgi, transformers, vllm,
+};
 
 /// What a log says, in one text.
-fn said(engine: &dyn Engine, lines: &[&str]) -> String {
+fn said(engine: EngineId, lines: &[&str]) -> String {
     let mut parser = parser_of(engine);
     lines.iter().for_each(|l| parser.line(l.as_bytes(), None));
     let (cause, ready) = (parser.root_cause(), parser.ready());
@@ -12,7 +14,7 @@ fn said(engine: &dyn Engine, lines: &[&str]) -> String {
 }
 
 /// Checks that every sign is in a line without which its log says something else.
-fn all_reach(engine: &dyn Engine, signs: &[&str], logs: &[&str]) {
+fn all_reach(engine: EngineId, signs: &[&str], logs: &[&str]) {
     let mut wrong = Vec::new();
     let mut effective = Vec::new();
     for log in logs {
@@ -41,7 +43,7 @@ fn all_reach(engine: &dyn Engine, signs: &[&str], logs: &[&str]) {
 fn every_sign_of_vllm() {
     let mut logs: Vec<&str> = VLLM.to_vec();
     logs.extend(TORCH);
-    all_reach(&vllm::Vllm, &vllm::log::signs(), &logs);
+    all_reach(EngineId::Vllm, &vllm::log::signs(), &logs);
 }
 
 #[test]
@@ -55,14 +57,53 @@ fn every_sign_of_sglang() {
     signs.extend(super::torch::LACK);
     let mut logs: Vec<&str> = SGLANG.to_vec();
     logs.extend(TORCH);
-    all_reach(&sglang::Sglang, &signs, &logs);
+    all_reach(EngineId::Sglang, &signs, &logs);
 }
 
 #[test]
 fn every_sign_of_llama_cpp() {
     let mut signs: Vec<&str> = llama_cpp::log::HEADS.signs().collect();
     signs.extend(llama_cpp::log::trouble::LACK);
-    all_reach(&llama_cpp::LlamaCpp, &signs, LLAMA_CPP);
+    signs.extend(llama_cpp::log::WORDS);
+    let mut logs: Vec<&str> = LLAMA_CPP.to_vec();
+    logs.extend(LLAMA_CPP_TROUBLE);
+    all_reach(EngineId::LlamaCpp, &signs, &logs);
+}
+
+#[test]
+fn every_sign_of_tgi() {
+    let mut logs: Vec<&str> = TGI.to_vec();
+    logs.extend(TORCH);
+    all_reach(EngineId::Tgi, &tgi::log::signs(), &logs);
+}
+
+#[test]
+fn every_sign_of_tensorrt_llm() {
+    let mut logs: Vec<&str> = TENSORRT_LLM.to_vec();
+    logs.extend(TORCH);
+    let signs = tensorrt_llm::log::signs();
+    all_reach(EngineId::TensorRtLlm, &signs, &logs);
+}
+
+#[test]
+fn every_sign_of_ollama() {
+    let mut logs: Vec<&str> = OLLAMA.to_vec();
+    logs.extend(LLAMA_CPP_TROUBLE);
+    // Ollama tells by its own lines when a runner starts, and which build it is of.
+    let builds = |log: &&&str| !log.contains("build");
+    logs.extend(LLAMA_CPP.iter().filter(builds));
+    let signs: Vec<&str> = (ollama::log::signs().into_iter())
+        .filter(|sign| !sign.starts_with("build"))
+        .collect();
+    all_reach(EngineId::Ollama, &signs, &logs);
+}
+
+#[test]
+fn every_sign_of_transformers() {
+    let mut logs: Vec<&str> = TRANSFORMERS.to_vec();
+    logs.extend(TORCH);
+    let signs = transformers::log::signs();
+    all_reach(EngineId::Transformers, &signs, &logs);
 }
 
 /// Lacks of memory in the words of PyTorch and the libraries below it.
@@ -245,4 +286,224 @@ const LLAMA_CPP: &[&str] = &[
     "ggml_sycl: can't allocate 1073741824 Bytes of memory on device",
     "llama_mmap: mmap failed: Cannot allocate memory",
     "terminate called after throwing an instance of 'std::bad_alloc'",
+];
+
+const LLAMA_CPP_TROUBLE: &[&str] = &[
+    "llama_model_load: error loading model: unknown model architecture: 'x'",
+    "llama_init_from_model: failed to create context with model '/m/x.gguf'",
+    "common_init_from_params: failed to load model '/m/x.gguf'",
+    "CUDA error: an illegal memory access was encountered",
+    "/src/ggml.c:100: GGML_ASSERT(x) failed",
+    "/src/ggml.c:100: GGML_ABORT",
+    "terminate called after throwing an instance of 'std::runtime_error'",
+    "ggml_gallocr_reserve_n: failed to allocate CUDA0 buffer of size 1073741824\nsched_reserve: compute buffer allocation failed, retrying without pipeline parallelism",
+    "ggml_gallocr_reserve_n: unable to allocate CUDA0 buffer",
+    "decode: failed to find free space in the KV cache, retrying with smaller batch size",
+    "update_slots: the KV cache is full",
+];
+
+const TGI: &[&str] = &[
+    "2031-01-02T03:04:05Z  INFO text_generation_launcher: Args { model_id: \"org/m\", revision: Some(\"main\"), sharded: Some(true), num_shard: Some(2), quantize: Some(Fp8), speculate: Some(2), dtype: Some(BFloat16), kv_cache_dtype: Some(Fp8e5m2), trust_remote_code: false, max_concurrent_requests: 128, max_input_tokens: Some(100), max_input_length: Some(100), max_total_tokens: Some(200), max_batch_prefill_tokens: Some(300), max_batch_total_tokens: Some(400), max_batch_size: Some(5), cuda_graphs: Some([1, 2]), cuda_memory_fraction: 0.9, rope_scaling: Some(Linear), rope_factor: Some(2.0), disable_custom_kernels: false, enable_cuda_graphs: true, port: 80, prometheus_port: 9000 }",
+    "Args {\n    model_id: \"org/m\",\n    num_shard: Some(\n        2,\n    ),\n}",
+    r#"{"model_id":"org/m","model_dtype":"bfloat16","max_best_of":2,"version":"3.3.0"}"#,
+    "INFO text_generation_router_v3: backends/v3/src/lib.rs:1: Warming up model",
+    "INFO text_generation_launcher: Warming up TunableOp with batch 1",
+    "INFO text_generation_launcher: PyTorch TunableOp is enabled. The warm-up takes a while",
+    "INFO text_generation_router_v3: backends/v3/src/lib.rs:1: Setting max batch total tokens to 7000",
+    "INFO text_generation_router: router/src/main.rs:1: Inferred max batch total tokens: 7000",
+    "WARN text_generation_router: router/src/main.rs:1: Model does not support automatic max batch total tokens",
+    "INFO text_generation_launcher: KV-cache blocks: 7000, size: 1",
+    "INFO text_generation_launcher: Cuda Graphs are enabled for sizes [4, 2, 1]",
+    "INFO text_generation_launcher: Cuda Graphs are disabled (CUDA_GRAPHS=[]).",
+    "INFO text_generation_launcher: Using default cuda graphs [1, 2, 4]",
+    "INFO text_generation_launcher: Using cuda graphs [1, 2]",
+    "ERROR text_generation_launcher: Decode cuda graph warmup failed",
+    "INFO text_generation_launcher: Free RAM before cuda graph 4 3.00GB\nINFO text_generation_launcher: Free RAM after cuda graphs 2.00GB",
+    "INFO text_generation_launcher: Free memory 21.50GB , (real: 23.10GB",
+    "INFO text_generation_launcher: Free memory on device hpu:0: 40.5 GiB used_for_graph: 2.5 GiB ratio:0.1",
+    "INFO text_generation_launcher: Using Attention = flashinfer",
+    "INFO text_generation_launcher: Using attention paged - Prefix caching true",
+    "INFO text_generation_launcher: Using prefix caching = True",
+    "INFO text_generation_launcher: Disabling prefix caching because of VLM model",
+    "INFO text_generation_launcher: Using prefill chunking = True",
+    "INFO text_generation_launcher: Using experimental prefill chunking = False",
+    "INFO text_generation_router_v3: backends/v3/src/lib.rs:1: Using scheduler V3",
+    "INFO text_generation_router: router/src/main.rs:1: Using backend V3",
+    "INFO text_generation_router: router/src/server.rs:1: Using config Some(Llama)",
+    "INFO text_generation_launcher: Default `max_batch_prefill_tokens` to 300",
+    "INFO text_generation_launcher: Default `max_input_tokens` to 100",
+    "INFO text_generation_launcher: Default `max_input_length` to 100",
+    "INFO text_generation_launcher: Default `max_total_tokens` to 200",
+    "INFO text_generation_router_v3: backends/v3/src/lib.rs:1: Maximum input tokens defaulted to 100",
+    "INFO text_generation_router_v3: backends/v3/src/lib.rs:1: Maximum total tokens defaulted to 200",
+    // One of these behind the capacity shows that the router went on.
+    "INFO x: Setting max batch total tokens to 7000\nINFO text_generation_router: a.rs:1: Connected",
+    "INFO x: Setting max batch total tokens to 7000\nINFO text_generation_router: a.rs:1: Model supports prefill chunking. Overwriting waiting_served_ratio",
+    "INFO x: Setting max batch total tokens to 7000\nWARN text_generation_router: a.rs:1: Invalid hostname, defaulting to 0.0.0.0",
+    "INFO text_generation_launcher: Sharding model on 2 processes",
+    "INFO shard-manager: text_generation_launcher: Starting shard rank=0\nINFO text_generation_launcher: Using prefix caching = False",
+    "INFO shard-manager: text_generation_launcher: Starting shard rank=0\nINFO text_generation_launcher: Detected system cuda",
+    "INFO shard-manager: text_generation_launcher: Starting shard rank=0\nINFO text_generation_launcher: ROCm: using Flash Attention 2 Triton implementation.",
+    "INFO text_generation_launcher: ROCm: using Flash Attention 2 Composable Kernel implementation.",
+    "INFO shard-manager: text_generation_launcher: Shard ready in 3.5s rank=1\nINFO text_generation_launcher: Starting Webserver",
+    "INFO text_generation_launcher: Server started at unix:///tmp/text-generation-server-0",
+    "INFO text_generation_router: router/src/server.rs:1: Docker label: sha-0abc",
+    "WARN text_generation_router: router/src/main.rs:1: no pipeline tag found for model org/m",
+    "WARN text_generation_launcher: Unkown compute for card some-card",
+    "WARN text_generation_launcher: Unknown compute for card some-card",
+    "INFO warmup{max_input_length=Some(10) max_prefill_tokens=20 max_total_tokens=Some(30) max_batch_size=Some(4)}: text_generation_launcher: x",
+    "INFO warmup{max_input_tokens=10 max_prefill_tokens=20}: text_generation_launcher: x",
+    "ERROR text_generation_router_v3: x.rs:1: Server error: Not enough memory to handle 20 prefill tokens.",
+    "ERROR text_generation_router_v3: x.rs:1: Server error: Not enough memory to handle `max_total_tokens=4096`",
+    "Error: Backend(NotEnoughMemory(4096))",
+    "Error: Backend(Warmup(Generation(\"x\")))",
+    "thread 'main' panicked at 'Unable to warmup model: Generation(\"x\")', x.rs:1",
+    "ERROR text_generation_router: x.rs:1: Unable to warmup model",
+    "ERROR text_generation_launcher: Method Warmup encountered an error.",
+    "ERROR text_generation_launcher: Method Prefill encountered an error.",
+    "ERROR text_generation_launcher: Method Decode encountered an error.",
+    "ERROR text_generation_launcher: Error when initializing model",
+    "ERROR text_generation_router: x.rs:1: Server error: CANCELLED",
+    "ERROR text_generation_launcher: Webserver Crashed",
+    "ERROR shard-manager: text_generation_launcher: Shard complete standard error output:",
+    "ERROR shard-manager: text_generation_launcher: Shard process was signaled to shutdown with signal 9 rank=0",
+    "Error: WebserverFailed",
+    "Error: ShardCannotStart",
+    "Error: ShardFailed",
+    "Error: DownloadError",
+    "Error: WebServer(Axum(Os))",
+    "Error: ArgumentValidation(\"x\")",
+    "error: invalid value 'x' for '--dtype <DTYPE>'",
+    "error: unexpected argument '--no-such' found",
+    "error: the following required arguments were not provided:",
+    "ValueError: unsupported model type",
+    "text_generation_server.x.SomeException: y",
+    "INFO text_generation_launcher: Shutting down shards",
+    "INFO text_generation_router: x.rs:1: signal received, starting graceful shutdown",
+];
+
+const TENSORRT_LLM: &[&str] = &[
+    "[TensorRT-LLM] TensorRT-LLM version: 1.2.0",
+    "[TensorRT-LLM][INFO] TensorRT-LLM Version: 1.2.0",
+    "[TensorRT-LLM][INFO] Engine version 0.17.0 found in the config file, assuming engine(s) built by new builder API.",
+    "[TRT-LLM] [I] Using LLM with PyTorch backend",
+    "[TRT-LLM] [I] TP Size: 2",
+    "[TRT-LLM] [I] PP Size: 2",
+    "[TensorRT-LLM][INFO] MPI size: 2, MPI local size: 2, rank: 0",
+    "[TensorRT-LLM][INFO] Rank 1 is using GPU 1",
+    "[TRT-LLM] [I] max_seq_len=4096, max_num_requests=64, max_num_tokens=8192, max_batch_size=64",
+    "[TensorRT-LLM][WARNING] maxSequenceLen (8192) is larger than what the pool holds and is reduced to 4096",
+    "[TensorRT-LLM][INFO] TRTGptModel maxNumSequences: 64",
+    "[TensorRT-LLM][INFO] TRTGptModel maxBatchSize: 64",
+    "[TensorRT-LLM][INFO] TRTGptModel maxSequenceLen: 4096",
+    "[TensorRT-LLM][INFO] TRTGptModel maxNumTokens: 8192",
+    "[TensorRT-LLM][INFO] TRTGptModel maxBeamWidth: 1",
+    "[TRT-LLM] [I] PyTorchConfig(attn_backend='TRTLLM', use_cuda_graph=True, cuda_graph_batch_sizes=[1, 2], kv_cache_dtype='fp8')",
+    "[TRT-LLM] [I] LLM Args: attn_backend='TRTLLM', use_cuda_graph=False",
+    r#"[{"gpuMemUsage": 1073741824, "cpuMemUsage": 1073741824, "pinnedMemUsage": 1073741824, "kvCacheStats": {"maxNumBlocks": 100, "tokensPerBlock": 32, "freeNumBlocks": 90, "usedNumBlocks": 10}}]"#,
+    "[TRT-LLM] [I] Loading weights concurrently: 10%",
+    "Loading weights: 10%|#         | 30/300",
+    "[TRT-LLM] [I] Loading safetensors weights in parallel: 0%",
+    "[TensorRT-LLM][INFO] Loaded engine size: 2048 MiB",
+    "[TensorRT-LLM][INFO] [MemUsageChange] TensorRT-managed allocation in engine deserialization: CPU +0, GPU +2048, now: CPU 0, GPU 2048 (MiB)",
+    "[TensorRT-LLM][INFO] [MemUsageChange] TensorRT-managed allocation in IExecutionContext creation: CPU +0, GPU +10, now: CPU 0, GPU 2058 (MiB)",
+    "[TensorRT-LLM][INFO] [MemUsageChange] Init CUDA: CPU +1, GPU +0, now: CPU 10, GPU 500 (MiB)",
+    "[TensorRT-LLM][INFO] [MemUsageChange] Allocated 512.00 MiB for execution context memory.",
+    "[TensorRT-LLM][INFO] [MemUsageChange] Allocated 40.00 MB GPU memory for runtime buffers.",
+    "[TensorRT-LLM][INFO] [MemUsageChange] Allocated 30.00 MB GPU memory for decoder.",
+    "[TensorRT-LLM][INFO] [MemUsageChange] Allocated 2.00 GiB for max tokens in paged KV cache (20000).",
+    "[TRT] [I] Total Activation Memory: 1073741824 bytes",
+    "[TRT] [I] Total Weights Memory: 1073741824 bytes",
+    "[TRT] [I] Total Scratch Memory: 1073741824 bytes",
+    "[TRT-LLM] [I] Memory used after loading model weights (inside torch) in memory usage profiling: 2.00 GiB",
+    "[TRT-LLM] [I] Memory used after loading model weights (outside torch) in memory usage profiling: 1.00 GiB",
+    "[TRT-LLM] [I] Memory dynamically allocated during inference (inside torch) in memory usage profiling: 0.50 GiB",
+    "[TRT-LLM] [I] Memory used outside torch (e.g., NCCL and CUDA graphs) in memory usage profiling: 0.75 GiB",
+    "[TRT-LLM] [I] Peak memory during memory usage profiling (torch + non-torch): 4.00 GiB, available KV cache memory when calculating max tokens: 8.00 GiB, fraction is set 0.9, kv size is 65536. device total memory 16.00 GiB, , tmp kv_mem 0.25 GiB",
+    "[TRT-LLM] [I] Peak memory during memory usage profiling (torch + non-torch): 4.00 GiB, kv size per token is 65536, temporary kv cache memory during profiling 0.25 GiB",
+    "[TRT-LLM] [I] Estimated max memory in KV cache : 8.00 GiB",
+    "[TRT-LLM] [I] Estimated max memory in KV cache: 8.00 GiB",
+    "[TensorRT-LLM][INFO] Memory usage when calculating max tokens in paged kv cache: total: 16.00 GiB, available: 8.00 GiB",
+    "[TRT-LLM] [W] Both free_gpu_memory_fraction and max_tokens are set (to 0.9 and 5000 with free memory 8.00 of total memory 16.00, respectively). The smaller memory will be used.",
+    "[TRT-LLM] [I] Setting PyTorch memory fraction to 0.5 (8.00 GiB)",
+    "[TRT-LLM] [I] Use 4.50 GB for model weights.",
+    "[TRT-LLM] [I] Rank 1 uses 4.50 GB for model weights.",
+    "[TensorRT-LLM][INFO] Max KV cache blocks per sequence: 128 [window size=4096], tokens per block=32, primary blocks=625, secondary blocks=10, max sequence length=4096",
+    "[TensorRT-LLM][INFO] Number of blocks in KV cache primary pool: 625",
+    "[TensorRT-LLM][INFO] Number of blocks in KV cache secondary pool: 10, onboard blocks to primary memory before reuse: true",
+    "[TensorRT-LLM][INFO] Number of tokens per block: 32.",
+    "[TensorRT-LLM][INFO] Allocate 2147483648 bytes for k/v cache. ",
+    "[TensorRT-LLM][INFO] Using 20000 tokens in paged KV cache.",
+    "[TensorRT-LLM][INFO] Using 20000 total tokens in paged KV cache, and 64 blocks per sequence",
+    "[TRT-LLM] [I] Draft KV cache is made\n[TRT-LLM] [I] Primary/secondary blocks for window sizes set to {4096: (100, 0)} for estimation dry run",
+    "[TRT-LLM] [I] Creating CUDA graph instances for 2 batch sizes.",
+    "[TRT-LLM] [I] Run generation-only CUDA graph warmup for batch size=2",
+    "[TRT-LLM] [I] Run generation only CUDA graph warmup for batch size=2",
+    "[TRT-LLM] [I] Run piecewise CUDA graph warmup for num tokens=64",
+    "[TRT-LLM] [I] Run piecewise CUDA graph warmup for batch size=64",
+    "[TRT-LLM] [I] Skipping CUDA graph warmup for batch size=32, draft_len=4: not enough KV cache space.",
+    "[TRT-LLM] [I] Dynamic draft length enabled for one-model path. Capturing 12 graphs",
+    // Of speculation that ends at a number of requests graphs without a draft are missed.
+    "[TRT-LLM] [I] speculative_config: max_concurrency=4\n[TRT-LLM] [I] Creating CUDA graph instances for 1 batch sizes.\n[TRT-LLM] [I] Run generation-only CUDA graph warmup for batch size=2, draft_len=4",
+    "[TRT-LLM] [I] {'max_concurrency': 4}\n[TRT-LLM] [I] Creating CUDA graph instances for 1 batch sizes.\n[TRT-LLM] [I] Run generation-only CUDA graph warmup for batch size=2, draft_len=4",
+    "[TRT-LLM] [I] max_concurrency: 4\n[TRT-LLM] [I] Creating CUDA graph instances for 1 batch sizes.\n[TRT-LLM] [I] Run generation-only CUDA graph warmup for batch size=2, draft_len=4",
+    "INFO:     Application startup complete.",
+    "INFO:     Uvicorn running on http://127.0.0.1:8000 (Press CTRL+C to quit)",
+    "I0102 03:04:05.000000 1 model_lifecycle.cc:849] \"successfully loaded 'tensorrt_llm'\"",
+    "INFO:     Shutting down",
+    "[TRT-LLM] [E] Executor creation failed due to insufficient GPU memory.\nThe following component could not be created: KV cache\nTotal GPU memory (GiB): 16.00\nFree GPU memory before component creation attempt (GiB): 2.00\nPreviously created components and free GPU memory before/after creation (GiB):\nModel: 15.00 / 2.00",
+    "[TensorRT-LLM][ERROR] [TensorRT-LLM][ERROR] CUDA runtime error in ::cudaMallocAsync(ptr, n, mMemPool->getPool(), mCudaStream->get()): out of memory",
+    "[TRT] [E] 1: Error Code 1: Cuda Runtime (out of memory)",
+    "[TRT] [E] Requested amount of GPU memory (1073741824 bytes) could not be allocated.",
+    "[TRT-LLM] [E] Executor creation failed with NCCL error",
+    "[TensorRT-LLM][ERROR] Assertion failed",
+    "[TRT-LLM] [E] Executor worker initialization error: Traceback",
+    "[TRT-LLM] [E] Failed to initialize executor on rank 0: x",
+    "MPI_ABORT was invoked on rank 0 in communicator MPI_COMM_WORLD",
+    "RuntimeError: Executor worker died during initialization",
+    "ValueError: x",
+    "tensorrt_llm.x.SomeException: y",
+];
+
+const OLLAMA: &[&str] = &[
+    "[GIN] 2031/01/02 - 03:04:05 | 200 | 1.5ms | 192.0.2.7 | POST \"/api/chat\"\nload_tensors:        CUDA0 model buffer size =  1000.00 MiB\n[GIN] 2031/01/02 - 03:04:05 | 200 | 1.5ms | 192.0.2.7 | POST \"/api/chat\"",
+    r#"time=2031-01-02T03:04:05Z level=INFO source=routes.go:1 msg="Listening on [::]:11434 (version 0.33.0)""#,
+    r#"time=2031-01-02T03:04:05Z level=INFO source=types.go:1 msg="inference compute" id=GPU-1 library=cuda compute=8.9 name=CUDA0 description="X 1000" total="16.0 GiB" available="15.0 GiB""#,
+    r#"time=2031-01-02T03:04:05Z level=INFO source=routes.go:1 msg="vram-based default context" total_vram="16.0 GiB" default_num_ctx=4096"#,
+    r#"time=2031-01-02T03:04:05Z level=INFO source=server.go:1 msg="system memory" total="64.0 GiB" free="60.0 GiB" free_swap="1.0 GiB""#,
+    r#"time=2031-01-02T03:04:05Z level=INFO source=server.go:1 msg=offload library=cuda layers.requested=-1 layers.model=33 layers.offload=33 memory.available="[15.0 GiB]" memory.required.full="6.0 GiB""#,
+    r#"time=2031-01-02T03:04:05Z level=INFO source=server.go:1 msg="offload to cuda" layers.model=33 layers.offload=33"#,
+    r#"time=2031-01-02T03:04:05Z level=INFO source=server.go:1 msg="starting llama server" cmd="/bin/ollama runner --model /m/blob --ctx-size 4096 --batch-size 512 --n-gpu-layers 33 --parallel 1""#,
+    r#"time=2031-01-02T03:04:05Z level=INFO source=server.go:1 msg="starting runner" cmd="/bin/ollama runner --port 4000""#,
+    r#"time=2031-01-02T03:04:05Z level=INFO source=device.go:1 msg="model weights" device=CUDA0 size="4.0 GiB""#,
+    r#"time=2031-01-02T03:04:05Z level=INFO source=device.go:1 msg="kv cache" device=CUDA0 size="1.0 GiB""#,
+    r#"time=2031-01-02T03:04:05Z level=INFO source=device.go:1 msg="compute graph" device=CUDA0 size="0.5 GiB""#,
+    r#"time=2031-01-02T03:04:05Z level=INFO source=device.go:1 msg="total memory" size="5.5 GiB""#,
+    r#"time=2031-01-02T03:04:05Z level=INFO source=runner.go:1 msg=load request="{Operation:commit Parallel:1 BatchSize:512 KvSize:4096 KvCacheType:q8_0}""#,
+    r#"time=2031-01-02T03:04:05Z level=INFO source=ggml.go:1 msg="offloaded 33/33 layers to GPU""#,
+    r#"time=2031-01-02T03:04:05Z level=INFO source=server.go:1 msg="llama runner started in 1.50 seconds""#,
+    r#"time=2031-01-02T03:04:05Z level=WARN source=server.go:1 msg="no per-device buffer sizes were parsed""#,
+    r#"time=2031-01-02T03:04:05Z level=INFO source=sched.go:1 msg="Load failed" model=/m/blob error="model requires more system memory (5.6 GiB) than is available (3.2 GiB)""#,
+    r#"time=2031-01-02T03:04:05Z level=INFO source=sched.go:1 msg="Load failed" model=/m/blob error="llama runner process has terminated: cudaMalloc failed: out of memory""#,
+    r#"time=2031-01-02T03:04:05Z level=INFO source=sched.go:1 msg="Load failed" model=/m/blob error="unable to allocate CUDA0 buffer""#,
+    r#"time=2031-01-02T03:04:05Z level=INFO source=sched.go:1 msg="Load failed" model=/m/blob error="failed to allocate memory""#,
+    r#"time=2031-01-02T03:04:05Z level=INFO source=sched.go:1 msg="Load failed" model=/m/blob error="unknown model architecture""#,
+    r#"time=2031-01-02T03:04:05Z level=ERROR source=server.go:1 msg="llama runner terminated" error="exit status 2""#,
+    "Error: model requires more system memory (5.6 GiB) than is available (3.2 GiB)",
+];
+
+const TRANSFORMERS: &[&str] = &[
+    "plimsoll-probe phase=start python=3.12",
+    "plimsoll-probe phase=load transformers=5.1.0",
+    "plimsoll-probe phase=loaded dtype=bfloat16",
+    "plimsoll-probe phase=warmup",
+    "plimsoll-probe phase=done",
+    "plimsoll-probe error kind=oom OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
+    "plimsoll-probe error kind=model `/m` cannot be loaded: x",
+    "INFO:     Application startup complete.",
+    "INFO: Memory available for cache allocation: 2048 MB",
+    "INFO: Paged cache initialized: self.max_batch_tokens = 512, self.num_blocks = 100",
+    "MemoryError: Memory footprint 2.00 GB is more than available memory 1.00 GB",
+    "AssertionError",
+    "transformers.x.SomeException: y",
 ];

@@ -5,9 +5,11 @@ pub mod log;
 mod recognise;
 mod settings;
 
+use super::limits::{LoadLimits, Resource};
 use super::{
-    BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, LoadKind, LogParser,
-    PlanError, ProbeFacts, ReadError, Recognition, ServeJob, ServePlan, ServerSettings, llama_cpp,
+    BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, EngineId, LoadKind,
+    LogParser, PlanError, ProbeFacts, ReadError, Recognition, ServeJob, ServePlan, ServerSettings,
+    llama_cpp,
 };
 use crate::capture::{ContainerFacts, Probe};
 use std::sync::LazyLock;
@@ -40,12 +42,30 @@ const OWN_MARKS: &[&str] = &[
     "OLLAMA_",
 ];
 
+const LOAD_LIMITS: LoadLimits = LoadLimits {
+    sequences: Some("OLLAMA_NUM_PARALLEL"),
+    unknown_pool: llama_cpp::NO_SHARED_POOL,
+    raised_by: &[(
+        Resource::Sequences,
+        &["OLLAMA_NUM_PARALLEL: more slots; each takes a context of its own"],
+    )],
+    ..LoadLimits::UNKNOWN
+};
+
 /// Ollama, releases 0.1 to 0.33.
 pub struct Ollama;
 
 impl Engine for Ollama {
     fn name(&self) -> &'static str {
         "ollama"
+    }
+
+    fn estimated_as(&self) -> Option<EngineId> {
+        Some(EngineId::LlamaCpp)
+    }
+
+    fn load_limits(&self) -> LoadLimits {
+        LOAD_LIMITS
     }
 
     fn recognise(&self, facts: &ContainerFacts) -> Option<Recognition> {

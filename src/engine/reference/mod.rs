@@ -8,6 +8,7 @@ pub use log::ReferenceLogParser;
 
 use super::argv::{Flags, Grammar, basename};
 use super::command::commands;
+use super::limits::{LoadLimits, Resource};
 use super::vllm::{Names, read_bench_result, read_endpoints};
 use super::{
     BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, LogParser, PlanError,
@@ -32,6 +33,11 @@ const NAMES: Names = Names {
     trust_kv_bytes: false,
 };
 
+const LOAD_LIMITS: LoadLimits = LoadLimits {
+    raised_by: &[(Resource::KvPool, &["--kv-pool: a larger pool (simulated)"])],
+    ..LoadLimits::UNKNOWN
+};
+
 /// The reference engine.
 pub struct Reference;
 
@@ -42,6 +48,10 @@ impl Engine for Reference {
 
     fn simulated(&self) -> bool {
         true
+    }
+
+    fn load_limits(&self) -> LoadLimits {
+        LOAD_LIMITS
     }
 
     fn recognise(&self, facts: &ContainerFacts) -> Option<Recognition> {

@@ -7,9 +7,10 @@ pub mod log;
 mod recognise;
 mod settings;
 
+use super::limits::{LoadLimits, Resource};
 use super::{
-    BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, LogParser, PlanError,
-    ProbeFacts, ReadError, Recognition, ServeJob, ServePlan, ServerSettings,
+    BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, EngineId, LogParser,
+    PlanError, ProbeFacts, ReadError, Recognition, ServeJob, ServePlan, ServerSettings,
 };
 use crate::capture::{ContainerFacts, Probe};
 
@@ -40,12 +41,52 @@ const MARKS: &[&str] = &[
     "hierarchical KV cache",
 ];
 
+const LOAD_LIMITS: LoadLimits = LoadLimits {
+    sequences: Some("max_running_requests"),
+    unkept_tokens: 1,
+    raised_by: &[
+        (
+            Resource::KvPool,
+            &[
+                "--mem-fraction-static: a larger pool",
+                "--kv-cache-dtype fp8_e5m2: twice the tokens in the same bytes, where the model bears it",
+            ],
+        ),
+        (
+            Resource::Sequences,
+            &["--max-running-requests: more sequences at once"],
+        ),
+        (
+            Resource::Prefill,
+            &["--chunked-prefill-size and --max-prefill-tokens: more of the prompts in one step"],
+        ),
+        (Resource::Length, &["--context-length, or shorter requests"]),
+    ],
+    ..LoadLimits::UNKNOWN
+};
+
 /// SGLang, releases 0.1 to 0.5.23.
 pub struct Sglang;
 
 impl Engine for Sglang {
     fn name(&self) -> &'static str {
         "sglang"
+    }
+
+    fn aliases(&self) -> &'static [&'static str] {
+        &["sgl"]
+    }
+
+    fn estimated_as(&self) -> Option<EngineId> {
+        Some(EngineId::Sglang)
+    }
+
+    fn load_limits(&self) -> LoadLimits {
+        LOAD_LIMITS
+    }
+
+    fn release_images(&self) -> &'static [&'static str] {
+        &["lmsysorg/sglang"]
     }
 
     fn recognise(&self, facts: &ContainerFacts) -> Option<Recognition> {

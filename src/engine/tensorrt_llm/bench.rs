@@ -74,9 +74,10 @@ fn own_copy(job: &BenchJob<'_>) -> BenchPlan {
     let (result_path, _) = result_path(job);
     let requests_path = format!("{}/requests.jsonl", job.workdir.trim_end_matches('/'));
     let latency = job.kind == BenchKind::Latency;
-    let requests = match latency {
-        true => load.num_iters.unwrap_or(NUM_ITERS),
-        false => load.num_prompts.unwrap_or(NUM_PROMPTS),
+    let requests = if latency {
+        load.num_iters.unwrap_or(NUM_ITERS)
+    } else {
+        load.num_prompts.unwrap_or(NUM_PROMPTS)
     };
     let warmups = load.num_iters_warmup.unwrap_or(NUM_WARMUPS);
     let mut words = Words(

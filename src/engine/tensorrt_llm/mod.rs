@@ -9,11 +9,31 @@ mod settings;
 
 pub use log::TrtLlmLogParser;
 
+use super::limits::{LoadLimits, Resource};
 use super::{
-    BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, LogParser, PlanError,
-    ProbeFacts, ReadError, Recognition, ServeJob, ServePlan, ServerSettings,
+    BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, EngineId, LogParser,
+    PlanError, ProbeFacts, ReadError, Recognition, ServeJob, ServePlan, ServerSettings,
 };
 use crate::capture::{ContainerFacts, Probe};
+
+const LOAD_LIMITS: LoadLimits = LoadLimits {
+    sequences: Some("max_batch_size"),
+    raised_by: &[
+        (
+            Resource::KvPool,
+            &["kv_cache_config.free_gpu_memory_fraction: a larger pool"],
+        ),
+        (
+            Resource::Sequences,
+            &["--max_batch_size: more sequences at once"],
+        ),
+        (
+            Resource::Prefill,
+            &["--max_num_tokens: more of the prompts in one step"],
+        ),
+    ],
+    ..LoadLimits::UNKNOWN
+};
 
 /// TensorRT-LLM, releases 0.5 to 1.2, by `trtllm-serve` or behind Triton.
 pub struct TensorRtLlm;
@@ -25,6 +45,18 @@ impl Engine for TensorRtLlm {
 
     fn aliases(&self) -> &'static [&'static str] {
         &["trtllm", "tensorrt-llm", "trt-llm", "trtllm-serve"]
+    }
+
+    fn estimated_as(&self) -> Option<EngineId> {
+        Some(EngineId::TensorRtLlm)
+    }
+
+    fn load_limits(&self) -> LoadLimits {
+        LOAD_LIMITS
+    }
+
+    fn release_images(&self) -> &'static [&'static str] {
+        &["nvidia/tensorrt-llm/release"]
     }
 
     fn recognise(&self, facts: &ContainerFacts) -> Option<Recognition> {

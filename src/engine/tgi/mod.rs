@@ -9,11 +9,46 @@ mod settings;
 
 pub use log::TgiLogParser;
 
+use super::limits::{LoadLimits, Resource, UnsetSequences};
 use super::{
-    BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Dialect, Engine, LoadKind,
-    LogParser, PlanError, ProbeFacts, ReadError, Recognition, ServeJob, ServePlan, ServerSettings,
+    BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Dialect, Engine, EngineId,
+    LoadKind, LogParser, PlanError, ProbeFacts, ReadError, Recognition, ServeJob, ServePlan,
+    ServerSettings,
 };
 use crate::capture::{ContainerFacts, Probe};
+
+/// TGI chooses the tokens of a batch by what memory is left.
+const MORE_BATCH_TOKENS: &[&str] = &[
+    "--max-batch-total-tokens, or --cuda-memory-fraction where TGI chooses it",
+    "--kv-cache-dtype fp8_e5m2, where the model bears it",
+];
+
+const LOAD_LIMITS: LoadLimits = LoadLimits {
+    sequences: Some("max_batch_size"),
+    unset_sequences: UnsetSequences::NoLimit,
+    unknown_pool: "TGI tells no pool; the tokens of a batch stand for it",
+    raised_by: &[
+        (Resource::BatchTokens, MORE_BATCH_TOKENS),
+        (Resource::KvPool, MORE_BATCH_TOKENS),
+        (
+            Resource::Sequences,
+            &["--max-batch-size: more sequences at once"],
+        ),
+        (
+            Resource::Connections,
+            &["--max-concurrent-requests: more requests taken in"],
+        ),
+        (
+            Resource::Prefill,
+            &["--max-batch-prefill-tokens: more of the prompts in one step"],
+        ),
+        (
+            Resource::Length,
+            &["--max-total-tokens, or shorter requests"],
+        ),
+    ],
+    ..LoadLimits::UNKNOWN
+};
 
 /// TGI, releases 0.9 to 3.3.
 pub struct Tgi;
@@ -30,6 +65,22 @@ impl Engine for Tgi {
             "huggingface-tgi",
             "hf-tgi",
         ]
+    }
+
+    fn estimated_as(&self) -> Option<EngineId> {
+        Some(EngineId::Tgi)
+    }
+
+    fn load_limits(&self) -> LoadLimits {
+        LOAD_LIMITS
+    }
+
+    fn release_images(&self) -> &'static [&'static str] {
+        &["huggingface/text-generation-inference"]
+    }
+
+    fn takes_all_gpus(&self) -> bool {
+        true
     }
 
     fn recognise(&self, facts: &ContainerFacts) -> Option<Recognition> {

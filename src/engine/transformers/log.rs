@@ -23,20 +23,30 @@ const MAX_VALUE: usize = 40;
 /// Reads the output of the probe, or of `transformers serve`.
 pub type TransformersLogParser = SheetParser<TransformersMessages>;
 
-static WORDS: LazyLock<Words> = LazyLock::new(|| {
-    Words::new(&[
-        "plimsoll-probe ",
-        "Application startup complete",
-        "ut of memory",
-        "OutOfMemory",
-        "MemoryError",
-        "allocate memory",
-        "bad_alloc",
-        "Error: ",
-        "Memory available for cache allocation",
-        "Paged cache initialized",
-    ])
-});
+/// What every line of interest holds one of.
+const WORDS: &[&str] = &[
+    "plimsoll-probe ",
+    "Application startup complete",
+    "ut of memory",
+    "allocate memory",
+    "bad_alloc",
+    "Error",
+    "Exception",
+    "Memory available for cache allocation",
+    "Paged cache initialized",
+];
+
+/// Every sign of this log.
+#[cfg(test)]
+pub(in crate::engine) fn signs() -> Vec<&'static str> {
+    let kinds = PHASES.iter().map(|(sign, _)| *sign);
+    let own = ["Memory footprint ", "max_batch_tokens = ", "error kind="];
+    [WORDS, &own, torch::LACK]
+        .concat()
+        .into_iter()
+        .chain(kinds)
+        .collect()
+}
 
 /// What the lines say.
 #[derive(Default)]
@@ -46,7 +56,8 @@ impl Messages for TransformersMessages {
     const ENGINE: &'static str = "transformers";
 
     fn words() -> &'static Words {
-        &WORDS
+        static SHARED: LazyLock<Words> = LazyLock::new(|| Words::new(WORDS));
+        &SHARED
     }
 
     fn read(&mut self, line: &Line<'_>, sheet: &mut Sheet) {
@@ -75,6 +86,15 @@ impl Messages for TransformersMessages {
     }
 }
 
+/// Phases of the probe, each the step that it begins with.
+const PHASES: &[(&str, EngineStep)] = &[
+    ("start", EngineStep::Started),
+    ("load", EngineStep::LoadingWeights),
+    ("loaded", EngineStep::WeightsLoaded),
+    ("warmup", EngineStep::Ready),
+    ("done", EngineStep::Stopping),
+];
+
 /// A line of the probe, from its mark on.
 fn probe(told: &str, whole: &Line<'_>, sheet: &mut Sheet) {
     let line = &Line {
@@ -96,13 +116,9 @@ fn probe(told: &str, whole: &Line<'_>, sheet: &mut Sheet) {
         return;
     }
     let words: BTreeMap<&str, &str> = words(told).collect();
-    let step = match words.get("phase").copied() {
-        Some("start") => EngineStep::Started,
-        Some("load") => EngineStep::LoadingWeights,
-        Some("loaded") => EngineStep::WeightsLoaded,
-        Some("warmup") => EngineStep::Ready,
-        Some("done") => EngineStep::Stopping,
-        _ => return,
+    let phase = words.get("phase").copied();
+    let Some((_, step)) = PHASES.iter().copied().find(|(name, _)| phase == Some(name)) else {
+        return;
     };
     if let Some(version) = words.get("transformers") {
         sheet.version(version);

@@ -2,7 +2,7 @@
 //! its own in the container.
 
 mod bench;
-mod log;
+pub(in crate::engine) mod log;
 mod result;
 
 use super::argv::basename;
@@ -10,8 +10,8 @@ use super::argv::{Flags, Grammar};
 use super::command::commands;
 use super::torch_probe::TorchReport;
 use super::{
-    BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, LoadKind, LogParser,
-    PlanError, ProbeFacts, ReadError, Recognition, ServeJob, ServePlan, ServerSettings,
+    BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, EngineId, LoadKind,
+    LogParser, PlanError, ProbeFacts, ReadError, Recognition, ServeJob, ServePlan, ServerSettings,
 };
 use crate::capture::{ContainerFacts, Probe};
 use log::TransformersLogParser;
@@ -22,6 +22,14 @@ pub struct Transformers;
 impl Engine for Transformers {
     fn name(&self) -> &'static str {
         "transformers"
+    }
+
+    fn aliases(&self) -> &'static [&'static str] {
+        &["hf", "huggingface"]
+    }
+
+    fn estimated_as(&self) -> Option<EngineId> {
+        Some(EngineId::Transformers)
     }
 
     /// Only its own server is recognised: any image with Python may hold the library.

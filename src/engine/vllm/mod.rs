@@ -15,9 +15,10 @@ pub use log::VllmLogParser;
 pub(super) use progress::read as read_bench_progress;
 
 use super::facts::LogReport;
+use super::limits::{LoadLimits, Resource, UnsetSequences};
 use super::{
-    BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, LogParser, PlanError,
-    ProbeFacts, ReadError, Recognition, ServeJob, ServePlan, ServerSettings,
+    BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, Engine, EngineId, LogParser,
+    PlanError, ProbeFacts, ReadError, Recognition, ServeJob, ServePlan, ServerSettings,
 };
 use crate::capture::{ContainerFacts, Probe};
 
@@ -42,6 +43,47 @@ fn default_utilization_of(version: &str) -> Option<f64> {
     ))
 }
 
+const LOAD_LIMITS: LoadLimits = LoadLimits {
+    sequences: Some("max_num_seqs"),
+    unset_sequences: UnsetSequences::DefaultOfVersion,
+    per_replica: true,
+    unkept_tokens: 1,
+    empty_blocks: 1,
+    raised_by: &[
+        (
+            Resource::KvPool,
+            &[
+                "--gpu-memory-utilization or --kv-cache-memory-bytes: a larger pool",
+                "--kv-cache-dtype fp8: twice the tokens in the same bytes, where the model bears it",
+                "--tensor-parallel-size: more GPUs, more pool",
+            ],
+        ),
+        (
+            Resource::Sequences,
+            &["--max-num-seqs: more sequences at once"],
+        ),
+        (
+            Resource::Prefill,
+            &[
+                "--max-num-batched-tokens: more of the prompts in one step, at the price of the time between tokens",
+            ],
+        ),
+        (
+            Resource::Latency,
+            &[
+                "--max-num-seqs at the measured line keeps more requests from being run at once; they wait instead",
+                "--max-num-batched-tokens: less shortens the time between tokens, more shortens the time to the first",
+            ],
+        ),
+        (Resource::Length, &["--max-model-len, or shorter requests"]),
+    ],
+    raised_on_cpu_by: &[(
+        Resource::KvPool,
+        &["VLLM_CPU_KVCACHE_SPACE or --kv-cache-memory-bytes: a larger pool"],
+    )],
+    ..LoadLimits::UNKNOWN
+};
+
 /// vLLM, releases 0.4 to 0.32.
 pub struct Vllm;
 
@@ -52,6 +94,18 @@ impl Engine for Vllm {
 
     fn without_graphs(&self) -> Option<&'static [&'static str]> {
         Some(&["--enforce-eager"])
+    }
+
+    fn estimated_as(&self) -> Option<EngineId> {
+        Some(EngineId::Vllm)
+    }
+
+    fn load_limits(&self) -> LoadLimits {
+        LOAD_LIMITS
+    }
+
+    fn release_images(&self) -> &'static [&'static str] {
+        &["vllm/vllm-openai", "vllm/vllm-openai-rocm"]
     }
 
     fn recognise(&self, facts: &ContainerFacts) -> Option<Recognition> {

@@ -7,7 +7,7 @@ pub mod tgi;
 pub mod transformers;
 pub mod vllm;
 
-use super::{Deployment, EngineKind, Model};
+use super::{Deployment, EngineId, Model};
 use crate::catalog::{self, GpuModel, Link};
 
 /// Settings that an engine runs with: what was asked for, else its defaults.
@@ -32,12 +32,13 @@ pub struct Settings {
 /// The settings that `deployment` runs with.
 pub fn settings(model: &Model, deployment: &Deployment) -> Settings {
     match deployment.engine {
-        EngineKind::Vllm => vllm::settings(model, deployment),
-        EngineKind::Sglang => sglang::settings(model, deployment),
-        EngineKind::Tgi => tgi::settings(model, deployment),
-        EngineKind::TensorRtLlm => tensorrt_llm::settings(model, deployment),
-        EngineKind::LlamaCpp => llama_cpp::settings(model, deployment),
-        EngineKind::Transformers => transformers::settings(model, deployment),
+        EngineId::Vllm => vllm::settings(model, deployment),
+        EngineId::Sglang => sglang::settings(model, deployment),
+        EngineId::Tgi => tgi::settings(model, deployment),
+        EngineId::TensorRtLlm => tensorrt_llm::settings(model, deployment),
+        EngineId::LlamaCpp => llama_cpp::settings(model, deployment),
+        // What is asked for, and nothing of its own.
+        _ => transformers::settings(model, deployment),
     }
 }
 

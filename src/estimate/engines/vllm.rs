@@ -3,7 +3,7 @@
 use super::{Settings, gpu_model};
 use crate::catalog::GpuModel;
 use crate::engine::vllm::default_utilization;
-use crate::estimate::{Deployment, EngineKind, Mixer, Model, Version};
+use crate::estimate::{Deployment, EngineId, Mixer, Model, Version};
 
 /// The newest version whose rules were read.
 pub const NEWEST: Version = Version::new(0, 33, 0);
@@ -28,7 +28,7 @@ pub enum Rule {
 /// The version that decides.
 pub fn version(deployment: &Deployment) -> Version {
     match (deployment.version, deployment.engine) {
-        (Some(v), EngineKind::Vllm) => v,
+        (Some(v), EngineId::Vllm) => v,
         _ => NEWEST,
     }
 }

@@ -1,6 +1,6 @@
 //! A quantisation that is asked for against the one that a checkpoint has: engines refuse to start with another.
 
-use super::super::{EngineKind, Model};
+use super::super::{EngineId, Model};
 use super::config;
 use serde_json::Value;
 
@@ -19,8 +19,8 @@ const METHODS: &[&[&str]] = &[
 ];
 
 /// The checkpoint's own method, where the engine would refuse the one that it is told.
-pub fn of(model: &Model, engine: EngineKind, told: &str) -> Option<String> {
-    if !matches!(engine, EngineKind::Vllm | EngineKind::Sglang) {
+pub fn of(model: &Model, engine: EngineId, told: &str) -> Option<String> {
+    if !matches!(engine, EngineId::Vllm | EngineId::Sglang) {
         return None;
     }
     let stored = config::quantization(model)?;

@@ -1,6 +1,6 @@
 //! Which tensor of a model is kept in which format.
 
-use super::super::{Deployment, EngineKind, Model, Tensor, Unknown};
+use super::super::{Deployment, EngineId, Model, Tensor, Unknown};
 use super::gguf::Mixture;
 use super::modules::Patterns;
 use super::{FileType, Format, config, named};
@@ -233,7 +233,7 @@ fn mxfp4_padding(deployment: &Deployment) -> Padding {
         hidden: 256,
         width: 128,
     };
-    if !matches!(deployment.engine, EngineKind::Vllm | EngineKind::Sglang) {
+    if !matches!(deployment.engine, EngineId::Vllm | EngineId::Sglang) {
         return Padding::None;
     }
     let gpu = deployment.gpu.as_ref().map(|g| g.name.to_ascii_uppercase());
@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn what_a_gpu_is_decides_how_experts_are_padded() {
         let on = |name: &str| {
-            let mut deployment = Deployment::of(EngineKind::Vllm);
+            let mut deployment = Deployment::with_defaults(EngineId::Vllm);
             deployment.gpu = Some(super::super::super::Gpu {
                 name: name.to_owned(),
                 total: 80 << 30,
@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(on("A100-80GB"), marlin);
         assert_eq!(on("RTX 4090"), marlin);
         assert_eq!(
-            mxfp4_padding(&Deployment::of(EngineKind::LlamaCpp)),
+            mxfp4_padding(&Deployment::with_defaults(EngineId::LlamaCpp)),
             Padding::None
         );
     }

@@ -43,14 +43,16 @@ pub(super) fn attention(t: &mut Table, f: &Facts<'_>, i: u64, layer: &Layer) {
     };
     let v = &f.view;
     let heads = layer.heads;
-    let gate = match f.family.output_gate && v.flag("attn_output_gate") != Some(false) {
-        true => 2,
-        false => 1,
+    let gate = if f.family.output_gate && v.flag("attn_output_gate") != Some(false) {
+        2
+    } else {
+        1
     };
     t.linear("q", gate * heads * key_dim, f.hidden, Split::Columns);
-    let kv = match layer.joined {
-        true => kv_heads * key_dim,
-        false => kv_heads * (key_dim + value_dim),
+    let kv = if layer.joined {
+        kv_heads * key_dim
+    } else {
+        kv_heads * (key_dim + value_dim)
     };
     // A layer that shares another's keys has no projection for them.
     if !shares {

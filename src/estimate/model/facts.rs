@@ -32,17 +32,20 @@ impl<'a> Facts<'a> {
         let hidden = v.needed(&["hidden_size", "n_embd", "d_model"])?;
         let layers = layers(v)?;
         let recurrent = matches!(family.pattern, Pattern::Mamba1 | Pattern::Mamba2);
-        let heads = match recurrent {
-            true => 0,
-            false => v.needed(&["num_attention_heads", "n_head", "n_heads", "num_heads"])?,
+        let heads = if recurrent {
+            0
+        } else {
+            v.needed(&["num_attention_heads", "n_head", "n_heads", "num_heads"])?
         };
-        let head_dim = match recurrent {
-            true => 0,
-            false => head_dim(v, family, kind, hidden, heads)?,
+        let head_dim = if recurrent {
+            0
+        } else {
+            head_dim(v, family, kind, hidden, heads)?
         };
-        let kv_heads = match recurrent {
-            true => 0,
-            false => kv_heads(v, family, kind, heads)?,
+        let kv_heads = if recurrent {
+            0
+        } else {
+            kv_heads(v, family, kind, heads)?
         };
         let facts = Facts {
             view,
@@ -118,23 +121,26 @@ impl<'a> Facts<'a> {
         let silent = ["rope_scaling", "rope_parameters"]
             .iter()
             .all(|name| !v.text.contains_key(*name) && !v.outer.contains_key(*name));
-        let scaled = match self.kind.starts_with("gemma3") && silent && most >= GEMMA3_LONG {
+        let scaled = if self.kind.starts_with("gemma3") && silent && most >= GEMMA3_LONG {
             // All its models of so many positions scale them by 8: an abridged configuration leaves that out.
-            true => most.saturating_mul(8),
-            false => positions(scaling, most),
+            most.saturating_mul(8)
+        } else {
+            positions(scaling, most)
         };
-        let positions = match windows {
-            true => scaled.saturating_add(most) / 2,
-            false => scaled,
+        let positions = if windows {
+            scaled.saturating_add(most) / 2
+        } else {
+            scaled
         };
         Ok(Some(RopeTables {
             positions,
             dim,
             tables: if windows { 2 } else { 1 },
             // DeepSeek's scaled tables are kept in 32 bits.
-            value_bytes: match latent.is_some() && matches!(kind, Some("yarn" | "deepseek_yarn")) {
-                true => 4,
-                false => self.value_bytes(),
+            value_bytes: if latent.is_some() && matches!(kind, Some("yarn" | "deepseek_yarn")) {
+                4
+            } else {
+                self.value_bytes()
             },
         }))
     }

@@ -89,10 +89,7 @@ impl Plan {
             Some(experts) => Some(Moe::read(f, experts)?),
             None => None,
         };
-        let wide = match own {
-            true => wide,
-            false => "intermediate_size",
-        };
+        let wide = if own { wide } else { "intermediate_size" };
         Ok(Plan { dense, wide, moe })
     }
 
@@ -241,9 +238,10 @@ impl Moe {
     fn tensors(&self, t: &mut Table, f: &Facts<'_>) {
         let (n, h, inner) = (self.experts, f.hidden, self.inner);
         // Nemotron's router is kept in 32 bits.
-        match f.kind == "nemotron_h" {
-            true => t.float32("router", n, h, Split::Replicated),
-            false => t.plain("router", n, h, Split::Replicated),
+        if f.kind == "nemotron_h" {
+            t.float32("router", n, h, Split::Replicated)
+        } else {
+            t.plain("router", n, h, Split::Replicated)
         }
         if self.correction {
             t.float32("corr_bias", n, 1, Split::Replicated);

@@ -221,9 +221,12 @@ fn mamba1(f: &Facts<'_>) -> Result<Mixer, Unknown> {
 fn bamba(f: &Facts<'_>) -> Result<Vec<Layer>, Unknown> {
     let at = f.view.list("attn_layer_indices").unwrap_or(&[]);
     let at: Vec<u64> = at.iter().filter_map(Value::as_u64).collect();
-    every(f, |i| match at.contains(&i) {
-        true => f.attention(None),
-        false => mamba2(f).map(Layer::from),
+    every(f, |i| {
+        if at.contains(&i) {
+            f.attention(None)
+        } else {
+            mamba2(f).map(Layer::from)
+        }
     })
 }
 
@@ -361,9 +364,12 @@ fn kimi(f: &Facts<'_>) -> Result<Vec<Layer>, Unknown> {
     // Layers are counted from 1 here.
     let at = linear.list("kda_layers").unwrap_or(&[]);
     let at: Vec<u64> = at.iter().filter_map(Value::as_u64).collect();
-    every(f, |i| match at.contains(&(i + 1)) {
-        true => Ok(delta.clone()),
-        false => latent_at(f, i).map(Layer::from),
+    every(f, |i| {
+        if at.contains(&(i + 1)) {
+            Ok(delta.clone())
+        } else {
+            latent_at(f, i).map(Layer::from)
+        }
     })
 }
 

@@ -60,9 +60,10 @@ pub(super) fn tower(view: &View<'_>, hidden: u64) -> Tower {
     let kind = kind.unwrap_or_default().to_lowercase();
     let part = view.outer.get("vision_config").and_then(Value::as_object);
     let Some(part) = part else {
-        return match MULTIMODAL.contains(&kind.as_str()) {
-            true => Tower::NotUnderstood("the file does not describe it".into()),
-            false => Tower::None,
+        return if MULTIMODAL.contains(&kind.as_str()) {
+            Tower::NotUnderstood("the file does not describe it".into())
+        } else {
+            Tower::None
         };
     };
     let vision = View {

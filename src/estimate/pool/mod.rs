@@ -3,7 +3,7 @@
 mod grouped;
 
 use super::{
-    Deployment, EngineKind, Model, Unknown,
+    Deployment, EngineId, Model, Unknown,
     engines::{self, Settings},
     kv::{self, Cache},
 };
@@ -83,7 +83,7 @@ impl Layout {
         if cache.layers.is_empty() && cache.states.is_empty() {
             return Err(Unknown::new("the model keeps nothing of a token"));
         }
-        let mut layout = if deployment.engine == EngineKind::Vllm {
+        let mut layout = if deployment.engine == EngineId::Vllm {
             Self::vllm(model, deployment, settings, cache)?
         } else {
             Self::plain(cache, settings)?

@@ -1,7 +1,7 @@
 //! What one estimate says of one deployment, as far as questions need it; and how great the risk is.
 
 use super::longest;
-use crate::estimate::{Deployment, EngineKind, Estimate, Model, Unknown};
+use crate::estimate::{Deployment, EngineId, Estimate, Model, Unknown};
 use serde::Serialize;
 
 /// What one estimate says, bytes on the GPU that needs most.
@@ -120,7 +120,7 @@ impl Reading {
         // These take what is asked for: what they could take is the rest of the GPU.
         let grows = matches!(
             deployment.engine,
-            EngineKind::LlamaCpp | EngineKind::Transformers
+            EngineId::LlamaCpp | EngineId::Transformers
         );
         let (pool, concurrency) = if grows {
             let pool = budget.saturating_sub(besides);
@@ -196,17 +196,19 @@ impl Reading {
 
     /// The least risk where something is not known.
     fn least_risk(&self) -> Risk {
-        match self.lacks_graphs {
-            false => Risk::Low,
-            true => Risk::Medium,
+        if self.lacks_graphs {
+            Risk::Medium
+        } else {
+            Risk::Low
         }
     }
 
     /// What a risk means here, the end of a sentence.
     pub fn meaning(&self, risk: Risk) -> &'static str {
-        match self.lacks_graphs && risk == self.least_risk() {
-            true => "what its CUDA graphs take is not known and not in it",
-            false => risk.meaning(),
+        if self.lacks_graphs && risk == self.least_risk() {
+            "what its CUDA graphs take is not known and not in it"
+        } else {
+            risk.meaning()
         }
     }
 }

@@ -28,9 +28,10 @@ pub fn largest<E>(
     };
     while no - yes > 1 {
         let middle = yes + (no - yes) / 2;
-        match holds(middle)? {
-            true => yes = middle,
-            false => no = middle,
+        if holds(middle)? {
+            yes = middle
+        } else {
+            no = middle
         }
     }
     Ok(Some(yes))
@@ -52,9 +53,10 @@ pub fn least<E>(
     let (mut no, mut yes) = (low, high);
     while no < yes {
         let middle = no + (yes - no) / 2;
-        match holds(middle)? {
-            true => yes = middle,
-            false => no = middle + 1,
+        if holds(middle)? {
+            yes = middle
+        } else {
+            no = middle + 1
         }
     }
     Ok(Some(yes))

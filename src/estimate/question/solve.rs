@@ -151,9 +151,12 @@ pub fn solve(
 pub fn parallel(model: &Model, asked: &Deployment) -> Vec<Deployment> {
     let tensor = tensor_sizes(model, MACHINE);
     let widest = tensor.last().copied().unwrap_or(1);
-    let expert = |tp: u64| match asked.ep > 1 {
-        true => tp.saturating_mul(asked.dp),
-        false => 1,
+    let expert = |tp: u64| {
+        if asked.ep > 1 {
+            tp.saturating_mul(asked.dp)
+        } else {
+            1
+        }
     };
     let with = |tp: u64, pp: u64| Deployment {
         tp,

@@ -70,7 +70,7 @@ pub fn table(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::estimate::EngineKind;
+    use crate::estimate::EngineId;
 
     #[test]
     fn each_length_is_read_once_and_grows_with_the_requests() {
@@ -81,7 +81,7 @@ mod tests {
                 ..Reading::default()
             })
         };
-        let asked = Deployment::of(EngineKind::Vllm);
+        let asked = Deployment::with_defaults(EngineId::Vllm);
         let entries = table(&asked, &[1, 3], &[5, 7], &read).unwrap();
         let needed: Vec<u64> = entries.iter().map(|e| e.needed).collect();
         assert_eq!(needed, [15, 25, 17, 31]);

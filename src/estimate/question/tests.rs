@@ -1,7 +1,7 @@
 //! Answers fit, and one more does not.
 
 use super::*;
-use crate::estimate::{EngineKind, Gpu};
+use crate::estimate::{EngineId, Gpu};
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -77,7 +77,7 @@ fn toys() -> impl Strategy<Value = Toy> {
 fn asked(length: u64) -> Deployment {
     Deployment {
         max_model_len: Some(length),
-        ..Deployment::of(EngineKind::Vllm)
+        ..Deployment::with_defaults(EngineId::Vllm)
     }
 }
 
@@ -159,7 +159,7 @@ fn heads_decide_how_far_tensor_parallelism_goes() {
 #[test]
 fn a_length_that_nobody_names_is_asked_for() {
     let holds = |_: &Deployment| Ok(1.0);
-    let asked = Deployment::of(EngineKind::Vllm);
+    let asked = Deployment::with_defaults(EngineId::Vllm);
     let told = solve(What::MaxConcurrency, &model(8, 1, None), &asked, 1, &holds).unwrap_err();
     assert_eq!(told.hint.as_deref(), Some("give --max-model-len"));
     let by_hand = Deployment {

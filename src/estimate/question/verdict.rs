@@ -1,6 +1,6 @@
 //! Whether an engine will start with a model, in one word and one sentence, and how sure that is.
 
-use crate::estimate::{Deployment, EngineKind, Estimate, Unknown};
+use crate::estimate::{Deployment, EngineId, Estimate, Unknown};
 use crate::units::Bytes;
 use serde::Serialize;
 
@@ -75,7 +75,7 @@ impl From<Unknown> for Verdict {
 fn cannot(deployment: &Deployment, estimate: &Estimate) -> bool {
     let moves_layers = matches!(
         deployment.engine,
-        EngineKind::LlamaCpp | EngineKind::Transformers
+        EngineId::LlamaCpp | EngineId::Transformers
     );
     let exceeds = |budget| estimate.least(deployment) > budget;
     !moves_layers && estimate.budget.is_some_and(exceeds)
@@ -98,21 +98,21 @@ mod tests {
         from_config("llama", &config, "test").unwrap()
     }
 
-    fn verdict(engine: EngineKind, gib: u64, settled: bool) -> Verdict {
+    fn verdict(engine: EngineId, gib: u64, settled: bool) -> Verdict {
         let deployment = Deployment {
             gpu: Some(Gpu {
                 name: "NVIDIA GeForce RTX 4090".into(),
                 total: gib << 30,
                 in_use: 0,
             }),
-            ..Deployment::of(engine)
+            ..Deployment::with_defaults(engine)
         };
         Verdict::of(&deployment, &estimate(&llama(), &deployment), settled)
     }
 
     #[test]
     fn a_model_that_is_larger_than_the_gpu_does_not_fit() {
-        let found = verdict(EngineKind::Vllm, 12, true);
+        let found = verdict(EngineId::Vllm, 12, true);
         assert_eq!(found.answer, Answer::DoesNotFit, "{found:?}");
         assert!(
             found
@@ -121,7 +121,7 @@ mod tests {
             "{}",
             found.why
         );
-        let found = verdict(EngineKind::Vllm, 24, true);
+        let found = verdict(EngineId::Vllm, 24, true);
         assert_eq!(found.answer, Answer::Fits, "{found:?}");
         assert!(found.why.contains("of 8192 tokens"), "{}", found.why);
     }
@@ -130,13 +130,13 @@ mod tests {
     fn only_what_is_sure_is_said_for_sure() {
         let answer = |engine, gib, settled| verdict(engine, gib, settled).answer;
         // What is not computed with may make it fit.
-        assert_eq!(answer(EngineKind::Vllm, 12, false), Answer::MayNotFit);
+        assert_eq!(answer(EngineId::Vllm, 12, false), Answer::MayNotFit);
         // It keeps layers on the host.
-        assert_eq!(answer(EngineKind::LlamaCpp, 12, true), Answer::MayNotFit);
+        assert_eq!(answer(EngineId::LlamaCpp, 12, true), Answer::MayNotFit);
         // From the GPU that holds it downwards there is a size of which nobody can be sure.
         let downwards: Vec<Answer> = (12..=24)
             .rev()
-            .map(|gib| answer(EngineKind::Sglang, gib, true))
+            .map(|gib| answer(EngineId::Sglang, gib, true))
             .collect();
         let mut seen = downwards.clone();
         seen.dedup();
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn what_is_missing_is_said() {
         let model = llama();
-        let nowhere = Deployment::of(EngineKind::Vllm);
+        let nowhere = Deployment::with_defaults(EngineId::Vllm);
         let found = Verdict::of(&nowhere, &estimate(&model, &nowhere), true);
         assert_eq!(found, Verdict::unknown("the GPU is not known"));
         let odd = Deployment {

@@ -18,7 +18,7 @@ fn model(more: Value) -> Model {
     from_config("m", &config, "test").unwrap()
 }
 
-fn on(engine: EngineKind, gpu: &str, gib: u64) -> Deployment {
+fn on(engine: EngineId, gpu: &str, gib: u64) -> Deployment {
     let gpu = Gpu {
         name: gpu.into(),
         total: gib << 30,
@@ -26,7 +26,7 @@ fn on(engine: EngineKind, gpu: &str, gib: u64) -> Deployment {
     };
     Deployment {
         gpu: Some(gpu),
-        ..Deployment::of(engine)
+        ..Deployment::with_defaults(engine)
     }
 }
 
@@ -65,7 +65,7 @@ proptest! {
     #[test]
     fn a_moved_term_has_no_interval_of_other_cases(all in influences(), gib in 10_u64..90) {
         let llama = model(json!({}));
-        let plain = on(EngineKind::Vllm, "H100", gib);
+        let plain = on(EngineId::Vllm, "H100", gib);
         let deployment = Deployment { unmodelled: all.clone(), ..plain.clone() };
         let (before, after) = (estimate(&llama, &plain), estimate(&llama, &deployment));
         if all.iter().any(|u| u.moves.adds()) {
@@ -101,7 +101,7 @@ fn a_lower_bound_that_exceeds_is_a_no() {
     let fits = |gib, moves, term| {
         let deployment = Deployment {
             unmodelled: vec![Unmodelled::new("x", moves, &[term])],
-            ..on(EngineKind::Vllm, "H100", gib)
+            ..on(EngineId::Vllm, "H100", gib)
         };
         estimate(&llama, &deployment)
     };
@@ -124,7 +124,7 @@ fn a_lower_bound_that_exceeds_is_a_no() {
 
 #[test]
 fn parts_of_models_that_are_not_modelled_are_named() {
-    let h100 = on(EngineKind::Vllm, "H100", 79);
+    let h100 = on(EngineId::Vllm, "H100", 79);
     let of = |more| named(&model(more), &h100);
     assert_eq!(of(json!({})), "");
     assert_eq!(
@@ -151,7 +151,7 @@ fn parts_of_models_that_are_not_modelled_are_named() {
     });
     let hybrid = from_config("h", &delta, "test").unwrap();
     assert_eq!(named(&hybrid, &h100), "");
-    let pool = named(&hybrid, &on(EngineKind::Sglang, "H100", 79));
+    let pool = named(&hybrid, &on(EngineId::Sglang, "H100", 79));
     assert_eq!(pool, "the engine's pool of recurrent states");
 }
 
@@ -165,7 +165,7 @@ fn machines_versions_and_settings_that_are_not_modelled_are_named() {
         ("GB200", false),
         ("RTX 4090", false),
     ] {
-        let name = named(&llama, &on(EngineKind::Vllm, gpu, 120));
+        let name = named(&llama, &on(EngineId::Vllm, gpu, 120));
         assert_eq!(
             name.contains("shares with its host"),
             shared,
@@ -182,13 +182,13 @@ fn machines_versions_and_settings_that_are_not_modelled_are_named() {
             },
         )
     };
-    assert_eq!(at(EngineKind::Vllm, 33, 7), "");
-    assert!(at(EngineKind::Vllm, 34, 0).contains("up to 0.33"));
-    assert!(at(EngineKind::Vllm, 1, 6).contains("0.1.6"));
-    assert_eq!(at(EngineKind::Sglang, 5, 5), "");
-    assert!(at(EngineKind::Sglang, 5, 6).contains("up to 0.5.5"));
+    assert_eq!(at(EngineId::Vllm, 33, 7), "");
+    assert!(at(EngineId::Vllm, 34, 0).contains("up to 0.33"));
+    assert!(at(EngineId::Vllm, 1, 6).contains("0.1.6"));
+    assert_eq!(at(EngineId::Sglang, 5, 5), "");
+    assert!(at(EngineId::Sglang, 5, 6).contains("up to 0.5.5"));
     let with = |change: fn(&mut Deployment)| {
-        let mut deployment = on(EngineKind::Vllm, "H100", 79);
+        let mut deployment = on(EngineId::Vllm, "H100", 79);
         change(&mut deployment);
         let found = estimate(&llama, &deployment);
         assert_eq!(found.fits, None, "{}", found.reason);
@@ -206,11 +206,11 @@ fn machines_versions_and_settings_that_are_not_modelled_are_named() {
             },
         )
     };
-    assert_eq!(lora(EngineKind::Vllm), "");
-    assert!(lora(EngineKind::Sglang).contains("LoRA"));
+    assert_eq!(lora(EngineId::Vllm), "");
+    assert!(lora(EngineId::Sglang).contains("LoRA"));
     // On a GPU that others use, the share and the driver's context must both be free.
     let beside = |quarters: u64| {
-        let mut deployment = on(EngineKind::Vllm, "RTX 4090", 24);
+        let mut deployment = on(EngineId::Vllm, "RTX 4090", 24);
         deployment.memory_fraction = Some(0.8);
         deployment.gpu.as_mut().unwrap().in_use = quarters << 28;
         estimate(&llama, &deployment).fits
@@ -221,14 +221,14 @@ fn machines_versions_and_settings_that_are_not_modelled_are_named() {
 #[test]
 fn sglang_starts_with_a_pool_below_one_request() {
     let long = model(json!({"max_position_embeddings": 1_000_000}));
-    let found = estimate(&long, &on(EngineKind::Sglang, "H100", 79));
+    let found = estimate(&long, &on(EngineId::Sglang, "H100", 79));
     assert!(
         found.max_concurrency.as_ref().is_ok_and(|n| *n < 1.0),
         "{found:?}"
     );
     assert_eq!(found.fits, None, "{}", found.reason);
     assert_eq!(
-        estimate(&long, &on(EngineKind::Vllm, "H100", 79)).fits,
+        estimate(&long, &on(EngineId::Vllm, "H100", 79)).fits,
         Some(false)
     );
 }
@@ -260,7 +260,7 @@ fn the_table_of_flags_has_each_flag_once() {
             continue;
         }
         for flag in line.split_whitespace().filter(|_| !aliases) {
-            let known = !matches!(effect(EngineKind::Vllm, flag), Effect::Unknown);
+            let known = !matches!(effect(EngineId::Vllm, flag), Effect::Unknown);
             assert!(known, "--{flag} is in no list");
         }
     }
@@ -269,7 +269,7 @@ fn the_table_of_flags_has_each_flag_once() {
 #[test]
 fn keys_of_a_case_that_move_memory_are_named() {
     let of = |line: Value| {
-        let found = of_keys(EngineKind::Vllm, line.as_object().unwrap());
+        let found = of_keys(EngineId::Vllm, line.as_object().unwrap());
         found.into_iter().map(|u| u.name).collect::<Vec<_>>()
     };
     let case = json!({"id": "a", "config": "m", "note": "n", "tags": ["x"], "max_num_seqs": 4, "runner": "pooling",

@@ -11,7 +11,7 @@ pub use stored::from_headers;
 use super::format::Scheme;
 use super::headers::Headers;
 use super::term::{Band, Component, Term};
-use super::{Deployment, EngineKind, Model, Unknown};
+use super::{Deployment, EngineId, Model, Unknown};
 use plan::{Allocation, Context, Made};
 use serde_json::{Map, Value, json};
 use shard::Shards;
@@ -139,7 +139,7 @@ fn largest(
     let count = stages.len();
     let caching = !matches!(
         deployment.engine,
-        EngineKind::LlamaCpp | EngineKind::Transformers | EngineKind::TensorRtLlm
+        EngineId::LlamaCpp | EngineId::Transformers | EngineId::TensorRtLlm
     ) && !deployment.on_cpu;
     let counted = runtime::counts_lora(deployment);
     let mut best: Option<(u64, Made, u64, usize)> = None;
@@ -164,7 +164,7 @@ fn largest(
         };
         let made = plan::make(&allocations, caching);
         // SGLang tells what is gone from the device.
-        let bytes = if deployment.engine == EngineKind::Sglang {
+        let bytes = if deployment.engine == EngineId::Sglang {
             made.reserved
         } else {
             made.used
@@ -207,10 +207,10 @@ pub fn value_bytes(model: &Model, deployment: &Deployment) -> Result<u64, Unknow
         "float32" | "fp32" | "float" => Ok(4),
         "auto" | "" => Ok(match deployment.engine {
             // They load a model of 32 bits in 16, unless they are told otherwise.
-            EngineKind::Vllm | EngineKind::Sglang | EngineKind::Tgi | EngineKind::TensorRtLlm => {
+            EngineId::Vllm | EngineId::Sglang | EngineId::Tgi | EngineId::TensorRtLlm => {
                 model.value_bytes.clamp(1, 2)
             }
-            EngineKind::LlamaCpp | EngineKind::Transformers => model.value_bytes.max(1),
+            _ => model.value_bytes.max(1),
         }),
         other => Err(Unknown::new(format!("the type `{other}` is not known"))
             .hint("known are bfloat16, float16, float32 and auto")),

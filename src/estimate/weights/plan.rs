@@ -1,7 +1,7 @@
 //! The allocations of one pipeline stage, in the order in which an engine makes them.
 
 use super::super::format::{Bytes, Format, Padding, Scheme};
-use super::super::{Deployment, EngineKind, Model, Tensor};
+use super::super::{Deployment, EngineId, Model, Tensor};
 use super::allocator::Allocator;
 use super::runtime;
 use super::shard::{Shape, Shards};
@@ -119,14 +119,14 @@ impl Context<'_> {
 
     /// Whether it stays in the host's memory: llama.cpp looks tokens up there, where the output layer is another.
     pub fn on_host(&self, role: &str) -> bool {
-        let llama_cpp = self.deployment.engine == EngineKind::LlamaCpp;
+        let llama_cpp = self.deployment.engine == EngineId::LlamaCpp;
         llama_cpp && !self.model.tied && matches!(role, "embed" | "pos_embed")
     }
 
     fn fuses(&self) -> bool {
         !matches!(
             self.deployment.engine,
-            EngineKind::LlamaCpp | EngineKind::Transformers
+            EngineId::LlamaCpp | EngineId::Transformers
         )
     }
 
@@ -233,9 +233,10 @@ impl Context<'_> {
         let layers = layers.saturating_add(number(&["num_global_layers"]).unwrap_or(0));
         let gated = ["mistral3", "pixtral", "qwen2_5_vl", "gemma4"];
         let kind = self.model.config.get("model_type").and_then(Value::as_str);
-        let matrices = match kind.is_some_and(|kind| gated.contains(&kind)) {
-            true => 3,
-            false => 2,
+        let matrices = if kind.is_some_and(|kind| gated.contains(&kind)) {
+            3
+        } else {
+            2
         };
         let attention = width.saturating_mul(width).saturating_mul(4);
         let mlp = width.saturating_mul(inner).saturating_mul(matrices);
@@ -255,7 +256,7 @@ impl Context<'_> {
             keys.iter().find_map(|key| v.get(key)?.as_u64())
         });
         self.shards.tp > 1
-            && self.deployment.engine == EngineKind::Vllm
+            && self.deployment.engine == EngineId::Vllm
             && heads.is_none_or(|n| n % self.shards.tp == 0)
     }
 }

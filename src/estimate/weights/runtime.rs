@@ -1,7 +1,7 @@
 //! What an engine keeps beside a model's own tensors: tables of positions, copies for latent attention, LoRA slots.
 
 use super::super::format::{Format, Scheme};
-use super::super::{Deployment, EngineKind, Lora, Mixer, Model, Tensor, Version, encoder, engines};
+use super::super::{Deployment, EngineId, Lora, Mixer, Model, Tensor, Version, encoder, engines};
 use super::shard::Shards;
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use std::ops::Range;
 pub fn rope(model: &Model, deployment: &Deployment) -> Option<u64> {
     let keeps = matches!(
         deployment.engine,
-        EngineKind::Vllm | EngineKind::Sglang | EngineKind::TensorRtLlm
+        EngineId::Vllm | EngineId::Sglang | EngineId::TensorRtLlm
     );
     let rope = model.rope.filter(|_| keeps)?;
     let values = rope
@@ -29,7 +29,7 @@ pub fn absorbed(
     tensor: &Tensor,
     value_bytes: u64,
 ) -> Option<u64> {
-    let engine = matches!(deployment.engine, EngineKind::Vllm | EngineKind::Sglang);
+    let engine = matches!(deployment.engine, EngineId::Vllm | EngineId::Sglang);
     let latent = || {
         model
             .mixers
@@ -51,7 +51,7 @@ pub fn absorbed(
 /// Inputs of the layers that take the encoder's results besides the first: a step's rows for each, made with the model
 /// (vLLM 0.11 to 0.24, models/qwen3_vl.py, `deepstack_input_embeds`).
 pub fn deep_inputs(model: &Model, deployment: &Deployment, value_bytes: u64) -> Vec<u64> {
-    if deployment.engine != EngineKind::Vllm {
+    if deployment.engine != EngineId::Vllm {
         return Vec::new();
     }
     let tokens = engines::settings(model, deployment).batched_tokens;
@@ -100,7 +100,7 @@ pub fn lora(
     let Some(Lora { rank, slots }) = deployment.lora else {
         return Vec::new();
     };
-    if !matches!(deployment.engine, EngineKind::Vllm | EngineKind::Sglang) {
+    if !matches!(deployment.engine, EngineId::Vllm | EngineId::Sglang) {
         return Vec::new();
     }
     let each = |values: u64| {
@@ -151,5 +151,5 @@ pub fn lora(
 /// measured.
 pub fn counts_lora(deployment: &Deployment) -> bool {
     let old = |v: Version| v < Version::new(0, 8, 0);
-    !(deployment.engine == EngineKind::Vllm && deployment.version.is_some_and(old))
+    !(deployment.engine == EngineId::Vllm && deployment.version.is_some_and(old))
 }

@@ -1,6 +1,6 @@
 //! What of a tensor lies on one GPU: tensor and expert parallelism, pipeline stages, and what cannot be divided.
 
-use super::super::{Deployment, EngineKind, Model, Split, Tensor, Unknown};
+use super::super::{Deployment, EngineId, Model, Split, Tensor, Unknown};
 use std::ops::Range;
 
 /// A tensor's shape on one GPU.
@@ -38,7 +38,7 @@ impl Shards {
         let all = tp.saturating_mul(one(deployment.dp));
         let experts = one(deployment.ep);
         let vocabulary = match deployment.engine {
-            EngineKind::Vllm | EngineKind::Sglang => 64,
+            EngineId::Vllm | EngineId::Sglang => 64,
             _ => 1,
         };
         Shards {
@@ -124,7 +124,7 @@ pub fn check(model: &Model, deployment: &Deployment) -> Result<(), Unknown> {
     }
     if matches!(
         deployment.engine,
-        EngineKind::LlamaCpp | EngineKind::Transformers
+        EngineId::LlamaCpp | EngineId::Transformers
     ) || model.heads == 0
     {
         return Ok(());

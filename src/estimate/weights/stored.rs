@@ -3,7 +3,7 @@
 use super::super::format::{Bytes, Scheme};
 use super::super::headers::names::{self, Found, Piece, Place};
 use super::super::headers::{Headers, Stored, safetensors};
-use super::super::{Deployment, EngineKind, Model, Split, Unknown};
+use super::super::{Deployment, EngineId, Model, Split, Unknown};
 use super::plan::{Allocation, Context, is_last};
 use super::shard::{self, Shards};
 use super::{Trust, Weights, largest, value_bytes};
@@ -261,10 +261,7 @@ impl<'a> Reading<'a> {
     /// Copies that latent attention makes of a quantised `kv_b`, bytes of each layer.
     fn quantised_kv_b(&self, layers: &Range<u64>) -> impl Iterator<Item = u64> + use<'_, 'a> {
         let context = self.context;
-        let engine = matches!(
-            context.deployment.engine,
-            EngineKind::Vllm | EngineKind::Sglang
-        );
+        let engine = matches!(context.deployment.engine, EngineId::Vllm | EngineId::Sglang);
         self.layers
             .range(layers.clone())
             .flat_map(|(_, tensors)| tensors)

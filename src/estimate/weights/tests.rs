@@ -22,7 +22,11 @@ fn gib(weights: &Weights) -> f64 {
 #[test]
 fn an_8b_model_takes_what_vllm_prints_of_it() {
     // vLLM 0.8 on one L40S: 14.9889 GiB.
-    let weights = of(&llama(json!({})), &Deployment::of(EngineKind::Vllm)).unwrap();
+    let weights = of(
+        &llama(json!({})),
+        &Deployment::with_defaults(EngineId::Vllm),
+    )
+    .unwrap();
     assert!(
         (gib(&weights) - 14.9889).abs() < 0.0005,
         "{}",
@@ -40,17 +44,17 @@ fn the_allocators_rounding_is_counted() {
         "ffn_dim": 3072, "vocab_size": 50272, "max_position_embeddings": 2048, "word_embed_proj_dim": 768,
         "torch_dtype": "float16", "do_layer_norm_before": true});
     let opt = from_config("opt", &opt, "test").unwrap();
-    let weights = of(&opt, &Deployment::of(EngineKind::Vllm)).unwrap();
+    let weights = of(&opt, &Deployment::with_defaults(EngineId::Vllm)).unwrap();
     let mib = weights.bytes as f64 / f64::from(1 << 20);
     assert!((mib - 244.61).abs() < 0.3, "{mib}");
-    let plain = of(&opt, &Deployment::of(EngineKind::LlamaCpp)).unwrap();
+    let plain = of(&opt, &Deployment::with_defaults(EngineId::LlamaCpp)).unwrap();
     assert!(plain.bytes < weights.bytes);
     assert!(!plain.parts.iter().any(|p| p.role == "rounding"));
 }
 
 #[test]
 fn a_quantisation_that_cannot_be_read_is_not_taken_for_none() {
-    let deployment = Deployment::of(EngineKind::Vllm);
+    let deployment = Deployment::with_defaults(EngineId::Vllm);
     for broken in [json!("fp8"), json!(8), json!(["fp8"]), json!(true)] {
         let model = llama(json!({ "quantization_config": broken }));
         let why = of(&model, &deployment).unwrap_err();
@@ -67,7 +71,7 @@ fn a_quantisation_that_cannot_be_read_is_not_taken_for_none() {
 fn key_heads_are_repeated_where_there_are_more_gpus() {
     let model = llama(json!({}));
     let kv = |tp: u64| {
-        let mut deployment = Deployment::of(EngineKind::Transformers);
+        let mut deployment = Deployment::with_defaults(EngineId::Transformers);
         deployment.tp = tp;
         let tensor = model.tensors.iter().find(|t| t.role == "kv").unwrap();
         Shards::of(&model, &deployment).shape(tensor).rows
@@ -77,7 +81,7 @@ fn key_heads_are_repeated_where_there_are_more_gpus() {
 
 #[test]
 fn heads_that_do_not_divide_are_refused_as_vllm_does() {
-    let mut deployment = Deployment::of(EngineKind::Vllm);
+    let mut deployment = Deployment::with_defaults(EngineId::Vllm);
     deployment.tp = 3;
     let unknown = of(&llama(json!({})), &deployment).unwrap_err();
     let said = "Total number of attention heads (32) must be divisible by tensor parallel size (3)";
@@ -96,7 +100,7 @@ fn heads_that_do_not_divide_are_refused_as_vllm_does() {
 fn two_gpus_take_half_each_and_stages_carry_what_is_theirs() {
     let model = llama(json!({}));
     let with = |tp, pp| {
-        let mut deployment = Deployment::of(EngineKind::Vllm);
+        let mut deployment = Deployment::with_defaults(EngineId::Vllm);
         (deployment.tp, deployment.pp) = (tp, pp);
         of(&model, &deployment).unwrap()
     };
@@ -116,7 +120,7 @@ fn two_gpus_take_half_each_and_stages_carry_what_is_theirs() {
 fn lora_slots_are_beside_the_weights_until_0_8() {
     let model = llama(json!({}));
     let with = |version| {
-        let mut deployment = Deployment::of(EngineKind::Vllm);
+        let mut deployment = Deployment::with_defaults(EngineId::Vllm);
         deployment.version = Some(version);
         deployment.lora = Some(Lora { rank: 32, slots: 1 });
         of(&model, &deployment).unwrap()
@@ -129,9 +133,9 @@ fn lora_slots_are_beside_the_weights_until_0_8() {
 #[test]
 fn a_quantisation_that_is_not_known_is_unknown() {
     let model = llama(json!({"quantization_config": {"quant_method": "exl3"}}));
-    let unknown = of(&model, &Deployment::of(EngineKind::Vllm)).unwrap_err();
+    let unknown = of(&model, &Deployment::with_defaults(EngineId::Vllm)).unwrap_err();
     assert!(unknown.what.contains("exl3"), "{unknown}");
-    let mut deployment = Deployment::of(EngineKind::Vllm);
+    let mut deployment = Deployment::with_defaults(EngineId::Vllm);
     deployment.dtype = Some("float12".to_owned());
     assert!(of(&llama(json!({})), &deployment).is_err());
 }
@@ -139,7 +143,7 @@ fn a_quantisation_that_is_not_known_is_unknown() {
 #[test]
 fn a_gguf_file_type_leads_to_the_size_of_the_file() {
     let bytes = |name: &str| {
-        let mut deployment = Deployment::of(EngineKind::LlamaCpp);
+        let mut deployment = Deployment::with_defaults(EngineId::LlamaCpp);
         deployment.quantization = Some(name.to_owned());
         of(&llama(json!({})), &deployment).unwrap().bytes as f64
     };
@@ -194,13 +198,13 @@ fn headers_tell_the_same_as_the_configuration_of_a_plain_model() {
     add("model.norm.weight".to_owned(), &[4096]);
     add("lm_head.weight".to_owned(), &[1000, 4096]);
     for (engine, tp, pp) in [
-        (EngineKind::Vllm, 1, 1),
-        (EngineKind::Vllm, 4, 1),
-        (EngineKind::Vllm, 16, 1),
-        (EngineKind::Vllm, 1, 2),
-        (EngineKind::Transformers, 1, 1),
+        (EngineId::Vllm, 1, 1),
+        (EngineId::Vllm, 4, 1),
+        (EngineId::Vllm, 16, 1),
+        (EngineId::Vllm, 1, 2),
+        (EngineId::Transformers, 1, 1),
     ] {
-        let mut deployment = Deployment::of(engine);
+        let mut deployment = Deployment::with_defaults(engine);
         (deployment.tp, deployment.pp) = (tp, pp);
         let config = of(&model, &deployment).unwrap();
         let files = from_headers(&model, &headers, &deployment).unwrap();
@@ -220,7 +224,7 @@ fn headers_tell_the_same_as_the_configuration_of_a_plain_model() {
     // A download that was broken off: the configuration tells the rest.
     let mut part = headers.clone();
     part.tensors.retain(|t| !t.name.contains("layers.1."));
-    let deployment = Deployment::of(EngineKind::Vllm);
+    let deployment = Deployment::with_defaults(EngineId::Vllm);
     let why = from_headers(&model, &part, &deployment).unwrap_err();
     assert!(why.what.contains("1 of the model's 2 layers"), "{why}");
     let rest = best(&model, Some(&part), &deployment).unwrap();
@@ -238,7 +242,7 @@ fn headers_tell_the_same_as_the_configuration_of_a_plain_model() {
         tensor.dtype = "F32".to_owned();
         tensor.bytes *= 2;
     }
-    let mut deployment = Deployment::of(EngineKind::Vllm);
+    let mut deployment = Deployment::with_defaults(EngineId::Vllm);
     let half = from_headers(&model, &headers, &deployment).unwrap().bytes;
     deployment.dtype = Some("float32".to_owned());
     let full = from_headers(&model, &headers, &deployment).unwrap().bytes;
@@ -249,7 +253,7 @@ fn headers_tell_the_same_as_the_configuration_of_a_plain_model() {
 fn numbers_of_any_size_are_no_panic() {
     let model = llama(json!({}));
     for n in [0, 1, 32, u64::MAX] {
-        let mut deployment = Deployment::of(EngineKind::Vllm);
+        let mut deployment = Deployment::with_defaults(EngineId::Vllm);
         (deployment.ep, deployment.dp) = (n, n);
         deployment.lora = Some(Lora { rank: n, slots: n });
         let _ = of(&model, &deployment);
@@ -278,7 +282,7 @@ fn gemma3(shape: [u64; 6], rope: Value) -> Model {
 #[test]
 fn gemma_3_scales_one_of_its_two_tables_of_positions() {
     let linear = json!({"factor": 8.0, "rope_type": "linear"});
-    let deployment = Deployment::of(EngineKind::Vllm);
+    let deployment = Deployment::with_defaults(EngineId::Vllm);
     // vLLM 0.19 on one H100 printed these.
     for (shape, printed) in [
         ([2560, 34, 8, 4, 256, 10_240], 8.58),
@@ -299,7 +303,7 @@ fn gemma_3_scales_one_of_its_two_tables_of_positions() {
 #[test]
 fn the_layers_of_a_vision_tower_are_split_by_figures_and_by_files() {
     let model = gemma3([5376, 62, 32, 16, 128, 21_504], json!({}));
-    let mut deployment = Deployment::of(EngineKind::Vllm);
+    let mut deployment = Deployment::with_defaults(EngineId::Vllm);
     deployment.tp = 4;
     // vLLM 0.8.2 on four GPUs: 13.1665 GiB.
     let weights = gib(&of(&model, &deployment).unwrap());

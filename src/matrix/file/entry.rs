@@ -3,12 +3,13 @@
 use super::super::cell::BenchWord;
 use super::super::expand::{Axis, AxisKey, Matrix, Setting, Template, complete};
 use super::super::taken::{self, Flag};
-use super::fault::{Fault, did_you_mean};
+use super::fault::Fault;
 use super::keys::{self, KeySpec};
 use super::scalars::{self, wrong};
 use super::tree::{At, Key, Node, Value, quoted};
 use super::{Presets, patterns};
 use crate::preset::{GpuRequest, Preset};
+use crate::wording::did_you_mean;
 use std::collections::{BTreeMap, HashMap};
 
 /// The longest prompt or output, tokens: beyond what any model reads.
@@ -37,7 +38,7 @@ impl<'n> Given<'n> {
                     .iter()
                     .flat_map(|k| k.aliases.iter().chain([&k.name]).copied());
                 let message = format!("{} is no key of {what}", quoted(&key.name));
-                return Err(Fault::new(key.at, message).maybe(did_you_mean(&key.name, names)));
+                return Err(Fault::new(key.at, message).maybe(did_you_mean(&key.name, names, 1)));
             };
             if let Some((first, _)) = given.insert(spec.name, (key.at, value)) {
                 let message = format!("`{}` is given twice, by two of its names", spec.name);
@@ -79,9 +80,10 @@ impl<'n> Given<'n> {
 /// takes the defaults' back.
 fn layers<'n>(own: &Given<'n>, defaults: &Given<'n>, name: &str) -> Vec<&'n Node> {
     let mine = own.get(name);
-    let theirs = match own.0.contains_key(name) && mine.is_none() {
-        true => None,
-        false => defaults.get(name),
+    let theirs = if own.0.contains_key(name) && mine.is_none() {
+        None
+    } else {
+        defaults.get(name)
     };
     theirs.into_iter().chain(mine).collect()
 }
@@ -291,7 +293,7 @@ fn started_for_it<'n>(
         (Some(value), ..) => Ok(InPlace::Named("image", value)),
         (None, _, Some(image)) => Ok(InPlace::OfPreset(image)),
         (None, preset, None) => {
-            let at = preset.map_or(0, |(at, _)| at);
+            let at = preset.map(|(at, _)| at).unwrap_or_default();
             Err(Fault::new(at, "this preset names no image").hint("image: IMAGE"))
         }
     }
@@ -413,9 +415,10 @@ fn free(at: At, flag: &str) -> Result<(), Fault> {
 
 fn has_a_key(at: At, flag: &str, own: &str) -> Fault {
     // What is joined to a short name is its value, perhaps a secret.
-    let flag = match flag.starts_with("-q") {
-        true => "-q",
-        false => flag.split('=').next().unwrap_or(flag),
+    let flag = if flag.starts_with("-q") {
+        "-q"
+    } else {
+        flag.split('=').next().unwrap_or(flag)
     };
     Fault::new(at, format!("`{flag}` has a key of its own: `{own}`"))
         .hint("what is given there is also kept with the results")
@@ -530,9 +533,10 @@ fn axis(key: AxisKey, name: &str, node: &Node, zipped: bool) -> Result<Axis, Fau
             if !zipped {
                 let message = format!("{} stands in `{name}` twice", element.shown());
                 let fault = Fault::new(element.at, message);
-                return Err(match first == element.at {
-                    true => fault,
-                    false => fault.other(first),
+                return Err(if first == element.at {
+                    fault
+                } else {
+                    fault.other(first)
                 });
             }
         }
@@ -562,9 +566,10 @@ pub fn setting(key: &AxisKey, name: &str, node: &Node) -> Result<Setting, Fault>
         }
         AxisKey::MaxModelLen => scalars::whole(name, node, 1..=u64::MAX).map(Setting::Number),
         AxisKey::GpuMemoryUtilization => scalars::share(name, node).map(Setting::Real),
-        AxisKey::EnforceEager => Ok(match scalars::flag(name, node)? {
-            true => Setting::Set,
-            false => Setting::Unset,
+        AxisKey::EnforceEager => Ok(if scalars::flag(name, node)? {
+            Setting::Set
+        } else {
+            Setting::Unset
         }),
         AxisKey::Argument(_) => match scalars::flag(name, node) {
             Ok(true) => Ok(Setting::Set),

@@ -2,7 +2,7 @@
 
 use super::tree::At;
 
-/// A mistake. Its place is looked up when it is told.
+/// A mistake.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fault {
     /// Where.
@@ -39,18 +39,4 @@ impl Fault {
         self.hints.extend(hint);
         self
     }
-}
-
-/// `did you mean …?`, where one of the known words is near.
-pub fn did_you_mean<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<String> {
-    let plain = word
-        .trim_start_matches('-')
-        .to_ascii_lowercase()
-        .replace(['-', ' '], "_");
-    known
-        .into_iter()
-        .map(|k| (strsim::jaro_winkler(&plain, k), k))
-        .filter(|(near, _)| *near > 0.8)
-        .max_by(|(a, _), (b, _)| a.total_cmp(b))
-        .map(|(_, k)| format!("did you mean `{k}`?"))
 }

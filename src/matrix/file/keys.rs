@@ -414,8 +414,11 @@ pub fn name_of(axis: &AxisKey) -> String {
 pub fn flag(name: &str) -> Option<Flag> {
     let bare = name.trim_start_matches('-');
     let sound = !bare.is_empty() && !bare.contains(|c: char| c.is_whitespace() || c == '=');
-    sound.then(|| match name.starts_with('-') {
-        true => name.into(),
-        false => format!("--{name}").into(),
+    sound.then(|| {
+        if name.starts_with('-') {
+            name.into()
+        } else {
+            format!("--{name}").into()
+        }
     })
 }

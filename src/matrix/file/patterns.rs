@@ -2,10 +2,11 @@
 
 use super::super::expand::{Axis, AxisKey, Pattern, Setting, Template};
 use super::entry::{Given, argument, no_rate, setting};
-use super::fault::{Fault, did_you_mean};
+use super::fault::Fault;
 use super::keys;
 use super::scalars::{self, wrong};
 use super::tree::{At, Key, Node, Value};
+use crate::wording::did_you_mean;
 use std::collections::HashMap;
 
 /// What stands in a map of the file.
@@ -29,9 +30,10 @@ pub fn zips(given: &Given<'_>) -> Result<Vec<Zip>, Fault> {
         return Err(wrong("zip", wanted, node));
     };
     let flat = list.iter().all(|n| matches!(n.value, Value::Text(_)));
-    let groups: Vec<&Node> = match flat {
-        true => vec![node],
-        false => list.iter().collect(),
+    let groups: Vec<&Node> = if flat {
+        vec![node]
+    } else {
+        list.iter().collect()
     };
     let mut seen: HashMap<AxisKey, At> = HashMap::new();
     let mut zips = Vec::new();
@@ -78,7 +80,7 @@ fn named(name: &str, node: &Node) -> Result<AxisKey, Fault> {
                 node.at,
                 format!("{} is no list that can go side by side", node.shown()),
             )
-            .maybe(did_you_mean(name, keys::axis_names()).filter(|_| !node.secret))
+            .maybe(did_you_mean(name, keys::axis_names(), 1).filter(|_| !node.secret))
         })
 }
 
@@ -146,9 +148,12 @@ pub fn exclude(given: &Given<'_>, template: &Template) -> Result<Vec<(Pattern, A
                 };
                 let wanted: Result<Vec<Setting>, Fault> = list
                     .iter()
-                    .map(|v| match scalars::is_unset(v) {
-                        true => Ok(Setting::Unset),
-                        false => setting(&key, name, v),
+                    .map(|v| {
+                        if scalars::is_unset(v) {
+                            Ok(Setting::Unset)
+                        } else {
+                            setting(&key, name, v)
+                        }
                     })
                     .collect();
                 pattern.push((key, wanted?));
@@ -252,7 +257,7 @@ fn axes_of<'n>(
                 Some(_) => format!("`{}` is the same for all cells of an entry", key.name),
                 None => format!("`{}` is no key of `{what}`", key.name),
             };
-            let near = did_you_mean(&key.name, known).filter(|_| spec.is_none());
+            let near = did_you_mean(&key.name, known, 1).filter(|_| spec.is_none());
             return Err(Fault::new(key.at, message).maybe(near));
         };
         let place = spec.map_or("", |s| s.name);

@@ -1,7 +1,8 @@
 //! Single values of the file, each of the type that its key wants.
 
-use super::fault::{Fault, did_you_mean};
+use super::fault::Fault;
 use super::tree::{Node, Value, number};
+use crate::wording::did_you_mean;
 use std::ops::RangeInclusive;
 
 /// A value that is not what its key wants.
@@ -19,12 +20,13 @@ const MOST_ENTRIES: usize = 1000;
 
 /// A name or an argument that is not longer than any can be.
 pub fn short(key: &str, node: &Node, text: String) -> Result<String, Fault> {
-    match text.len() > LONGEST {
-        true => Err(Fault::new(
+    if text.len() > LONGEST {
+        Err(Fault::new(
             node.at,
             format!("a text in `{key}` is longer than {} KiB", LONGEST >> 10),
-        )),
-        false => Ok(text),
+        ))
+    } else {
+        Ok(text)
     }
 }
 
@@ -128,7 +130,7 @@ pub fn choice<T: Copy>(key: &str, node: &Node, known: &[(&str, T)]) -> Result<T,
         .map(|(_, value)| *value)
         .ok_or_else(|| {
             let wanted = format!("one of {}", names.join(", "));
-            let near = did_you_mean(&text, names.iter().copied()).filter(|_| !node.secret);
+            let near = did_you_mean(&text, names.iter().copied(), 1).filter(|_| !node.secret);
             wrong(key, &wanted, node).maybe(near)
         })
 }

@@ -34,9 +34,10 @@ fn properties(keys: &[keys::KeySpec]) -> Value {
         for name in key.aliases.iter().chain([&key.name]) {
             let mut schema = of(key.kind);
             if let Some(map) = schema.as_object_mut() {
-                let about = match *name == key.name {
-                    true => key.about.to_owned(),
-                    false => format!("{} The same as `{}`.", key.about, key.name),
+                let about = if *name == key.name {
+                    key.about.to_owned()
+                } else {
+                    format!("{} The same as `{}`.", key.about, key.name)
                 };
                 map.insert("description".into(), about.into());
             }

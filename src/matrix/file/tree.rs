@@ -1,28 +1,50 @@
-//! The file as a tree of values, and where each of them stands.
-//!
-//! The reader of YAML tells places only of errors that are raised while it reads. So nodes are
-//! numbered as they are met, and the place of a node is found by reading the text once more and
-//! failing there. Checks can then be made on the whole tree, in whatever order is clear.
-
-use serde::de::{DeserializeSeed, EnumAccess, MapAccess, SeqAccess, Visitor};
-use std::collections::HashMap;
-use std::fmt;
+//! The file as a tree of values, each with its place.
 
 use super::fault::Fault;
-
-/// A node's number, in the order of reading.
-pub type At = u32;
+use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput, Tag};
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fmt;
 
 /// The most nodes of a file, those counted again that an alias repeats.
 const MAX_NODES: u32 = 1_000_000;
 
-/// Brackets within brackets: beyond this the reader's time grows with the square of the text.
-const MAX_BRACKETS: usize = 500;
+/// Lists and maps within each other.
+const MAX_DEPTH: usize = 128;
+
+/// Nodes that aliases repeat, for each that is written: no file needs more.
+const MAX_REPEATS: u32 = 100;
+
+/// Where a node stands: line and column, both from 1. Nodes that an alias repeats stand at the same
+/// place, and have numbers of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct At {
+    line: usize,
+    column: usize,
+    number: u32,
+}
+
+/// The beginning of the file.
+impl Default for At {
+    fn default() -> At {
+        At {
+            line: 1,
+            column: 1,
+            number: 0,
+        }
+    }
+}
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.line, self.column)
+    }
+}
 
 /// A value of the file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
-    /// Its number.
+    /// Where it stands.
     pub at: At,
     /// What it is.
     pub value: Value,
@@ -83,284 +105,301 @@ pub fn quoted(text: &str) -> String {
 
 /// As it would be written: `0.9`, `1.0`, `6700000000`.
 pub fn number(x: f64) -> String {
-    match x.fract() == 0.0 && (1e3..1e15).contains(&x.abs()) {
-        true => format!("{x}"),
-        false => format!("{x:?}"),
+    if x.fract() == 0.0 && (1e3..1e15).contains(&x.abs()) {
+        format!("{x}")
+    } else {
+        format!("{x:?}")
     }
-}
-
-/// Line and column, both from 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Spot {
-    pub line: usize,
-    pub column: usize,
-}
-
-impl fmt::Display for Spot {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.line, self.column)
-    }
-}
-
-/// Why a text is no tree.
-#[derive(Debug, PartialEq)]
-pub struct Broken {
-    pub spot: Spot,
-    pub message: String,
 }
 
 /// Reads a text as a tree. Keys are as written; [`tidy`] looks after them.
-pub fn read(text: &str) -> Result<Node, Broken> {
-    refuse(text)?;
-    let mut reader = Reader::default();
-    let read = Build(&mut reader).deserialize(serde_yaml::Deserializer::from_str(text));
-    read.map_err(|e| {
-        let spot = e.location().map(|l| Spot {
-            line: l.line(),
-            column: l.column(),
-        });
-        match reader.refused {
-            Some(message) => Broken {
-                spot: spot.unwrap_or(TOP),
-                message,
-            },
-            None => explain(&e.to_string(), spot, text),
-        }
-    })
-}
-
-/// Where a node of the text stands.
-pub fn spot(text: &str, at: At) -> Spot {
-    let mut reader = Reader {
-        stop_at: Some(at),
-        ..Reader::default()
+pub fn read(text: &str) -> Result<Node, Fault> {
+    refuse_characters(text)?;
+    let mut composer = Composer {
+        text,
+        parser: Parser::new_from_str(text),
+        nodes: 0,
+        repeated: 0,
+        anchors: HashMap::new(),
     };
-    Build(&mut reader)
-        .deserialize(serde_yaml::Deserializer::from_str(text))
-        .err()
-        .and_then(|e| e.location())
-        .map_or(TOP, |l| Spot {
-            line: l.line(),
-            column: l.column(),
-        })
-}
-
-const TOP: Spot = Spot { line: 1, column: 1 };
-
-/// The place of a byte.
-fn spot_of(text: &str, byte: usize) -> Spot {
-    let before = &text[..byte];
-    let line_begins = before.rfind('\n').map_or(0, |i| i + 1);
-    Spot {
-        line: before.matches('\n').count() + 1,
-        column: before[line_begins..].chars().count() + 1,
+    let root = loop {
+        match composer.next_event()? {
+            (Event::StreamStart | Event::DocumentStart(_) | Event::Nothing, _) => {}
+            (Event::StreamEnd, at) => return Err(Fault::new(at, "there is nothing in it")),
+            (event, at) => break composer.node(event, at, 0)?,
+        }
+    };
+    loop {
+        match composer.next_event()? {
+            (Event::StreamEnd, _) => return Ok(root),
+            (Event::DocumentStart(_), at) => {
+                let message = "a second document begins, and only one is read";
+                return Err(Fault::new(at, message));
+            }
+            _ => {}
+        }
     }
 }
 
-/// What the reader of YAML would take too long for, or tell without a place.
-fn refuse(text: &str) -> Result<(), Broken> {
-    let broken = |byte, message: String| Broken {
-        spot: spot_of(text, byte),
-        message,
-    };
+/// Refuses characters that are in no text file, and directives.
+fn refuse_characters(text: &str) -> Result<(), Fault> {
     let control = text.char_indices().find(|(_, c)| {
         c.is_control() && !matches!(c, '\t' | '\n' | '\r' | '\u{85}')
             || matches!(c, '\u{fffe}' | '\u{ffff}')
     });
     if let Some((byte, c)) = control {
-        return Err(broken(
-            byte,
-            format!("a character (U+{:04X}) that is in no text file", c as u32),
-        ));
+        let message = format!("a character (U+{:04X}) that is in no text file", c as u32);
+        return Err(Fault::new(place_of(text, byte), message));
     }
-    if let Some(byte) = crate::preset::directive(text) {
-        let message = "a directive (`%…`) means nothing here";
-        return Err(broken(byte, message.into()));
+    match crate::preset::directive(text) {
+        Some(byte) => Err(Fault::new(
+            place_of(text, byte),
+            "a directive (`%…`) means nothing here",
+        )),
+        None => Ok(()),
     }
-    let mut depth = 0usize;
-    for (byte, c) in text.bytes().enumerate() {
-        match c {
-            b'[' | b'{' => depth += 1,
-            b']' | b'}' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        if depth > MAX_BRACKETS {
-            return Err(broken(byte, "nested too deeply".into()));
-        }
-    }
-    Ok(())
 }
 
-/// The reader's words, with their places taken out, or better ones.
-fn explain(said: &str, spot: Option<Spot>, text: &str) -> Broken {
-    let message = if said.contains("EOF while parsing a value") {
-        "there is nothing in it".into()
-    } else if said.contains("more than one document") {
-        let second = text.match_indices("\n---").map(|(i, _)| i + 1).last();
-        return Broken {
-            spot: second.map_or(TOP, |byte| spot_of(text, byte)),
-            message: "a second document begins, and only one is read".into(),
+/// The place of a byte.
+fn place_of(text: &str, byte: usize) -> At {
+    let before = &text[..byte];
+    let line_begins = before.rfind('\n').map_or(0, |i| i + 1);
+    At {
+        line: before.matches('\n').count() + 1,
+        column: before[line_begins..].chars().count() + 1,
+        number: 0,
+    }
+}
+
+/// Builds the tree from the parser's events.
+struct Composer<'t> {
+    text: &'t str,
+    parser: Parser<'t, StrInput<'t>>,
+    /// Nodes up to now, those that aliases repeat with them.
+    nodes: u32,
+    repeated: u32,
+    /// What an alias stands for, and how many nodes that is; `None` while it is being read.
+    anchors: HashMap<usize, Option<(Node, u32)>>,
+}
+
+impl<'t> Composer<'t> {
+    fn next_event(&mut self) -> Result<(Event<'t>, At), Fault> {
+        match self.parser.next_event() {
+            Some(Ok((event, Span { start, .. }))) => {
+                let at = At {
+                    line: start.line(),
+                    column: start.col() + 1,
+                    number: self.nodes,
+                };
+                Ok((event, at))
+            }
+            Some(Err(error)) => Err(self.explain(&error)),
+            None => Ok((Event::StreamEnd, place_of(self.text, self.text.len()))),
+        }
+    }
+
+    /// An error of the parser, in our words where those are clearer.
+    fn explain(&self, error: &ScanError) -> Fault {
+        let (marker, info) = (error.marker(), error.info());
+        let mut at = At {
+            line: marker.line(),
+            column: marker.col() + 1,
+            number: 0,
         };
-    } else if said.contains("recursion limit") {
-        "nested too deeply".into()
-    } else if said.contains("repetition limit") {
-        "aliases repeat more than a file of this size can need".into()
-    } else if said.contains("unknown anchor") {
-        "an alias (`*name`) of which there is no anchor (`&name`) before it".into()
-    } else {
-        let line = spot.and_then(|s| text.lines().nth(s.line.saturating_sub(1)));
-        let begins = line.map(|l| &l[..l.len() - l.trim_start().len()]);
-        match begins.is_some_and(|b| b.contains('\t')) {
-            true => "a tab: YAML is indented with spaces".into(),
-            false => format!("this is no YAML: {}", without_places(said)),
+        let line = (self.text.lines().nth(at.line.saturating_sub(1))).unwrap_or_default();
+        let indentation = &line[..line.len() - line.trim_start().len()];
+        if info.contains("unknown anchor") {
+            let message = "an alias (`*name`) of which there is no anchor (`&name`) before it";
+            return Fault::new(at, message);
         }
-    };
-    Broken {
-        spot: spot.unwrap_or(TOP),
-        message,
-    }
-}
-
-/// `did not find expected key at line 2 column 1, while …` → `did not find expected key, while …`
-fn without_places(said: &str) -> String {
-    let parts: Vec<&str> = said
-        .split(", ")
-        .map(|part| part.split(" at line ").next().unwrap_or(part))
-        .map(|part| part.split(" at position ").next().unwrap_or(part))
-        .collect();
-    parts.join(", ")
-}
-
-#[derive(Default)]
-struct Reader {
-    next: At,
-    /// Fail at this node.
-    stop_at: Option<At>,
-    /// Why the text was refused by us.
-    refused: Option<String>,
-}
-
-impl Reader {
-    fn refuse<E: serde::de::Error>(&mut self, message: &str) -> E {
-        self.refused = Some(message.to_owned());
-        E::custom("refused")
-    }
-
-    fn enter<E: serde::de::Error>(&mut self) -> Result<At, E> {
-        let at = self.next;
-        self.next += 1;
-        if self.stop_at == Some(at) {
-            return Err(E::custom("here"));
+        if info.contains("recursion limit") {
+            return Fault::new(at, "nested too deeply");
         }
-        if at >= MAX_NODES {
-            return Err(self.refuse("more values than a sweep file can hold"));
+        if let Some(tab) = indentation.find('\t') {
+            at.column = tab + 1;
+            return Fault::new(at, "a tab: YAML is indented with spaces");
         }
-        Ok(at)
-    }
-}
-
-struct Build<'r>(&'r mut Reader);
-
-impl Build<'_> {
-    fn scalar<E: serde::de::Error>(self, value: Value) -> Result<Node, E> {
-        Ok(node(self.0.enter()?, value))
-    }
-}
-
-fn node(at: At, value: Value) -> Node {
-    Node {
-        at,
-        value,
-        from_variable: false,
-        secret: false,
-    }
-}
-
-impl<'de> DeserializeSeed<'de> for Build<'_> {
-    type Value = Node;
-
-    fn deserialize<D: serde::Deserializer<'de>>(self, from: D) -> Result<Node, D::Error> {
-        from.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Build<'_> {
-    type Value = Node;
-
-    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str("a value")
-    }
-
-    fn visit_unit<E: serde::de::Error>(self) -> Result<Node, E> {
-        self.scalar(Value::Null)
-    }
-
-    // An empty document.
-    fn visit_none<E: serde::de::Error>(self) -> Result<Node, E> {
-        self.scalar(Value::Null)
-    }
-
-    fn visit_bool<E: serde::de::Error>(self, v: bool) -> Result<Node, E> {
-        self.scalar(Value::Bool(v))
-    }
-
-    fn visit_i64<E: serde::de::Error>(self, v: i64) -> Result<Node, E> {
-        self.scalar(Value::Int(v.into()))
-    }
-
-    fn visit_u64<E: serde::de::Error>(self, v: u64) -> Result<Node, E> {
-        self.scalar(Value::Int(v.into()))
-    }
-
-    fn visit_i128<E: serde::de::Error>(self, v: i128) -> Result<Node, E> {
-        self.scalar(Value::Int(v))
-    }
-
-    fn visit_u128<E: serde::de::Error>(self, v: u128) -> Result<Node, E> {
-        self.scalar(Value::Int(i128::try_from(v).unwrap_or(i128::MAX)))
-    }
-
-    fn visit_f64<E: serde::de::Error>(self, v: f64) -> Result<Node, E> {
-        self.scalar(Value::Float(v))
-    }
-
-    fn visit_str<E: serde::de::Error>(self, v: &str) -> Result<Node, E> {
-        self.scalar(Value::Text(v.to_owned()))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Node, A::Error> {
-        let at = self.0.enter()?;
-        let mut list = Vec::new();
-        while let Some(element) = from.next_element_seed(Build(self.0))? {
-            list.push(element);
+        let fault = Fault::new(at, format!("this is no YAML: {info}"));
+        if info.contains("invalid indentation") {
+            fault.hint("indent the lines of brackets and quotes deeper than the key before them")
+        } else {
+            fault
         }
-        Ok(node(at, Value::List(list)))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<Node, A::Error> {
-        let at = self.0.enter()?;
-        let mut map = Vec::new();
-        while let Some(key) = from.next_key_seed(Build(self.0))? {
-            let name = match key.value {
-                Value::Text(name) => name,
-                Value::Bool(b) => b.to_string(),
-                Value::Int(n) => n.to_string(),
-                Value::Float(x) => number(x),
-                Value::Null => String::new(),
-                Value::List(_) | Value::Map(_) => {
-                    return Err(self.0.refuse("a key must be a word"));
+    /// The node that begins with this event.
+    fn node(&mut self, event: Event<'t>, at: At, depth: usize) -> Result<Node, Fault> {
+        if depth > MAX_DEPTH {
+            return Err(Fault::new(at, "nested too deeply"));
+        }
+        self.count(at, 1)?;
+        let before = self.nodes;
+        let (anchor, value) = match event {
+            Event::Alias(anchor) => return self.repeat(anchor, at),
+            Event::Scalar(text, style, anchor, tag) => {
+                (anchor, scalar(text, style, tag.as_deref(), at)?)
+            }
+            Event::SequenceStart(anchor, tag) => {
+                refuse_tag(tag.as_deref(), at)?;
+                self.anchors.insert(anchor, None);
+                let mut list = Vec::new();
+                loop {
+                    match self.next_event()? {
+                        (Event::SequenceEnd, _) => break,
+                        (event, at) => list.push(self.node(event, at, depth + 1)?),
+                    }
                 }
-            };
-            let value = from.next_value_seed(Build(self.0))?;
-            map.push((Key { at: key.at, name }, value));
+                (anchor, Value::List(list))
+            }
+            Event::MappingStart(anchor, tag) => {
+                refuse_tag(tag.as_deref(), at)?;
+                self.anchors.insert(anchor, None);
+                let mut map = Vec::new();
+                loop {
+                    let key = match self.next_event()? {
+                        (Event::MappingEnd, _) => break,
+                        (event, at) => key_of(self.node(event, at, depth + 1)?)?,
+                    };
+                    let (event, at) = self.next_event()?;
+                    map.push((key, self.node(event, at, depth + 1)?));
+                }
+                (anchor, Value::Map(map))
+            }
+            _ => return Err(Fault::new(at, "this is no YAML")),
+        };
+        let node = Node {
+            at,
+            value,
+            from_variable: false,
+            secret: false,
+        };
+        // An anchor's number is above 0.
+        if anchor > 0 {
+            let size = self.nodes - before + 1;
+            self.anchors.insert(anchor, Some((node.clone(), size)));
         }
-        Ok(node(at, Value::Map(map)))
+        Ok(node)
     }
 
-    fn visit_enum<A: EnumAccess<'de>>(self, _: A) -> Result<Node, A::Error> {
-        self.0.enter::<A::Error>()?;
-        Err(self.0.refuse("a tag (`!word`) means nothing here"))
+    fn count(&mut self, at: At, nodes: u32) -> Result<(), Fault> {
+        self.nodes = self.nodes.saturating_add(nodes);
+        if self.nodes > MAX_NODES {
+            let message = "more values than a sweep file can hold";
+            return Err(Fault::new(at, message));
+        }
+        Ok(())
     }
+
+    /// What an alias stands for, as nodes of their own.
+    fn repeat(&mut self, anchor: usize, at: At) -> Result<Node, Fault> {
+        let Some(Some((node, size))) = self.anchors.get(&anchor) else {
+            // It stands within what it repeats.
+            return Err(Fault::new(at, "nested too deeply"));
+        };
+        let (mut node, size) = (node.clone(), *size);
+        let written = self.nodes - self.repeated;
+        self.repeated = self.repeated.saturating_add(size);
+        if self.repeated > written.saturating_mul(MAX_REPEATS) {
+            let message = "aliases repeat more than a file of this size can need";
+            return Err(Fault::new(at, message));
+        }
+        let mut number = self.nodes;
+        self.count(at, size)?;
+        renumber(&mut node, &mut number);
+        Ok(node)
+    }
+}
+
+fn renumber(node: &mut Node, number: &mut u32) {
+    node.at.number = *number;
+    *number += 1;
+    match &mut node.value {
+        Value::List(list) => list.iter_mut().for_each(|node| renumber(node, number)),
+        Value::Map(map) => map.iter_mut().for_each(|(_, node)| renumber(node, number)),
+        _ => {}
+    }
+}
+
+fn key_of(node: Node) -> Result<Key, Fault> {
+    let name = match node.value {
+        Value::Text(name) => name,
+        Value::Bool(b) => b.to_string(),
+        Value::Int(n) => n.to_string(),
+        Value::Float(x) => number(x),
+        Value::Null => String::new(),
+        Value::List(_) | Value::Map(_) => return Err(Fault::new(node.at, "a key must be a word")),
+    };
+    Ok(Key { at: node.at, name })
+}
+
+/// Only YAML's own tags (`!!str`) mean something.
+fn refuse_tag(tag: Option<&Tag>, at: At) -> Result<(), Fault> {
+    match tag {
+        Some(tag) if !tag.is_yaml_core_schema() => {
+            Err(Fault::new(at, "a tag (`!word`) means nothing here"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What a scalar is: text where it is quoted or tagged so, else as it looks.
+fn scalar(
+    text: Cow<'_, str>,
+    style: ScalarStyle,
+    tag: Option<&Tag>,
+    at: At,
+) -> Result<Value, Fault> {
+    refuse_tag(tag, at)?;
+    Ok(match tag {
+        Some(tag) if tag.suffix == "str" => Value::Text(text.into_owned()),
+        None if style != ScalarStyle::Plain => Value::Text(text.into_owned()),
+        _ => resolve_plain(&text).unwrap_or_else(|| Value::Text(text.into_owned())),
+    })
+}
+
+/// YAML 1.2's core schema, with `0b` beside it; a number with zeros in front is text.
+fn resolve_plain(text: &str) -> Option<Value> {
+    match text {
+        "" | "~" | "null" | "Null" | "NULL" => return Some(Value::Null),
+        "true" | "True" | "TRUE" => return Some(Value::Bool(true)),
+        "false" | "False" | "FALSE" => return Some(Value::Bool(false)),
+        ".nan" | ".NaN" | ".NAN" => return Some(Value::Float(f64::NAN)),
+        "-.inf" | "-.Inf" | "-.INF" => return Some(Value::Float(f64::NEG_INFINITY)),
+        _ => {}
+    }
+    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
+    if unsigned.starts_with(['-', '+']) {
+        return None;
+    }
+    let sign = if text.starts_with('-') { "-" } else { "" };
+    let of_radix = |radix| {
+        let digits = &unsigned[2..];
+        let signed = digits.starts_with(['-', '+']);
+        i128::from_str_radix(&format!("{sign}{digits}"), radix)
+            .ok()
+            .filter(|_| !signed)
+    };
+    let int = match unsigned.get(..2) {
+        Some("0x") => of_radix(16),
+        Some("0o") => of_radix(8),
+        Some("0b") => of_radix(2),
+        _ => None,
+    };
+    if let Some(int) = int {
+        return Some(Value::Int(int));
+    }
+    let digits = unsigned.bytes().all(|b| b.is_ascii_digit());
+    if digits && unsigned.len() > 1 && unsigned.starts_with('0') {
+        return None;
+    }
+    if let Ok(int) = text.parse() {
+        return Some(Value::Int(int));
+    }
+    if matches!(unsigned, ".inf" | ".Inf" | ".INF") {
+        return Some(Value::Float(f64::INFINITY));
+    }
+    let float = text.parse::<f64>().ok().filter(|x| x.is_finite());
+    float.map(Value::Float)
 }
 
 /// Sees to it that each key stands once, and resolves merge keys (`<<: *base`): what a map says
@@ -403,5 +442,95 @@ pub fn tidy(node: &mut Node) -> Result<(), Fault> {
             Ok(())
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plain_scalar_is_what_other_documents_read_it_as() {
+        for text in [
+            "~",
+            "null",
+            "Null",
+            "nul",
+            "true",
+            "TRUE",
+            "tRue",
+            "yes",
+            "0",
+            "-0",
+            "+7",
+            "-7",
+            "007",
+            "-08",
+            "0x1F",
+            "-0x1f",
+            "0x-1",
+            "0o17",
+            "0b101",
+            "0b2",
+            "1_000",
+            "1.",
+            ".5",
+            "-.5e3",
+            "1e400",
+            ".inf",
+            "-.INF",
+            "+.inf",
+            ".nan",
+            "nan",
+            "inf",
+            "--1",
+            "+-1",
+            "1:30",
+            "2024-01-01",
+            "0x",
+            "- ",
+            "'7'",
+            "\"true\"",
+            "!!str 7",
+            "!!int 7",
+        ] {
+            let other = match serde_yaml::from_str::<serde_yaml::Value>(text).unwrap() {
+                serde_yaml::Value::Null => Value::Null,
+                serde_yaml::Value::Bool(b) => Value::Bool(b),
+                serde_yaml::Value::Number(n) => match n.as_i64() {
+                    Some(int) => Value::Int(int.into()),
+                    None => Value::Float(n.as_f64().unwrap()),
+                },
+                serde_yaml::Value::String(text) => Value::Text(text),
+                other => Value::Text(format!("{other:?}")),
+            };
+            let same = match (read(text).unwrap().value, other) {
+                (Value::List(_), Value::Text(_)) => true,
+                // This reader has room for larger whole numbers.
+                (Value::Int(n), Value::Float(x)) => n as f64 == x,
+                (Value::Float(a), Value::Float(b)) => a == b || a.is_nan() && b.is_nan(),
+                (a, b) => a == b,
+            };
+            assert!(same, "{text}: {:?}", read(text).unwrap().value);
+        }
+    }
+
+    #[test]
+    fn what_an_alias_repeats_stands_at_the_same_place_and_is_another_node() {
+        let root = read("a: &a [x]\nb: *a\n").unwrap();
+        let Value::Map(map) = root.value else {
+            panic!("no map");
+        };
+        let (first, second) = (&map[0].1, &map[1].1);
+        assert_eq!(first.at.to_string(), "1:4");
+        assert_eq!(second.at.to_string(), "1:4");
+        assert!(first.at != second.at && elements(first)[0].at != elements(second)[0].at);
+    }
+
+    fn elements(node: &Node) -> &[Node] {
+        match &node.value {
+            Value::List(list) => list,
+            _ => &[],
+        }
     }
 }

@@ -1,13 +1,13 @@
 //! The client of the hub: GET over HTTP or TLS, redirects followed by hand so that the token stays with the hub, every
 //! size and every wait bounded.
 
+use crate::error::describe_with_causes;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_RANGE, HeaderValue, LOCATION, RANGE};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Empty};
 use hyper::body::Incoming;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -87,9 +87,30 @@ pub struct Reply {
     pub size: Option<u64>,
 }
 
+#[cfg(feature = "online")]
+type Connector = hyper_rustls::HttpsConnector<HttpConnector>;
+#[cfg(not(feature = "online"))]
+type Connector = HttpConnector;
+
+#[cfg(feature = "online")]
+fn with_tls(tcp: HttpConnector) -> std::io::Result<Connector> {
+    Ok(hyper_rustls::HttpsConnectorBuilder::new()
+        .with_native_roots()?
+        .https_or_http()
+        .enable_http1()
+        .wrap_connector(tcp))
+}
+
+/// A build without the feature `online` reaches hubs over plain HTTP: a mirror of one's own.
+#[cfg(not(feature = "online"))]
+fn with_tls(mut tcp: HttpConnector) -> std::io::Result<Connector> {
+    tcp.enforce_http(true);
+    Ok(tcp)
+}
+
 /// A client of one hub.
 pub struct Http {
-    client: Client<HttpsConnector<HttpConnector>, Empty<Bytes>>,
+    client: Client<Connector, Empty<Bytes>>,
     endpoint: Uri,
     token: Option<HeaderValue>,
     limits: Limits,
@@ -106,11 +127,7 @@ impl Http {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_connect_timeout(Some(limits.stall));
-        let connector = HttpsConnectorBuilder::new()
-            .with_native_roots()?
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(tcp);
+        let connector = with_tls(tcp)?;
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .http1_max_buf_size(LONGEST_HEAD)
@@ -141,9 +158,10 @@ impl Http {
                 continue;
             }
             let size = size(head.status, &head.headers)?;
-            let bytes = match head.status.is_success() {
-                true => self.read(body, most, range).await?,
-                false => Vec::new(),
+            let bytes = if head.status.is_success() {
+                self.read(body, most, range).await?
+            } else {
+                Vec::new()
             };
             return Ok(Reply {
                 status: head.status,
@@ -168,7 +186,8 @@ impl Http {
         at: &Uri,
         range: Option<u64>,
     ) -> Result<http::Response<Incoming>, Trouble> {
-        let broken = |e: &dyn std::error::Error| Trouble::Connection(shown(&with_causes(e)));
+        let broken =
+            |e: &dyn std::error::Error| Trouble::Connection(shown(&describe_with_causes(e)));
         let mut request = http::Request::get(at.clone()).header(
             http::header::USER_AGENT,
             concat!("plimsoll/", env!("CARGO_PKG_VERSION")),
@@ -200,7 +219,7 @@ impl Http {
             let frame = match timeout(self.limits.stall, body.frame()).await {
                 Ok(None) => return Ok(all),
                 Ok(Some(frame)) => {
-                    frame.map_err(|e| Trouble::Connection(shown(&with_causes(&e))))?
+                    frame.map_err(|e| Trouble::Connection(shown(&describe_with_causes(&e))))?
                 }
                 Err(_) => return Err(self.stalled()),
             };
@@ -294,17 +313,6 @@ fn word(headers: &HeaderMap, name: &str) -> Option<String> {
 fn shown(text: &str) -> String {
     let clean = text.chars().map(|c| if c.is_control() { ' ' } else { c });
     clean.take(200).collect()
-}
-
-/// An error with what lies beneath it.
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        text.push_str(&format!(": {inner}"));
-        cause = inner.source();
-    }
-    text
 }
 
 #[cfg(test)]

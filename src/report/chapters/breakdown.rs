@@ -12,6 +12,7 @@ use crate::engine::facts::Severity;
 use crate::report::chart::{Axis, Bar, Bars, Chart, Plot, Segment};
 use crate::report::content::{Block, Cell, Chapter, Grid, Note};
 use crate::report::lanes::device;
+use crate::report::layout::counted;
 use crate::report::material::{Material, Run};
 use crate::units::gib;
 use std::collections::BTreeSet;
@@ -90,16 +91,18 @@ fn bars(material: &Material, sources: &mut Sources) -> Option<Chart> {
         for d in &p.memory_breakdown.per_gpu {
             let facts = p.gpu_info.devices.iter().find(|f| f.index == d.gpu_id);
             let of = facts.map_or_else(|| format!("device {}", d.gpu_id), device);
-            let label = match many {
-                true => format!("{}, {of}", run.name),
-                false => of,
+            let label = if many {
+                format!("{}, {of}", run.name)
+            } else {
+                of
             };
             let mut bar = bar(&mut figures, label, Some(d.gpu_id), &d.parts, &kinds);
             if let Some(total) = facts.and_then(|f| f.total_bytes) {
                 let limit = (gib(total), format!("has {} GiB", gib_text(gib(total))));
-                match gib(d.peak_bytes) >= gib(total) * WORTH_A_LIMIT {
-                    true => bar.limit = Some(limit),
-                    false => empty = Some(limit.1),
+                if gib(d.peak_bytes) >= gib(total) * WORTH_A_LIMIT {
+                    bar.limit = Some(limit)
+                } else {
+                    empty = Some(limit.1)
                 }
             }
             all.push(bar);
@@ -109,7 +112,7 @@ fn bars(material: &Material, sources: &mut Sources) -> Option<Chart> {
     all.truncate(MOST_BARS);
     let mut notes = Vec::new();
     if left_out > 0 {
-        notes.push(format!("{} left out: of too many runs the first are drawn, and runs without a peak have no bar.", super::counted(left_out, "run")));
+        notes.push(format!("{} left out: of too many runs the first are drawn, and runs without a peak have no bar.", counted(left_out, "run")));
     }
     notes.extend(empty.map(|has| format!("The device {has}; the bar is drawn without that line.")));
     Some(Chart {
@@ -260,8 +263,9 @@ fn rests_on(run: &Run, component: Component) -> String {
             words.push(word);
         }
     }
-    match words.is_empty() {
-        true => source_word(crate::breakdown::EvidenceSource::Residual).into(),
-        false => words.join(" and "),
+    if words.is_empty() {
+        source_word(crate::breakdown::EvidenceSource::Residual).into()
+    } else {
+        words.join(" and ")
     }
 }

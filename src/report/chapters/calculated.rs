@@ -11,6 +11,7 @@ use crate::report::chart::{Axis, Bar, Bars, Chart, Plot, Segment};
 use crate::report::content::{Block, Cell, Chapter, Grid, Note, Source, Witness};
 use crate::report::figures::percent;
 use crate::report::layout::count;
+use crate::report::layout::counted;
 use crate::report::material::{Material, Run};
 use crate::units::GIB;
 
@@ -241,11 +242,11 @@ fn groups(all: &Validation, sources: &mut Sources) -> Grid {
         for item in &group.items {
             let id = sources.note(Source {
                 title: format!("{}, {name}", item.item.label()),
-                value: format!("{} compared", super::counted(item.n as usize, "run")),
+                value: format!("{} compared", counted(item.n as usize, "run")),
                 confidence: None,
                 witnesses: vec![Witness {
                     kind: "statistics over the runs".into(),
-                    value: format!("{} compared", super::counted(item.n as usize, "run")),
+                    value: format!("{} compared", counted(item.n as usize, "run")),
                     quote: "calculated less measured, percent of what was measured, run by run"
                         .into(),
                     place: None,

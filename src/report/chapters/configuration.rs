@@ -5,6 +5,7 @@ use super::figures::words as column;
 use crate::compare::settings;
 use crate::engine::facts::Severity;
 use crate::report::content::{Block, Cell, Chapter, Grid, Listing, Note};
+use crate::report::layout::counted;
 use crate::report::material::{Material, Run};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +31,7 @@ pub(super) fn write(material: &Material, _: &mut Sources) -> Vec<Chapter> {
 fn one(blocks: &mut Vec<Block>, run: &Run) {
     let c = &run.profile.configuration;
     if !c.differences.is_empty() {
-        let n = super::counted(c.differences.len(), "setting");
+        let n = counted(c.differences.len(), "setting");
         blocks.push(Block::Note(Note {
             severity: Severity::Warning,
             code: Some("settings_differ".into()),
@@ -58,11 +59,12 @@ fn one(blocks: &mut Vec<Block>, run: &Run) {
             ]
         })
         .collect();
-    match rows.is_empty() {
-        true => blocks.push(Block::Text(
+    if rows.is_empty() {
+        blocks.push(Block::Text(
             "No setting was asked for, and the engine told none.".into(),
-        )),
-        false => blocks.push(Block::Table(Grid {
+        ))
+    } else {
+        blocks.push(Block::Table(Grid {
             id: "settings".into(),
             caption: "Settings of the engine".into(),
             columns: vec![
@@ -72,7 +74,7 @@ fn one(blocks: &mut Vec<Block>, run: &Run) {
                 column("", "differs"),
             ],
             rows,
-        })),
+        }))
     }
     let container = &run.profile.metadata.container;
     let extra = &run.profile.parameters.extra_engine_args;
@@ -132,13 +134,14 @@ fn side_by_side(runs: &[Run]) -> Grid {
         row
     });
     let mut heads = vec![column("setting", "setting"), column("", "differs")];
-    match columns {
-        true => heads.extend(
+    if columns {
+        heads.extend(
             runs.iter()
                 .enumerate()
                 .map(|(i, r)| column(&r.name, &format!("run_{}", i + 1))),
-        ),
-        false => heads.push(column("values, and in how many runs", "values")),
+        )
+    } else {
+        heads.push(column("values, and in how many runs", "values"))
     }
     Grid {
         id: "settings".into(),

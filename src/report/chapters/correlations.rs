@@ -5,6 +5,7 @@ use super::figures::{numbers, words as column};
 use crate::compare::correlate::{Correlation, Correlations, FEWEST_POINTS};
 use crate::profile::Profile;
 use crate::report::content::{Block, Cell, Chapter, Grid, Source, Witness};
+use crate::report::layout::counted;
 use crate::report::layout::unsigned_zero;
 use crate::report::material::Material;
 
@@ -22,9 +23,10 @@ pub(super) fn write(material: &Material, sources: &mut Sources) -> Vec<Chapter> 
         let rows = |of: &str, list: &[Correlation], sources: &mut Sources| -> Vec<Vec<Cell>> {
             list.iter().map(|c| row(of, c, sources)).collect()
         };
-        let mut all = match enough {
-            true => rows("over the runs", &found.across_runs, sources),
-            false => Vec::new(),
+        let mut all = if enough {
+            rows("over the runs", &found.across_runs, sources)
+        } else {
+            Vec::new()
         };
         all.extend(rows("within a run", &found.within_runs, sources));
         blocks.push(Block::Table(Grid {
@@ -44,7 +46,7 @@ pub(super) fn write(material: &Material, sources: &mut Sources) -> Vec<Chapter> 
         blocks.push(Block::Text(text.into()));
     }
     if !enough {
-        let n = super::counted(profiles.len(), "run");
+        let n = counted(profiles.len(), "run");
         blocks.push(Block::Text(format!(
             "What moves with what over runs takes {FEWEST_POINTS} of them at least; here is {n}."
         )));
@@ -59,7 +61,7 @@ pub(super) fn write(material: &Material, sources: &mut Sources) -> Vec<Chapter> 
 fn row(of: &str, c: &Correlation, sources: &mut Sources) -> Vec<Cell> {
     let id = sources.note(Source {
         title: format!("{} with {}, {of}", c.x, c.y),
-        value: format!("{} points of {}", c.n, super::counted(c.runs as usize, "run")),
+        value: format!("{} points of {}", c.n, counted(c.runs as usize, "run")),
         confidence: None,
         witnesses: vec![Witness {
             kind: "statistics".into(),

@@ -20,14 +20,15 @@ pub(super) fn write(material: &Material, _: &mut Sources) -> Vec<Chapter> {
     let all: Vec<Vec<Fact>> = shown.iter().map(|r| facts(&r.profile)).collect();
     let many = shown.len() > 1;
     let mut columns = vec![column("fact", "fact")];
-    match many {
-        true => columns.extend(
+    if many {
+        columns.extend(
             shown
                 .iter()
                 .enumerate()
                 .map(|(i, r)| column(&r.name, &format!("run_{}", i + 1))),
-        ),
-        false => columns.push(column("value", "value")),
+        )
+    } else {
+        columns.push(column("value", "value"))
     }
     let rows = facts(&first.profile)
         .into_iter()
@@ -143,7 +144,7 @@ fn facts(p: &Profile) -> Vec<Fact> {
         ("took", Ok(duration(m.duration_s))),
         (
             "ended",
-            Ok(match words::cause(&m.outcome) {
+            Ok(match m.outcome.failure() {
                 Some(why) => format!("{}: {why}", words::outcome(&m.outcome)),
                 None => words::outcome(&m.outcome).to_owned(),
             }),

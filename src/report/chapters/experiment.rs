@@ -3,11 +3,12 @@
 use super::Sources;
 use super::document::{Figure, figure, flag, list, number, sentences, text};
 use super::sweep::tables::{numeric, wordy};
-use super::sweep::{capital, many, note};
+use super::sweep::{capital, note};
 use crate::engine::facts::Severity;
 use crate::report::chart::{Axis, Chart, Curve, Curves, Dot, Plot, Scale};
 use crate::report::content::{Block, Cell, Chapter, Grid};
 use crate::report::layout;
+use crate::report::layout::counted_words;
 use crate::report::material::{Material, Stored};
 use crate::units::GIB;
 use serde_json::Value;
@@ -95,9 +96,10 @@ pub(super) fn write(material: &Material, _: &mut Sources) -> Vec<Chapter> {
     let several = material.experiments.len() > 1;
     let each = material.experiments.iter().enumerate();
     each.map(|(i, stored)| {
-        let id = match several {
-            true => format!("experiment{}", i + 1),
-            false => "experiment".to_owned(),
+        let id = if several {
+            format!("experiment{}", i + 1)
+        } else {
+            "experiment".to_owned()
         };
         chapter(stored, id, several)
     })
@@ -164,9 +166,10 @@ fn chapter(stored: &Stored, id: String, several: bool) -> Chapter {
     }
     blocks.push(Block::Table(table(document, &levels, across, &id)));
     Chapter {
-        title: match several {
-            true => format!("Experiment: {}", stored.name),
-            false => "The experiment".into(),
+        title: if several {
+            format!("Experiment: {}", stored.name)
+        } else {
+            "The experiment".into()
         },
         id,
         blocks,
@@ -186,7 +189,7 @@ fn what(stored: &Stored, levels: &[&Value], across: &str) -> String {
         "{} on {engine}: {} varied over {}, {done} measured",
         word("/model").unwrap_or_else(|| "an unknown model".into()),
         across,
-        many(levels.len(), "level", "levels")
+        counted_words(levels.len(), "level", "levels")
     );
     if let Some(of) = word("/memory_of") {
         said.push_str(&format!("; memory is {of}"));
@@ -244,9 +247,10 @@ fn curves(
         x: Axis {
             title: across.into(),
             unit: String::new(),
-            scale: match lowest > 0.0 && highest / lowest >= 8.0 {
-                true => Scale::Log2,
-                false => Scale::FromZero,
+            scale: if lowest > 0.0 && highest / lowest >= 8.0 {
+                Scale::Log2
+            } else {
+                Scale::FromZero
             },
         },
         y: Axis {
@@ -346,9 +350,10 @@ fn table(document: &Value, levels: &[&Value], across: &str, id: &str) -> Grid {
 
 /// A number as short as it is.
 fn whole(value: f64) -> String {
-    match value.fract() == 0.0 && value.abs() < 1e15 {
-        true => layout::unsigned_zero(format!("{value:.0}")),
-        false => layout::figure(value),
+    if value.fract() == 0.0 && value.abs() < 1e15 {
+        layout::unsigned_zero(format!("{value:.0}"))
+    } else {
+        layout::figure(value)
     }
 }
 

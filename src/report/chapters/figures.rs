@@ -123,9 +123,10 @@ impl Figures<'_> {
     }
 
     fn title(&self, title: String) -> String {
-        match self.many {
-            true => format!("{title}, {}", self.run.name),
-            false => title,
+        if self.many {
+            format!("{title}, {}", self.run.name)
+        } else {
+            title
         }
     }
 
@@ -140,9 +141,10 @@ impl Figures<'_> {
                 let value = both(e.bytes);
                 Witness {
                     kind: source_word(e.source).into(),
-                    value: match on {
-                        true => format!("{}: {value}", of_device(profile, e.gpu_id)),
-                        false => value,
+                    value: if on {
+                        format!("{}: {value}", of_device(profile, e.gpu_id))
+                    } else {
+                        value
                     },
                     quote: e.quote.clone(),
                     place: place(run, component, e.source, &e.quote),
@@ -283,9 +285,10 @@ impl Figures<'_> {
         let Some(value) = value.filter(|v| v.is_finite()) else {
             return Cell::missing(why(&self.run.profile, path));
         };
-        let text = match value.fract() == 0.0 && value.abs() < 1e15 && value >= 0.0 {
-            true => count(value as u64),
-            false => figure(value),
+        let text = if value.fract() == 0.0 && value.abs() < 1e15 && value >= 0.0 {
+            count(value as u64)
+        } else {
+            figure(value)
         };
         let id = self.of_key(
             (title, text.clone()),

@@ -3,6 +3,7 @@
 use super::Sources;
 use crate::engine::facts::{Finding, Severity};
 use crate::report::content::{Block, Chapter, Note};
+use crate::report::layout::counted;
 use crate::report::material::Material;
 
 /// Findings that are told; a log of hundreds of runs has the rest.
@@ -36,9 +37,10 @@ pub(super) fn write(material: &Material, _: &mut Sources) -> Vec<Chapter> {
         Block::Note(Note {
             severity: finding.severity,
             code: Some(finding.code.clone()),
-            message: match many {
-                true => format!("{}: {}", named(&runs, material.runs.len()), finding.message),
-                false => finding.message.clone(),
+            message: if many {
+                format!("{}: {}", named(&runs, material.runs.len()), finding.message)
+            } else {
+                finding.message.clone()
             },
             quote: finding.quote.clone(),
         })
@@ -55,7 +57,7 @@ pub(super) fn write(material: &Material, _: &mut Sources) -> Vec<Chapter> {
     if left > 0 {
         blocks.push(Block::Text(format!(
             "{} more, all of them no worse than these.",
-            super::counted(left, "finding")
+            counted(left, "finding")
         )));
     }
     vec![Chapter {

@@ -3,11 +3,12 @@
 use super::Sources;
 use super::document::{flag, list, number, sentences, text};
 use super::sweep::tables::{numeric, wordy};
-use super::sweep::{capital, many, note};
+use super::sweep::{capital, note};
 use crate::engine::facts::Severity;
 use crate::report::chart::{Axis, Chart, Curve, Curves, Dot, Plot, Scale};
 use crate::report::content::{Block, Cell, Chapter, Grid};
 use crate::report::layout;
+use crate::report::layout::counted_words;
 use crate::report::material::{Material, Stored};
 use serde_json::Value;
 
@@ -87,9 +88,10 @@ pub(super) fn write(material: &Material, _: &mut Sources) -> Vec<Chapter> {
     let several = material.load_lines.len() > 1;
     let each = material.load_lines.iter().enumerate();
     each.map(|(i, stored)| {
-        let id = match several {
-            true => format!("load_line{}", i + 1),
-            false => "load_line".to_owned(),
+        let id = if several {
+            format!("load_line{}", i + 1)
+        } else {
+            "load_line".to_owned()
         };
         chapter(stored, id, several)
     })
@@ -122,9 +124,10 @@ fn chapter(stored: &Stored, id: String, several: bool) -> Chapter {
         blocks.push(Block::Table(table(&rounds, &id)));
     }
     Chapter {
-        title: match several {
-            true => format!("Load line: {}", stored.name),
-            false => "The load line".into(),
+        title: if several {
+            format!("Load line: {}", stored.name)
+        } else {
+            "The load line".into()
         },
         id,
         blocks,
@@ -160,7 +163,7 @@ fn line(document: &Value) -> String {
     let mut said = match count("/prediction/concurrency") {
         Some(n) => format!(
             "Predicted: {}{}.",
-            many(n as usize, "request in flight", "requests in flight"),
+            counted_words(n as usize, "request in flight", "requests in flight"),
             behind(resource("/prediction/resource"))
         ),
         None => "No line was predicted.".to_owned(),
@@ -185,12 +188,13 @@ fn line(document: &Value) -> String {
     }
     if let Some(percent) = number(document, "/difference_percent") {
         let side = if percent < 0.0 { "below" } else { "above" };
-        said.push_str(&match percent == 0.0 {
-            true => " The measured line is as predicted.".to_owned(),
-            false => format!(
+        said.push_str(&if percent == 0.0 {
+            " The measured line is as predicted.".to_owned()
+        } else {
+            format!(
                 " The measured line is {:.1} % {side} the predicted one.",
                 percent.abs()
-            ),
+            )
         });
     }
     said
@@ -357,7 +361,7 @@ fn fault(fault: &Value) -> String {
             let first = text(fault, "/first").map_or(String::new(), |f| format!(" ({f})"));
             format!("{} failed{first}", n("/failed").unwrap_or(0))
         }
-        Some("preemption") => many(n("/count").unwrap_or(0), "preemption", "preemptions"),
+        Some("preemption") => counted_words(n("/count").unwrap_or(0), "preemption", "preemptions"),
         Some("queueing") => match (n("/together"), n("/of"), n("/queued_long")) {
             (Some(together), Some(of), _) if together < of => {
                 format!("queueing: {together} of {of} at once")

@@ -29,12 +29,11 @@ mod trend;
 mod words;
 
 use super::content::{Chapter, Report, Source, SourceId};
-use super::layout::count;
 use super::material::{Material, Run};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-pub(super) use words::{cause, mode, outcome};
+pub(super) use words::{mode, outcome};
 
 /// Makes a chapter of what was read, and notes the sources of its figures.
 pub type Write = fn(&Material, &mut Sources) -> Vec<Chapter>;
@@ -116,24 +115,20 @@ pub fn report(title: String, about: Vec<(String, String)>, material: &Material) 
 
 /// A word for links: with the number of its run where there are several.
 fn numbered(word: &str, i: usize, many: bool) -> String {
-    match many {
-        true => format!("{word}-{}", i + 1),
-        false => word.to_owned(),
+    if many {
+        format!("{word}-{}", i + 1)
+    } else {
+        word.to_owned()
     }
 }
 
 /// A title: with the name of its run where there are several.
 fn of_run(title: &str, run: &Run, many: bool) -> String {
-    match many {
-        true => format!("{title}: {}", run.name),
-        false => title.to_owned(),
+    if many {
+        format!("{title}: {}", run.name)
+    } else {
+        title.to_owned()
     }
-}
-
-/// `1 run`, `3 runs`.
-fn counted(n: usize, noun: &str) -> String {
-    let s = if n == 1 { "" } else { "s" };
-    format!("{} {noun}{s}", count(n as u64))
 }
 
 /// A title for a report of this material.

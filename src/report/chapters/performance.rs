@@ -6,6 +6,7 @@ use super::words::{latency_unit, tokens_unit};
 use crate::profile::stats::{Spread, mean};
 use crate::profile::{LatencyStats, RepeatResult};
 use crate::report::content::{Block, Cell, Chapter, Grid};
+use crate::report::layout::counted;
 use crate::report::layout::{figure, unsigned_zero};
 use crate::report::material::{Material, Run};
 use crate::units::gib;
@@ -73,10 +74,11 @@ fn sentence(run: &Run, stats: &LatencyStats) -> String {
     if let Some(rate) = stats.requests_per_second {
         parts.push(format!("{} requests/s", figure(rate)));
     }
-    let repeats = super::counted(stats.repeats.len(), "repeat");
-    let told = match parts.is_empty() {
-        true => "no figure was told".to_owned(),
-        false => parts.join(", "),
+    let repeats = counted(stats.repeats.len(), "repeat");
+    let told = if parts.is_empty() {
+        "no figure was told".to_owned()
+    } else {
+        parts.join(", ")
     };
     format!(
         "{}: {} bench, {repeats}: {told}.",
@@ -107,11 +109,12 @@ type Kind = (
 /// Latency and its kin in the columns that the bench gives, means over the repeats.
 fn percentiles(figures: &mut Figures<'_>, stats: &LatencyStats, i: usize) -> Option<Grid> {
     let end_to_end = stats.repeats.iter().any(|r| !r.result.e2el_ms.is_empty());
-    let latency: Kind = match end_to_end {
-        true => ("Latency, end to end", "e2el_ms", |r| &r.result.e2el_ms),
-        false => ("Latency", "latency_percentiles_ms", |r| {
+    let latency: Kind = if end_to_end {
+        ("Latency, end to end", "e2el_ms", |r| &r.result.e2el_ms)
+    } else {
+        ("Latency", "latency_percentiles_ms", |r| {
             &r.result.latency_percentiles_ms
-        }),
+        })
     };
     let kinds: [Kind; 4] = [
         latency,

@@ -6,6 +6,7 @@ use super::summary::KV_TOKENS;
 use super::words;
 use crate::breakdown::Component;
 use crate::report::content::{Block, Cell, Column, Grid};
+use crate::report::layout::counted;
 use crate::report::material::Run;
 
 pub(super) fn blocks(blocks: &mut Vec<Block>, runs: &[Run], sources: &mut Sources) {
@@ -72,7 +73,7 @@ pub(super) fn blocks(blocks: &mut Vec<Block>, runs: &[Run], sources: &mut Source
     });
     blocks.push(Block::Table(Grid {
         id: "runs".into(),
-        caption: super::counted(runs.len(), "run"),
+        caption: counted(runs.len(), "run"),
         columns,
         rows: rows.collect(),
     }));
@@ -80,7 +81,7 @@ pub(super) fn blocks(blocks: &mut Vec<Block>, runs: &[Run], sources: &mut Source
     if brief > 0 {
         blocks.push(Block::Text(format!(
             "Timelines, repeats and logs are shown of the first {}; the other {brief} runs have theirs in a report of their own: name the profile.",
-            super::counted(runs.len() - brief, "run")
+            counted(runs.len() - brief, "run")
         )));
     }
 }

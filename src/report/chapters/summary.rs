@@ -62,7 +62,7 @@ fn ended(run: &Run) -> Option<Block> {
         severity,
         code: Some("not_whole".into()),
         message: format!("{}: {}", run.name, words::outcome(end)),
-        quote: words::cause(end).map(str::to_owned),
+        quote: end.failure().map(str::to_owned),
     }))
 }
 

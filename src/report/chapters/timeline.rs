@@ -106,9 +106,10 @@ fn sampling(run: &Run) -> String {
     let mut text = count(t.num_samples);
     if t.sample_interval_s > 0.0 {
         let ms = t.sample_interval_s * 1e3;
-        let ms = match ms >= 1.0 && (ms - ms.round()).abs() < 1e-6 {
-            true => count(ms.round() as u64),
-            false => figure(ms),
+        let ms = if ms >= 1.0 && (ms - ms.round()).abs() < 1e-6 {
+            count(ms.round() as u64)
+        } else {
+            figure(ms)
         };
         text.push_str(&format!(" every {ms} ms"));
     }

@@ -19,14 +19,6 @@ pub(in crate::report) fn outcome(end: &RunEnd) -> &'static str {
     }
 }
 
-/// The sentence that came with an end that was none.
-pub(in crate::report) fn cause(end: &RunEnd) -> Option<&str> {
-    match end {
-        RunEnd::ContainerLost(why) | RunEnd::BenchFailed(why) | RunEnd::Failed(why) => Some(why),
-        RunEnd::Completed | RunEnd::Interrupted | RunEnd::Deadline => None,
-    }
-}
-
 /// The engine and its version: `vllm 0.11.0`.
 pub(super) fn engine(profile: &Profile) -> String {
     let engine = &profile.engine_metadata;

@@ -8,6 +8,7 @@ use super::pen::{Anchor, Mark, Pattern, Pen};
 use super::scale::{Ruler, real, short, words};
 use super::svg::{Drawn, SIDE, WIDTH, left_out, nothing};
 use super::{Bar, Bars, Scale};
+use crate::wording::counted;
 
 /// Longest label before a bar.
 const LABEL: f64 = 230.0;
@@ -206,11 +207,12 @@ impl Row<'_> {
                 pen.paint(Ink::Series(piece.part)),
             );
             let halo = segment.unsure || piece.part >= SERIES;
-            let around = match halo {
-                true => format!(
+            let around = if halo {
+                format!(
                     r#" stroke="{ground}" stroke-width="4" paint-order="stroke" stroke-linejoin="round""#
-                ),
-                false => String::new(),
+                )
+            } else {
+                String::new()
             };
             pen.open(&format!(r#"pointer-events="none"{around}"#));
             pen.words(at, size, Anchor::Middle, ink, &short);
@@ -285,9 +287,12 @@ fn lay_out(
         .fold((0.0, 0.0), |(l, h): (f64, f64), v| (l.min(v), h.max(v)));
     let sums: Vec<String> = pieces
         .iter()
-        .map(|pieces| match pieces.is_empty() {
-            true => "–".into(),
-            false => words(pieces.iter().map(|p| p.to - p.from).sum(), unit),
+        .map(|pieces| {
+            if pieces.is_empty() {
+                "–".into()
+            } else {
+                words(pieces.iter().map(|p| p.to - p.from).sum(), unit)
+            }
         })
         .collect();
     let ruler = |right| Ruler::new(Scale::FromZero, (low, high), (left, right), 8, false);
@@ -395,7 +400,6 @@ fn axis(pen: &mut Pen, ruler: &Ruler, title: &str, unit: &str, bottom: f64) -> f
 
 fn describe(bars: &Bars, kinds: usize) -> String {
     let count = bars.bars.len();
-    let s = if count == 1 { "" } else { "s" };
     let names: Vec<String> = bars
         .bars
         .iter()
@@ -404,7 +408,8 @@ fn describe(bars: &Bars, kinds: usize) -> String {
         .collect();
     let more = if count > 8 { " and more" } else { "" };
     format!(
-        "{count} stacked bar{s} of {kinds} kinds of parts: {}{more}.",
+        "{} of {kinds} kinds of parts: {}{more}.",
+        counted(count, "stacked bar"),
         names.join(", ")
     )
 }

@@ -62,9 +62,10 @@ pub fn draw(pen: &mut Pen, curves: &Curves, top: f64) -> Drawn {
         (f64::INFINITY, f64::NEG_INFINITY),
         |(l, h): (f64, f64), v| (l.min(v.0), h.max(v.0)),
     );
-    let x = match curves.x_names.is_empty() {
-        true => Ruler::new(curves.x.scale, across, (left, right), 12, true),
-        false => named(&curves.x_names, across, (left, right)),
+    let x = if curves.x_names.is_empty() {
+        Ruler::new(curves.x.scale, across, (left, right), 12, true)
+    } else {
+        named(&curves.x_names, across, (left, right))
     };
 
     let shown = fit(&y_words, 12.0, WIDTH - 2.0 * SIDE);
@@ -116,9 +117,10 @@ pub fn draw(pen: &mut Pen, curves: &Curves, top: f64) -> Drawn {
     }
     for (series, curve) in curves.curves.iter().enumerate() {
         whiskers(pen, curves, series, &spots[series], &y);
-        match pointed_at {
-            true => points(pen, series, curve, &spots[series], &units),
-            false => shape(pen, series, &spots[series]),
+        if pointed_at {
+            points(pen, series, curve, &spots[series], &units)
+        } else {
+            shape(pen, series, &spots[series])
         }
     }
     name_points(
@@ -248,9 +250,10 @@ fn levels(
     let mut free = f64::NEG_INFINITY;
     for (at, _, said) in levels {
         // Above its line, or below it where another's words or line are above.
-        let line = match at - 16.0 >= free {
-            true => at - 5.0,
-            false => (at + 12.0).max(free + 13.0).min(WIDTH),
+        let line = if at - 16.0 >= free {
+            at - 5.0
+        } else {
+            (at + 12.0).max(free + 13.0).min(WIDTH)
         };
         free = line.max(at);
         let shown = fit(&said, 11.0, (right - left) * 0.6);
@@ -358,9 +361,10 @@ fn points(
             .filter(|r| r.0.is_finite() && r.1.is_finite())
             .map(|(low, high)| format!("{} to {}", words(low, ""), words(high, &units.1)));
         let mark = Mark {
-            label: match named.is_empty() {
-                true => words(dot.x, &units.0),
-                false => format!("{}, {}", named.join(", "), words(dot.x, &units.0)),
+            label: if named.is_empty() {
+                words(dot.x, &units.0)
+            } else {
+                format!("{}, {}", named.join(", "), words(dot.x, &units.0))
             },
             value: words(dot.y, &units.1),
             more: between,
@@ -466,9 +470,10 @@ fn describe(
         .take(8)
         .map(|c| harmless(&c.label))
         .collect();
-    let of = match named.is_empty() {
-        true => String::new(),
-        false => format!(" of {}", named.join(", ")),
+    let of = if named.is_empty() {
+        String::new()
+    } else {
+        format!(" of {}", named.join(", "))
     };
     let or = |title: &str, other: &str| match title {
         "" => other.to_owned(),

@@ -201,9 +201,10 @@ impl Squares {
 
     /// Where a square is, and how large.
     fn place(&self, (row, column): (usize, usize)) -> ((f64, f64), (f64, f64)) {
-        let gap = match self.wide > 8.0 && self.high > 8.0 {
-            true => 1.5,
-            false => 0.0,
+        let gap = if self.wide > 8.0 && self.high > 8.0 {
+            1.5
+        } else {
+            0.0
         };
         let at = (
             self.left + self.wide * column as f64,
@@ -328,9 +329,10 @@ impl Squares {
             return bottom;
         }
         let turned = widest > self.wide - 3.0;
-        let every = match turned {
-            true => ((SIZE + 3.0) / self.wide).ceil().max(1.0) as usize,
-            false => 1,
+        let every = if turned {
+            ((SIZE + 3.0) / self.wide).ceil().max(1.0) as usize
+        } else {
+            1
         };
         let ink = pen.paint(Ink::Text);
         for (column, label) in labels.iter().enumerate().step_by(every) {
@@ -355,13 +357,14 @@ impl Squares {
 }
 
 fn describe(heat: &Heat, rows: usize, columns: usize, shades: &Shades, unit: &str) -> String {
-    let from = match shades.any() {
-        true => format!(
+    let from = if shades.any() {
+        format!(
             " from {} to {}",
             words(shades.range.0, unit),
             words(shades.range.1, unit)
-        ),
-        false => String::new(),
+        )
+    } else {
+        String::new()
     };
     let void = heat.squares.iter().flatten();
     let void = void

@@ -289,10 +289,11 @@ fn outline(stretches: &[Stretch], x: &Ruler, y: impl Fn(f64) -> f64) -> String {
             .flat_map(|s| {
                 let (a, b) = (x.place(s.from_s), x.place(s.to_s));
                 let (low, high) = (y(s.low), y(s.high));
-                match b - a > 1.5 || run.len() == 1 {
+                if b - a > 1.5 || run.len() == 1 {
                     // Even a moment is seen.
-                    true => vec![(a, low, high), (b.max(a + 1.0), low, high)],
-                    false => vec![((a + b) / 2.0, low, high)],
+                    vec![(a, low, high), (b.max(a + 1.0), low, high)]
+                } else {
+                    vec![((a + b) / 2.0, low, high)]
                 }
             })
             .collect();
@@ -430,9 +431,10 @@ impl Names {
             if shown.is_empty() {
                 continue;
             }
-            let start = match wish.wide >= wide + 6.0 {
-                true => wish.at + (wish.wide - wide) / 2.0,
-                false => (wish.at + 2.0).min(right - wide),
+            let start = if wish.wide >= wide + 6.0 {
+                wish.at + (wish.wide - wide) / 2.0
+            } else {
+                (wish.at + 2.0).min(right - wide)
             };
             match free.iter().position(|f| *f <= start) {
                 Some(line) => {
@@ -471,9 +473,12 @@ fn describe(timeline: &Timeline, (from, to): (f64, f64)) -> String {
             }
         })
         .collect();
-    let named = |labels: Vec<String>, what: &str| match labels.is_empty() {
-        true => String::new(),
-        false => format!(" {what}: {}.", labels.join(", ")),
+    let named = |labels: Vec<String>, what: &str| {
+        if labels.is_empty() {
+            String::new()
+        } else {
+            format!(" {what}: {}.", labels.join(", "))
+        }
     };
     let of = phases(timeline).into_iter().take(12);
     let phases = named(of.map(|p| harmless(&p.label)).collect(), "Phases");

@@ -288,10 +288,11 @@ impl Pattern {
 /// A coordinate: a tenth of a unit is finer than what is seen.
 pub fn n(value: f64) -> String {
     let tenths = (value * 10.0).round();
-    match tenths.is_finite() {
+    if tenths.is_finite() {
         // No -0.
-        true => format!("{}", tenths / 10.0 + 0.0),
-        false => "0".into(),
+        format!("{}", tenths / 10.0 + 0.0)
+    } else {
+        "0".into()
     }
 }
 

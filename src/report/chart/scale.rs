@@ -90,9 +90,10 @@ impl Ruler {
     /// Where a value is drawn; never beyond the ends.
     pub fn place(&self, value: f64) -> f64 {
         let (from, to) = self.ends;
-        let share = match self.log {
-            true => (value.max(f64::MIN_POSITIVE) / from).log2() / (to / from).log2(),
-            false => (value - from) / (to - from),
+        let share = if self.log {
+            (value.max(f64::MIN_POSITIVE) / from).log2() / (to / from).log2()
+        } else {
+            (value - from) / (to - from)
         };
         let share = if share.is_finite() { share } else { 0.0 };
         let (at, end) = self.places;
@@ -117,12 +118,13 @@ fn even(
         false => (low - largest * 0.1, high + largest * 0.1),
     };
     let step = step((high - low) / most.max(1) as f64, &[1.0, 2.0, 5.0, 10.0]);
-    let (low, high) = match round {
-        true => (
+    let (low, high) = if round {
+        (
             (low / step + SAME).floor().max(-1e15) * step,
             (high / step - SAME).ceil().min(1e15) * step,
-        ),
-        false => (low, high),
+        )
+    } else {
+        (low, high)
     };
     let ticks = multiples(step, low, high)
         .map(|value| (value, tick(value, step, largest)))
@@ -213,9 +215,10 @@ fn power(exponent: f64) -> String {
 pub fn time((from, to): (f64, f64), places: (f64, f64), most: usize) -> (Ruler, &'static str) {
     const MINUTE: f64 = 60.0;
     const HOUR: f64 = 3600.0;
-    let (from, to) = match to - from > (from.abs().max(to.abs()) * SAME).max(1e-9) {
-        true => (from, to),
-        false => (from - 0.5, from + 0.5),
+    let (from, to) = if to - from > (from.abs().max(to.abs()) * SAME).max(1e-9) {
+        (from, to)
+    } else {
+        (from - 0.5, from + 0.5)
     };
     let least = (to - from) / most.max(1) as f64;
     let rounds = [

@@ -561,6 +561,7 @@ fn names_of_phases_and_events_never_overlap() {
 }
 
 #[test]
+#[cfg(feature = "png")]
 fn a_picture_of_pixels_is_twice_as_large_and_has_letters_without_a_system_font() {
     let with = png::png(&chart(&two_by_two(), Look::Standalone)).expect("a picture");
     let header =
@@ -576,6 +577,7 @@ fn a_picture_of_pixels_is_twice_as_large_and_has_letters_without_a_system_font()
 }
 
 #[test]
+#[cfg(feature = "png")]
 fn widths_are_those_of_the_font() {
     for (said, size) in [
         ("Memory at the peak of 8 GPUs", 16.0),

@@ -3,7 +3,7 @@
 use super::*;
 use crate::estimate::Band;
 use crate::estimate::question::{OnGpu, What};
-use crate::estimate::{Deployment, EngineKind};
+use crate::estimate::{Deployment, EngineId};
 use serde_json::json;
 
 const GIB: u64 = 1 << 30;
@@ -196,7 +196,7 @@ fn answers_to_questions() {
     let solved = Solution {
         what: What::MaxModelLen,
         value: Some(131_072.0),
-        deployment: Deployment::of(EngineKind::Vllm),
+        deployment: Deployment::with_defaults(EngineId::Vllm),
         bound: "the model reads no more".into(),
     };
     assert_eq!(

@@ -85,9 +85,10 @@ fn scale(e: &Experiment) -> Scale {
     let mut all = e.levels.iter().map(|l| l.x);
     let first = all.next().unwrap_or(0.0);
     let last = all.next_back().unwrap_or(first);
-    match first > 0.0 && last >= 8.0 * first {
-        true => Scale::Log2,
-        false => Scale::FromZero,
+    if first > 0.0 && last >= 8.0 * first {
+        Scale::Log2
+    } else {
+        Scale::FromZero
     }
 }
 

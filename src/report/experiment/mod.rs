@@ -244,9 +244,12 @@ pub fn line(figures: &LevelLine) -> String {
         Some(n) => format!("completed {n}/{}", figures.asked),
         None => format!("completed: {NOT_MEASURED}"),
     };
-    let or = |text: String, what: &str| match text == NOT_MEASURED {
-        true => format!("{what} {NOT_MEASURED}"),
-        false => text,
+    let or = |text: String, what: &str| {
+        if text == NOT_MEASURED {
+            format!("{what} {NOT_MEASURED}")
+        } else {
+            text
+        }
     };
     [
         completed,

@@ -50,9 +50,10 @@ fn table(grid: &Grid, pretends: Option<&str>) -> Result<Vec<u8>, RenderError> {
 }
 
 fn head(column: &Column) -> String {
-    spreadsheet::harmless(words::line(match column.key.is_empty() {
-        true => &column.title,
-        false => &column.key,
+    spreadsheet::harmless(words::line(if column.key.is_empty() {
+        &column.title
+    } else {
+        &column.key
     }))
 }
 

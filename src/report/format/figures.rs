@@ -195,9 +195,10 @@ fn of_heat(heat: &Heat) -> Grid {
 
 /// A value of an axis: a count has no decimals.
 fn on(axis: &Axis, at: f64) -> Cell {
-    match axis.unit.is_empty() && at.fract() == 0.0 && (0.0..1e15).contains(&at) {
-        true => Cell::number(at, count(at as u64)),
-        false => value(Some(at), ""),
+    if axis.unit.is_empty() && at.fract() == 0.0 && (0.0..1e15).contains(&at) {
+        Cell::number(at, count(at as u64))
+    } else {
+        value(Some(at), "")
     }
 }
 

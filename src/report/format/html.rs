@@ -191,9 +191,10 @@ fn one_source(html: &mut Markup, i: usize, source: &Source) {
                 .text(&witness.value)
                 .raw("</span>");
         }
-        html.raw(match witness.used {
-            true => " <em>used</em></p>",
-            false => " <em>not used</em></p>",
+        html.raw(if witness.used {
+            " <em>used</em></p>"
+        } else {
+            " <em>not used</em></p>"
         });
         if !witness.quote.is_empty() {
             html.raw("<pre>").listing(&witness.quote).raw("</pre>");

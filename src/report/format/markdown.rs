@@ -63,9 +63,10 @@ fn bounded(parts: Vec<String>) -> String {
     let mut text = String::new();
     let mut left_out = 0;
     for part in parts {
-        match text.len() + part.len() < MOST - 400 {
-            true => text.push_str(&part),
-            false => left_out += 1,
+        if text.len() + part.len() < MOST - 400 {
+            text.push_str(&part)
+        } else {
+            left_out += 1
         }
     }
     if left_out > 0 {
@@ -137,9 +138,10 @@ fn listing(listing: &Listing) -> String {
     let text = words::listing(&listing.text);
     let fence = "`".repeat(longest_run(&text, '`').max(2) + 1);
     let block = format!("{fence}text\n{text}\n{fence}\n");
-    match listing.folded {
-        true => folded(&listing.title, &block),
-        false => format!("{}:\n\n{block}", paragraph(&listing.title)),
+    if listing.folded {
+        folded(&listing.title, &block)
+    } else {
+        format!("{}:\n\n{block}", paragraph(&listing.title))
     }
 }
 
@@ -221,9 +223,10 @@ fn sources(report: &Report) -> String {
 fn code(text: &str) -> String {
     let text = words::line(text);
     let fence = "`".repeat(longest_run(&text, '`') + 1);
-    match text.starts_with(['`', ' ']) || text.ends_with(['`', ' ']) {
-        true => format!("{fence} {text} {fence}"),
-        false => format!("{fence}{text}{fence}"),
+    if text.starts_with(['`', ' ']) || text.ends_with(['`', ' ']) {
+        format!("{fence} {text} {fence}")
+    } else {
+        format!("{fence}{text}{fence}")
     }
 }
 

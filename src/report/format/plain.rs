@@ -116,9 +116,12 @@ fn grid(page: &mut Page, grid: &Grid, most: usize) {
     let columns: Vec<(&str, Align)> = titles
         .iter()
         .zip(&grid.columns)
-        .map(|(title, column)| match column.numeric {
-            true => (title.as_str(), Align::Right),
-            false => (title.as_str(), Align::Left),
+        .map(|(title, column)| {
+            if column.numeric {
+                (title.as_str(), Align::Right)
+            } else {
+                (title.as_str(), Align::Left)
+            }
         })
         .collect();
     let mut table = Table::new(&columns);

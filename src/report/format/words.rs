@@ -49,9 +49,10 @@ pub fn name(id: &str) -> String {
         _ => '-',
     };
     let name: String = id.chars().take(80).map(fit).collect();
-    match name.starts_with(|c: char| c.is_ascii_alphabetic()) {
-        true => name,
-        false => format!("x{name}"),
+    if name.starts_with(|c: char| c.is_ascii_alphabetic()) {
+        name
+    } else {
+        format!("x{name}")
     }
 }
 

@@ -170,11 +170,3 @@ fn server_settings(server: &Server) -> String {
     }
     words.join(", ")
 }
-
-/// `1 cell`, `3 cells`.
-fn many(n: usize, one: &str) -> String {
-    match n {
-        1 => format!("1 {one}"),
-        n => format!("{} {one}s", super::layout::count(n as u64)),
-    }
-}

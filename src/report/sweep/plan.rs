@@ -1,12 +1,13 @@
 //! The plan of a sweep: as a page before anything is run, and as a document.
 
 use super::words::first_few;
-use super::{many, server_settings, server_title};
+use super::{server_settings, server_title};
 use crate::estimate::question::{Answer, Verdict};
 use crate::matrix::{
     BenchWord, Cause, Cell, CellId, Estimate, Forecast, Group, GroupId, Load, Plan, Server, Shard,
 };
 use crate::report::RenderError;
+use crate::report::layout::counted;
 use crate::report::layout::duration;
 use crate::report::page::Page;
 use crate::report::text::TextOptions;
@@ -33,7 +34,7 @@ pub fn render(plan: &Plan, forecast: &Forecast, every_cell: bool, options: TextO
     more(&mut page, plan.groups.len(), shown, "group");
     untold(&mut page, plan);
     if !plan.skipped.is_empty() {
-        page.title(&format!("{} skipped", many(plan.skipped.len(), "cell")));
+        page.title(&format!("{} skipped", counted(plan.skipped.len(), "cell")));
     }
     let skipped = skipped(plan);
     for line in skipped.iter().take(shown) {
@@ -71,7 +72,10 @@ fn skipped(plan: &Plan) -> Vec<String> {
     }
     let line = |(_, cells, line): (&GroupId, usize, String)| match cells {
         0 => line,
-        cells => format!("{line} ({}; --run-anyway runs them)", many(cells, "cell")),
+        cells => format!(
+            "{line} ({}; --run-anyway runs them)",
+            counted(cells, "cell")
+        ),
     };
     told.into_iter().map(line).collect()
 }
@@ -95,7 +99,7 @@ fn untold(page: &mut Page, plan: &Plan) {
         0,
         &format!(
             "whether {} fit{} is not known: {}",
-            many(groups, "group"),
+            counted(groups, "group"),
             if groups == 1 { "s" } else { "" },
             first_few(&whys, 2)
         ),
@@ -118,17 +122,18 @@ fn head(page: &mut Page, plan: &Plan, estimate: &Estimate) {
         .shard
         .map_or(String::new(), |s| format!(", part {s} of it"));
     page.line(&format!("Sweep {}{part}", plan.name));
-    let engines = match plan.fresh {
-        true => "a process for each",
-        false => "an engine for each group",
+    let engines = if plan.fresh {
+        "a process for each"
+    } else {
+        "an engine for each group"
     };
     page.sentence(
         0,
         &format!(
             "{} in {}, {engines}: {} of an engine",
-            many(plan.cells().count(), "cell"),
-            many(plan.groups.len(), "group"),
-            many(plan.starts(), "start")
+            counted(plan.cells().count(), "cell"),
+            counted(plan.groups.len(), "group"),
+            counted(plan.starts(), "start")
         ),
     );
     if plan.groups.is_empty() {
@@ -171,8 +176,8 @@ fn group(page: &mut Page, number: usize, group: &Group, plan: &Plan, forecast: &
         4,
         &format!(
             "{}, {}, about {time}, group {}",
-            many(group.cells.len(), "cell"),
-            many(group.starts(plan.fresh), "start"),
+            counted(group.cells.len(), "cell"),
+            counted(group.starts(plan.fresh), "start"),
             group.id
         ),
     );
@@ -229,7 +234,7 @@ fn more(page: &mut Page, all: usize, shown: usize, what: &str) {
         page.line("");
         page.line(&format!(
             "and {}",
-            many(all - shown, &format!("more {what}"))
+            counted(all - shown, &format!("more {what}"))
         ));
     }
 }

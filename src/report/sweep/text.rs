@@ -1,8 +1,9 @@
 //! The results of a sweep as a page: a table for each group, then what failed and what was left out.
 
 use super::words::first_few;
-use super::{Outcome, Results, many, server_settings, server_title};
+use super::{Outcome, Results, server_settings, server_title};
 use crate::matrix::{Figures, Load, Status};
+use crate::report::layout::counted;
 use crate::report::layout::{Align, Table, duration, figure, width};
 use crate::report::page::Page;
 use crate::report::text::TextOptions;
@@ -72,7 +73,7 @@ fn head(page: &mut Page, results: &Results) {
     }
     page.line(&format!(
         "{}: {}",
-        many(counts.cells, "cell"),
+        counted(counts.cells, "cell"),
         parts.join(", ")
     ));
     let to_the_second = |at: &String| match at.split_once('.') {
@@ -86,9 +87,10 @@ fn head(page: &mut Page, results: &Results) {
         page.line(&when.join(", "));
     }
     if simulated > 0 {
-        let which = match simulated == results.counts().done {
-            true => "The figures are".to_owned(),
-            false => format!("The figures of {} are", many(simulated, "cell")),
+        let which = if simulated == results.counts().done {
+            "The figures are".to_owned()
+        } else {
+            format!("The figures of {} are", counted(simulated, "cell"))
         };
         page.sentence(
             0,
@@ -218,9 +220,10 @@ fn ending(outcome: &Outcome, mixed: bool) -> String {
         None => "not run",
         Some(row) => row.cause.map_or(row.status.as_str(), |c| c.as_str()),
     };
-    match mixed && outcome.simulated() {
-        true => format!("{word}, simulated"),
-        false => word.to_owned(),
+    if mixed && outcome.simulated() {
+        format!("{word}, simulated")
+    } else {
+        word.to_owned()
     }
 }
 

@@ -98,9 +98,10 @@ impl Shown {
     fn seen(&self, lane: &Lane) -> Vec<Option<Seen>> {
         let mut seen = columns(lane, self.span);
         if self.until.is_finite() {
-            let last = match self.until < self.span.from_s {
-                true => 0,
-                false => self.span.nearest(self.until) + 1,
+            let last = if self.until < self.span.from_s {
+                0
+            } else {
+                self.span.nearest(self.until) + 1
             };
             seen.iter_mut().skip(last).for_each(|s| *s = None);
         }
@@ -196,9 +197,10 @@ impl Shown {
             Some(s) => {
                 let share = (s.high / top).clamp(0.0, 1.0);
                 let step = |n: usize| ((share * n as f64).ceil() as usize).clamp(1, n) - 1;
-                match self.options.unicode {
-                    true => BLOCKS.get(step(8)).copied().unwrap_or('█'),
-                    false => ['.', ':', '#'].get(step(3)).copied().unwrap_or('#'),
+                if self.options.unicode {
+                    BLOCKS.get(step(8)).copied().unwrap_or('█')
+                } else {
+                    ['.', ':', '#'].get(step(3)).copied().unwrap_or('#')
                 }
             }
         };
@@ -272,10 +274,11 @@ impl Shown {
                 .skip(column)
                 .take(number.len())
                 .any(|c| *c != ' ');
-            match taken {
-                false => put(&mut line, column, &number),
+            if taken {
                 // Two at one place: the list below has both.
-                true => put(&mut line, column, "*"),
+                put(&mut line, column, "*")
+            } else {
+                put(&mut line, column, &number)
             }
         }
         let line: String = line.into_iter().collect();
@@ -409,9 +412,10 @@ fn gib(value: f64) -> String {
 }
 
 fn number(value: f64) -> String {
-    match value.fract() == 0.0 && value.abs() < 1e6 {
-        true => unsigned_zero(format!("{value:.0}")),
-        false => figure(value),
+    if value.fract() == 0.0 && value.abs() < 1e6 {
+        unsigned_zero(format!("{value:.0}"))
+    } else {
+        figure(value)
     }
 }
 
@@ -441,9 +445,10 @@ fn step(at_least: f64) -> f64 {
 
 /// A round figure above this one.
 fn above(highest: f64) -> f64 {
-    match highest > 0.0 && highest.is_finite() {
+    if highest > 0.0 && highest.is_finite() {
         // Ten steps of the scale hold it.
-        true => (highest / step(highest / 10.0)).ceil() * step(highest / 10.0),
-        false => 1.0,
+        (highest / step(highest / 10.0)).ceil() * step(highest / 10.0)
+    } else {
+        1.0
     }
 }

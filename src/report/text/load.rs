@@ -1,11 +1,11 @@
 //! What happened over time: the timeline, and what the bench measured.
 
 use super::page::Page;
-use super::run::plural;
 use crate::engine::LoadKind;
 use crate::profile::series::PeakSource;
 use crate::profile::stats::{Spread, mean};
 use crate::profile::{LatencyStats, Profile, RepeatResult, Shape, UnderLoad};
+use crate::report::layout::counted;
 use crate::report::layout::{Align, Table, count, duration, figure};
 use std::collections::BTreeMap;
 
@@ -118,7 +118,7 @@ pub(super) fn latency(page: &mut Page, profile: &Profile) {
         }
         return;
     };
-    let repeats = plural(l.repeats.len() as u64, "repeat");
+    let repeats = counted(l.repeats.len(), "repeat");
     let title = format!("Latency ({} bench, {repeats})", l.bench.as_str());
     page.heading(&title);
     let of_what = match l.bench {

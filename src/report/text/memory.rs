@@ -1,10 +1,10 @@
 //! Where the bytes are: the peak in parts, each device, the KV pool.
 
 use super::page::Page;
-use super::run::plural;
 use crate::breakdown::{Component, Confidence, DeviceBreakdown, Part};
 use crate::capture::DeviceKind;
 use crate::profile::Profile;
+use crate::report::layout::counted;
 use crate::report::layout::{Align, Table, count, left, right, truncate, unsigned_zero, width};
 use crate::units::gib_signed;
 
@@ -260,8 +260,8 @@ pub(super) fn kv_cache(page: &mut Page, profile: &Profile) {
                 .map(|t| format!("{} tokens", count(t))),
         );
         parts.extend(m.num_gpu_blocks.map(|n| match m.block_size {
-            Some(size) => format!("{} of {size}", plural(n, "block")),
-            None => plural(n, "block"),
+            Some(size) => format!("{} of {size}", counted(n as usize, "block")),
+            None => counted(n as usize, "block"),
         }));
         parts.join(", ")
     });

@@ -3,8 +3,8 @@
 use super::page::Page;
 use crate::capture::{DeviceKind, LimitLevel, RunEnd};
 use crate::profile::{Profile, advise, describe_cgroup, recording};
-use crate::report::chapters::{cause, mode, outcome};
-use crate::report::layout::{count, duration};
+use crate::report::chapters::{mode, outcome};
+use crate::report::layout::{count, counted, duration};
 use crate::units::Bytes;
 
 /// Container, engine, model; load, mode, devices, the run.
@@ -54,7 +54,7 @@ pub(super) fn headline(page: &mut Page, profile: &Profile) {
     let what: Vec<String> = what.iter().map(|w| page.clean(w)).collect();
     page.line(&what.join(page.glyphs.dot));
     page.line("");
-    if let Some(why) = cause(&profile.metadata.outcome) {
+    if let Some(why) = profile.metadata.outcome.failure() {
         page.pair("failed", why);
         for advice in advise(profile) {
             page.pair("change", &advice);
@@ -103,7 +103,7 @@ fn load(profile: &Profile, page: &Page) -> String {
     let w = &request.workload;
     let mut parts = vec![format!("{} bench", request.bench)];
     if let Some(n) = profile.latency_stats.as_ref().map(|l| l.repeats.len()) {
-        parts[0].push_str(&format!(", {}", plural(n as u64, "repeat")));
+        parts[0].push_str(&format!(", {}", counted(n, "repeat")));
     }
     // A prompt that was given has as many tokens as the probe counted.
     let counted = profile.torch_memory.as_ref().map(|t| t.load.prompt_tokens);
@@ -124,12 +124,6 @@ fn load(profile: &Profile, page: &Page) -> String {
     parts.extend(w.max_concurrency.map(|n| format!("{n} at once")));
     parts.extend(w.request_rate.map(|r| format!("{r} requests/s")));
     parts.join(page.glyphs.dot)
-}
-
-/// `1 repeat`, `3 repeats`.
-pub(super) fn plural(n: u64, noun: &str) -> String {
-    let s = if n == 1 { "" } else { "s" };
-    format!("{} {noun}{s}", count(n))
 }
 
 fn memory(profile: &Profile, page: &Page) -> String {

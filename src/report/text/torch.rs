@@ -1,9 +1,9 @@
 //! What a probe in the engine's process saw: its own account, operators and layers.
 
 use super::page::Page;
-use super::run::plural;
 use crate::engine::torch_probe::{Layer, MeasuredBy, Operator, TorchMemory};
 use crate::profile::Profile;
+use crate::report::layout::counted;
 use crate::report::layout::{Align, Table, count, figure, truncate};
 use crate::units::Bytes;
 
@@ -26,7 +26,7 @@ pub(super) fn process(page: &mut Page, profile: &Profile) {
     let cache = &memory.kv_cache;
     let mut text = Bytes(cache.bytes).to_string();
     if let Some(tokens) = cache.tokens {
-        let sequences = plural(memory.load.batch_size, "sequence");
+        let sequences = counted(memory.load.batch_size as usize, "sequence");
         text.push_str(&format!(", {} tokens of {sequences}", count(tokens)));
     }
     if let Some(each) = cache.bytes_per_token {
@@ -87,7 +87,7 @@ pub(super) fn layers(page: &mut Page, profile: &Profile) {
     let Some(told) = &profile.layer_profile else {
         return;
     };
-    let tokens = plural(told.tokens, "token");
+    let tokens = counted(told.tokens as usize, "token");
     page.heading(&format!("Operators (torch.profiler, {tokens})"));
     operators(page, "most memory", &told.operators_by_memory);
     operators(page, "most time", &told.operators_by_time);

@@ -221,9 +221,10 @@ impl Remote {
     /// As scp and rsync write it.
     fn address(&self) -> String {
         let user = (self.user.as_ref()).map_or(String::new(), |u| format!("{u}@"));
-        match self.host.contains(':') {
-            true => format!("{user}[{}]", self.host),
-            false => format!("{user}{}", self.host),
+        if self.host.contains(':') {
+            format!("{user}[{}]", self.host)
+        } else {
+            format!("{user}{}", self.host)
         }
     }
 }

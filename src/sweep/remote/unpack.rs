@@ -32,9 +32,10 @@ pub struct Unpacked {
 
 impl Unpacked {
     fn leave_out(&mut self, path: &Path) {
-        match self.left_out.len() < NAMED {
-            true => self.left_out.push(path.display().to_string()),
-            false => self.more_left_out += 1,
+        if self.left_out.len() < NAMED {
+            self.left_out.push(path.display().to_string())
+        } else {
+            self.more_left_out += 1
         }
     }
 }

@@ -166,9 +166,10 @@ fn changes(before: &BTreeMap<u32, Place>, now: &BTreeMap<u32, Place>) -> Vec<Str
         let old = before.get(shard);
         if old != Some(place) {
             let back = old.is_some_and(|o| o.state != "PENDING") && place.state == "PENDING";
-            let words = match back {
-                true => format!("back in the queue, {}", place.words()),
-                false => place.words(),
+            let words = if back {
+                format!("back in the queue, {}", place.words())
+            } else {
+                place.words()
             };
             moved.entry(words).or_default().push(*shard);
         }

@@ -135,12 +135,13 @@ fn for_slurm(word: &str) -> Result<String, Failure> {
         return Err(unwritable(word));
     }
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./,:%@+[]()*".contains(c);
-    match !word.is_empty() && word.chars().all(plain) {
-        true => Ok(word.to_owned()),
-        false => Ok(format!(
+    if !word.is_empty() && word.chars().all(plain) {
+        Ok(word.to_owned())
+    } else {
+        Ok(format!(
             "\"{}\"",
             word.replace('\\', "\\\\").replace('"', "\\\"")
-        )),
+        ))
     }
 }
 
@@ -163,9 +164,12 @@ fn text_of(path: &Path) -> Result<&str, Failure> {
 
 /// A name that every tool around Slurm can print.
 fn job_name(sweep: &str) -> String {
-    let plain = |c: char| match c.is_alphanumeric() || "-_.".contains(c) {
-        true => c,
-        false => '_',
+    let plain = |c: char| {
+        if c.is_alphanumeric() || "-_.".contains(c) {
+            c
+        } else {
+            '_'
+        }
     };
     format!("plimsoll-{}", sweep.chars().map(plain).collect::<String>())
 }

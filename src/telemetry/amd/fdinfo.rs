@@ -2,11 +2,12 @@
 //! kernel says of their open devices in `/proc/PID/fdinfo`.
 
 use super::kfd::numbers_in;
+use crate::sync::lock_data;
 use crate::telemetry::gpu_process::Raw;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// The shortest time between two looks at all processes.
@@ -137,7 +138,7 @@ impl Clients {
                 while ended.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
                     let start = Instant::now();
                     let found = scan(&proc, &integrated);
-                    *shared.lock().unwrap_or_else(PoisonError::into_inner) = found;
+                    *lock_data(&shared) = found;
                     wait = EVERY.max(start.elapsed() * COST_FACTOR);
                 }
             })
@@ -147,7 +148,7 @@ impl Clients {
 
     /// The processes on a GPU, as of the last look.
     pub fn on(&self, bdf: &str) -> Vec<Raw> {
-        let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let latest = lock_data(&self.latest);
         latest.get(bdf).cloned().unwrap_or_default()
     }
 }

@@ -15,11 +15,11 @@ pub mod sysfs;
 pub use choose::asks;
 pub use roots::{PROCFS_VARIABLE, Roots, SYSFS_VARIABLE, use_sysfs};
 
-use super::gpus::counted;
 use super::nvml::Unusable;
 use super::{MemoryBackend, ReadingError, Target, Wanted};
 use crate::capture::{BackendFacts, DeviceFacts, DeviceKind, MemorySample};
 use crate::clock::Clock;
+use crate::wording::counted;
 use fdinfo::Clients;
 use hwmon::text_in;
 use kfd::{Node, Processes};

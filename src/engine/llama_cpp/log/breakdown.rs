@@ -97,9 +97,10 @@ impl Breakdown {
     pub fn projection(&mut self, rest: &str, line: &Line<'_>, sheet: &mut Sheet) {
         self.fitted = true;
         if let Some(n) = number_after(rest, "projected to use ") {
-            let key = match rest.contains("of host memory") {
-                true => "host_gib",
-                false => "total_gib",
+            let key = if rest.contains("of host memory") {
+                "host_gib"
+            } else {
+                "total_gib"
             };
             sheet.entry("projection", key, mib(n.value), line);
         } else if let (Some(at), Some(n)) = (rest.find("- "), number_before(rest, " used,")) {
@@ -123,9 +124,10 @@ impl Breakdown {
     /// Tells the tables, now that all is known: `projection`, and `memory_breakdown` of an engine
     /// that ended.
     pub fn conclude(&self, sheet: &mut Sheet) {
-        let key = match self.is_real() {
-            true => "memory_breakdown",
-            false => "projection",
+        let key = if self.is_real() {
+            "memory_breakdown"
+        } else {
+            "projection"
         };
         for (key, rows) in [("projection", &self.projected), (key, &self.rows)] {
             for row in rows {

@@ -71,9 +71,10 @@ impl Buffers {
 
     /// The name of a fact of the model that is being loaded.
     pub fn key(&self, key: &str) -> String {
-        match self.draft {
-            true => format!("draft_{key}"),
-            false => key.to_owned(),
+        if self.draft {
+            format!("draft_{key}")
+        } else {
+            key.to_owned()
         }
     }
 
@@ -113,10 +114,11 @@ impl Buffers {
         let mut words = prefix.split_whitespace().rev();
         let last = words.next()?;
         let kinds = ["model", "KV", "RS", "compute", "output", "LoRA"];
-        let (device, what) = match kinds.contains(&last) {
-            true => (words.next()?, last),
+        let (device, what) = if kinds.contains(&last) {
+            (words.next()?, last)
+        } else {
             // Until October 2024 those of the weights had no name.
-            false => (last, "model"),
+            (last, "model")
         };
         let function = words.next().unwrap_or_default().trim_end_matches(':');
         if !is_device(device) || (last == device && !function.ends_with("load_tensors")) {
@@ -128,9 +130,10 @@ impl Buffers {
             other => other,
         };
         // Host memory that a device reads; it is none of the device's.
-        let pinned = match device.ends_with("_Host") {
-            true => "pinned_",
-            false => "",
+        let pinned = if device.ends_with("_Host") {
+            "pinned_"
+        } else {
+            ""
         };
         match what {
             "model" => {

@@ -258,9 +258,10 @@ impl LlamaCpp {
                 let cells = number(rest).filter(|(_, tail)| tail.starts_with(" cells"));
                 let cells = cells.map(|(n, _)| n.value as u64);
                 let full = m.head.starts_with("non-SWA") || m.prefix.ends_with("non-");
-                match full {
-                    true => self.full_cells = cells.or(self.full_cells),
-                    false => self.swa_cells = cells.or(self.swa_cells),
+                if full {
+                    self.full_cells = cells.or(self.full_cells)
+                } else {
+                    self.swa_cells = cells.or(self.swa_cells)
                 }
             }
             Kind::Setting => self.setting(m, line, sheet),

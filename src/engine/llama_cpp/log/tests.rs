@@ -1,12 +1,12 @@
 //! llama.cpp's log: one of a real server, and lines written after its own format strings.
 
-use super::super::LlamaCpp as Engine;
+use crate::engine::EngineId;
 use crate::engine::facts::{EngineStep, FactValue, LogReport};
 use crate::engine::log::Messages;
 use crate::engine::log::laws_tests::{hold, told};
 
 fn report(log: &str) -> LogReport {
-    told(&Engine, log.as_bytes())
+    told(EngineId::LlamaCpp, log.as_bytes())
 }
 
 fn shown(r: &LogReport, key: &str) -> Option<String> {
@@ -162,7 +162,7 @@ fn buffers_add_up_or_replace_each_other() {
 
 #[test]
 fn laws() {
-    hold(&Engine, TWO_GPUS);
+    hold(EngineId::LlamaCpp, TWO_GPUS);
 }
 
 #[test]

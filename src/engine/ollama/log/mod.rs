@@ -23,6 +23,7 @@ use crate::engine::facts::{EngineStep, FactValue, Severity};
 use crate::engine::llama_cpp::log::{LlamaCpp, WORDS};
 use crate::engine::log::cause::Weight;
 use crate::engine::log::figures::{gib, number_after};
+use crate::engine::log::said::said;
 use crate::engine::log::sheet::Sheet;
 use crate::engine::log::words::Words;
 use crate::engine::log::{Line, Messages, SheetParser};
@@ -219,9 +220,10 @@ impl Ollama {
             || msg.starts_with("llama runner process has terminated")
         {
             let error = r.get("error").or(r.get("err")).unwrap_or_default();
-            match lacks(error) {
-                true => failed(error, line, sheet),
-                false => sheet.cause(Weight::Consequence, line, "msg"),
+            if lacks(error) {
+                failed(error, line, sheet)
+            } else {
+                sheet.cause(Weight::Consequence, line, "msg")
             }
         }
     }
@@ -356,16 +358,20 @@ fn device_row(r: &Record, line: &Line<'_>, sheet: &mut Sheet) {
     }
 }
 
+/// Of a refusal. The client prints it without a record around it.
+const MORE_MEMORY: &str = "requires more system memory";
+
+/// What an error says that lacks memory.
+const LACK: &[&str] = &[
+    MORE_MEMORY,
+    "cudaMalloc failed",
+    "out of memory",
+    "unable to allocate ",
+    "failed to allocate ",
+];
+
 fn lacks(text: &str) -> bool {
-    [
-        "requires more system memory",
-        "cudaMalloc failed",
-        "out of memory",
-        "unable to allocate ",
-        "failed to allocate ",
-    ]
-    .iter()
-    .any(|sign| text.contains(sign))
+    LACK.iter().any(|sign| text.contains(sign))
 }
 
 /// `model requires more system memory (5.6 GiB) than is available (3.2 GiB)`, and what a runner
@@ -388,15 +394,20 @@ fn failed(error: &str, line: &Line<'_>, sheet: &mut Sheet) {
     }
 }
 
+/// What a line of Ollama's own holds one of; other lines are its runner's.
+const OWN: &[&str] = &["msg=", "[GIN] ", MORE_MEMORY];
+
+/// Every sign of this log.
+#[cfg(test)]
+pub(in crate::engine) fn signs() -> Vec<&'static str> {
+    [OWN, WORDS, LACK].concat()
+}
+
 impl Messages for Ollama {
     const ENGINE: &'static str = "ollama";
 
     fn words() -> &'static Words {
-        static SEARCH: LazyLock<Words> = LazyLock::new(|| {
-            let own = ["msg=", "[GIN] ", "system memory"];
-            let all: Vec<&str> = own.iter().chain(WORDS).copied().collect();
-            Words::new(&all)
-        });
+        static SEARCH: LazyLock<Words> = LazyLock::new(|| Words::new(&[OWN, WORDS].concat()));
         &SEARCH
     }
 
@@ -420,6 +431,9 @@ impl Messages for Ollama {
         }
         match Record::read(line.text) {
             Some(record) => self.record(&record, line, sheet),
+            None if said(line.text, "Error: ").is_some_and(|e| e.contains(MORE_MEMORY)) => {
+                failed(line.text, line, sheet);
+            }
             None => {
                 // A model of which only the words are read has none of these lines.
                 if line.text.contains("load_tensors: ") {

@@ -1,11 +1,11 @@
 //! Ollama's log, in lines written after its own format strings.
 
-use super::super::Ollama as Engine;
+use crate::engine::EngineId;
 use crate::engine::facts::{EngineStep, LogReport};
 use crate::engine::log::laws_tests::{hold, told};
 
 fn report(log: &str) -> LogReport {
-    told(&Engine, log.as_bytes())
+    told(EngineId::Ollama, log.as_bytes())
 }
 
 fn shown(r: &LogReport, key: &str) -> Option<String> {
@@ -72,7 +72,10 @@ fn the_new_engine() {
 
 #[test]
 fn laws() {
-    hold(&Engine, &format!("{START}{NEW_ENGINE}{OLD_RUNNER}"));
+    hold(
+        EngineId::Ollama,
+        &format!("{START}{NEW_ENGINE}{OLD_RUNNER}"),
+    );
 }
 
 const OLD_RUNNER: &str = r#"time=2031-01-02T03:06:00Z level=INFO source=memory.go:1 msg="offload to cuda" layers.requested=-1 layers.model=33 layers.offload=20 layers.split=10,10 memory.available="[8.0 GiB 7.5 GiB]" memory.required.full="20.0 GiB" memory.required.partial="15.0 GiB" memory.required.kv="512.0 MiB" memory.required.allocations="[7.5 GiB 7.5 GiB]" memory.weights.total="12.0 GiB" memory.graph.full="1.0 GiB" memory.graph.partial="2.0 GiB"

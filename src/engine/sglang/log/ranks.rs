@@ -31,9 +31,10 @@ impl RankId {
         }
         let words = prefix.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
         let tags: Vec<&str> = words.filter(|w| is_tag(w)).collect();
-        match tags.is_empty() || tags.len() > 8 {
-            true => RankId::Bare,
-            false => RankId::Named(tags.join(" ")),
+        if tags.is_empty() || tags.len() > 8 {
+            RankId::Bare
+        } else {
+            RankId::Named(tags.join(" "))
         }
     }
 

@@ -1,12 +1,11 @@
 //! SGLang's log, in lines written after its own format strings.
 
-use super::super::Sglang as Engine;
-use crate::engine::LogParser;
+use crate::engine::EngineId;
 use crate::engine::facts::{EngineStep, FactValue, LogReport};
 use crate::engine::log::laws_tests::{hold, told};
 
 fn report(log: &str) -> LogReport {
-    told(&Engine, log.as_bytes())
+    told(EngineId::Sglang, log.as_bytes())
 }
 
 fn shown(r: &LogReport, key: &str) -> Option<String> {
@@ -81,7 +80,7 @@ fn two_ranks_from_start_to_serving() {
 
 #[test]
 fn laws() {
-    hold(&Engine, TWO_RANKS);
+    hold(EngineId::Sglang, TWO_RANKS);
 }
 
 #[test]
@@ -297,7 +296,7 @@ fn failures_and_restarts() {
     let failed = format!(
         "{start}\n[x TP0] Scheduler hit an exception: Traceback (most recent call last):\n  File \"a.py\"\nRuntimeError: Not enough memory. Please try to increase --mem-fraction-static.\n[x] Received sigquit from a child process. It usually means the child failed."
     );
-    let mut parser = Engine::parser();
+    let mut parser = crate::engine::parser_of(EngineId::Sglang);
     failed.lines().for_each(|l| parser.line(l.as_bytes(), None));
     assert!(parser.root_cause().unwrap().contains("Not enough memory"));
     assert_eq!(shown(&parser.report(), "oom").as_deref(), Some("true"));
@@ -369,11 +368,5 @@ fn messages_of_2026() {
         ),
     ] {
         says(&report(line), &[(key, value)]);
-    }
-}
-
-impl Engine {
-    fn parser() -> Box<dyn LogParser> {
-        crate::engine::parser_of(&Engine)
     }
 }

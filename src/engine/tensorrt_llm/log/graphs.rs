@@ -13,6 +13,13 @@ use std::collections::BTreeSet;
 /// Series and graphs of one series kept.
 const MOST: usize = 4096;
 
+/// Up to how many requests speculation is on, in every spelling.
+pub const MAX_CONCURRENCY: &[&str] = &[
+    "max_concurrency=",
+    "max_concurrency': ",
+    "max_concurrency: ",
+];
+
 /// What one engine captured in one go.
 #[derive(Default)]
 struct Series {
@@ -111,14 +118,7 @@ impl Graphs {
         if let Some(n) = said(text, dynamic).and_then(whole) {
             sheet.count("cuda_graphs_planned", n, line, dynamic);
         }
-        if let Some(limit) = [
-            "max_concurrency=",
-            "max_concurrency': ",
-            "max_concurrency: ",
-        ]
-        .iter()
-        .find_map(|name| after(text, name))
-        {
+        if let Some(limit) = MAX_CONCURRENCY.iter().find_map(|name| after(text, name)) {
             if whole(limit).is_some() {
                 self.max_concurrency = Some(line.quote("max_concurrency"));
             }

@@ -32,12 +32,15 @@ pub fn read(line: &Line<'_>, sheet: &mut Sheet) -> u64 {
     ranks(line, sheet)
 }
 
+/// Sizes of the groups of ranks.
+pub const SIZES: &[(&str, &str)] = &[
+    ("TP Size: ", "tensor_parallel_size"),
+    ("PP Size: ", "pipeline_parallel_size"),
+];
+
 fn ranks(line: &Line<'_>, sheet: &mut Sheet) -> u64 {
     let text = line.text;
-    for (needle, key) in [
-        ("TP Size: ", "tensor_parallel_size"),
-        ("PP Size: ", "pipeline_parallel_size"),
-    ] {
+    for (needle, key) in SIZES {
         if let Some(n) = said(text, needle).and_then(whole).filter(|n| *n > 0) {
             sheet.count(key, n, line, needle);
         }
@@ -67,16 +70,28 @@ fn ranks(line: &Line<'_>, sheet: &mut Sheet) -> u64 {
     0
 }
 
+/// Limits of the PyTorch backend.
+pub const LIMITS: &[(&str, &str)] = &[
+    ("max_seq_len=", "max_seq_len"),
+    ("max_num_requests=", "max_num_requests"),
+    ("max_num_tokens=", "max_num_tokens"),
+    ("max_batch_size=", "max_batch_size"),
+];
+
+/// Limits of the TensorRT backend, one to a line.
+pub const GPT_MODEL: &[(&str, &str)] = &[
+    ("maxNumSequences: ", "max_num_sequences"),
+    ("maxBatchSize: ", "max_batch_size"),
+    ("maxSequenceLen: ", "max_seq_len"),
+    ("maxNumTokens: ", "max_num_tokens"),
+    ("maxBeamWidth: ", "max_beam_width"),
+];
+
 fn limits(line: &Line<'_>, sheet: &mut Sheet) {
     let text = line.text;
     if let Some(rest) = said(text, "max_seq_len=") {
         if rest.contains("max_num_requests=") {
-            for (name, key) in [
-                ("max_seq_len=", "max_seq_len"),
-                ("max_num_requests=", "max_num_requests"),
-                ("max_num_tokens=", "max_num_tokens"),
-                ("max_batch_size=", "max_batch_size"),
-            ] {
+            for (name, key) in LIMITS {
                 if let Some(n) = after(text, name).and_then(whole) {
                     sheet.count(key, n, line, name);
                 }
@@ -89,19 +104,19 @@ fn limits(line: &Line<'_>, sheet: &mut Sheet) {
         sheet.count("max_seq_len", n, line, reduced);
     }
     if let Some(rest) = said(text, "TRTGptModel ") {
-        for (name, key) in [
-            ("maxNumSequences: ", "max_num_sequences"),
-            ("maxBatchSize: ", "max_batch_size"),
-            ("maxSequenceLen: ", "max_seq_len"),
-            ("maxNumTokens: ", "max_num_tokens"),
-            ("maxBeamWidth: ", "max_beam_width"),
-        ] {
-            if let Some(n) = rest.strip_prefix(name).and_then(whole) {
+        for (name, key) in GPT_MODEL {
+            if let Some(n) = rest.strip_prefix(*name).and_then(whole) {
                 sheet.count(key, n, line, name);
             }
         }
     }
 }
+
+/// Names of the configuration.
+pub const CONFIG: &[(&str, &str)] = &[
+    ("attn_backend=", "attention_backend"),
+    ("kv_cache_dtype=", "kv_cache_dtype"),
+];
 
 /// `PyTorchConfig(…, attn_backend='TRTLLM', use_cuda_graph=True, cuda_graph_batch_sizes=[1, 2], …)`
 /// and the arguments that later releases print instead.
@@ -110,10 +125,7 @@ fn config(line: &Line<'_>, sheet: &mut Sheet) {
     if !(text.contains("PyTorchConfig(") || text.contains("Args(") || text.contains("LLM Args")) {
         return;
     }
-    for (name, key) in [
-        ("attn_backend=", "attention_backend"),
-        ("kv_cache_dtype=", "kv_cache_dtype"),
-    ] {
+    for (name, key) in CONFIG {
         let quoted = after(text, name).and_then(|rest| rest.strip_prefix(['\'', '"']));
         if let Some((word, _)) = quoted.and_then(|rest| rest.split_once(['\'', '"'])) {
             if word.len() < 64 {

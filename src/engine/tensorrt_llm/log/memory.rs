@@ -11,6 +11,48 @@ const BYTES_PER_GIB: f64 = 1_073_741_824.0;
 /// Figures of one kind kept.
 const MOST: usize = 1024;
 
+/// What an engine allocates, in the order of the figures of [`Memory`].
+pub const ALLOCATED: [&str; 3] = [
+    " for execution context memory",
+    " GPU memory for runtime buffers",
+    " GPU memory for decoder",
+];
+
+/// Bytes that the builder names.
+pub const BUILD: &[(&str, &str)] = &[
+    ("Total Activation Memory: ", "build_activation_gib"),
+    ("Total Weights Memory: ", "build_weights_gib"),
+    ("Total Scratch Memory: ", "build_scratch_gib"),
+];
+
+/// Figures of the profile run.
+pub const PROFILE: &[(&str, &str)] = &[
+    (
+        "Memory used after loading model weights (inside torch) in memory usage profiling: ",
+        "weights_gib",
+    ),
+    (
+        "Memory used after loading model weights (outside torch) in memory usage profiling: ",
+        "weights_outside_torch_gib",
+    ),
+    (
+        "Memory dynamically allocated during inference (inside torch) in memory usage profiling: ",
+        "activation_peak_gib",
+    ),
+    (
+        "Memory used outside torch (e.g., NCCL and CUDA graphs) in memory usage profiling: ",
+        "non_torch_gib",
+    ),
+    ("Estimated max memory in KV cache : ", "kv_estimated_gib"),
+    ("Estimated max memory in KV cache: ", "kv_estimated_gib"),
+];
+
+/// Parts of the peak that the pool's size is found by.
+pub const POOL_SIZE: &[(&str, &str)] = &[
+    ("when calculating max tokens: ", "kv_available_gib"),
+    ("device total memory ", "device_total_gib"),
+];
+
 /// A figure that each rank prints, without its number.
 #[derive(Default)]
 struct Printed(Vec<(f64, String, Option<i64>)>);
@@ -78,9 +120,10 @@ impl Memory {
             printed.write(key, MOST, sheet);
         }
         // Totals of a process: the last one of each rank.
-        let last = match self.contexts.0.is_empty() {
-            true => &self.deserialised,
-            false => &self.contexts,
+        let last = if self.contexts.0.is_empty() {
+            &self.deserialised
+        } else {
+            &self.contexts
         };
         last.write(
             "tensorrt_managed_gib",
@@ -94,11 +137,8 @@ impl Memory {
         if let Some((size, _)) = said(text, "Loaded engine size: ").and_then(gib) {
             self.engine.add(size, line, "Loaded engine size");
         }
-        for (needle, printed) in [
-            (" for execution context memory", &mut self.context),
-            (" GPU memory for runtime buffers", &mut self.buffers),
-            (" GPU memory for decoder", &mut self.decoder),
-        ] {
+        let figures = [&mut self.context, &mut self.buffers, &mut self.decoder];
+        for (needle, printed) in ALLOCATED.into_iter().zip(figures) {
             if let Some((size, rest)) = said(text, "Allocated ").and_then(amount) {
                 if rest.starts_with(needle) {
                     printed.add(size, line, needle);
@@ -107,9 +147,10 @@ impl Memory {
         }
         if let Some(rest) = said(text, "[MemUsageChange] TensorRT-managed allocation in ") {
             if let Some(size) = now_on_gpu(rest) {
-                let printed = match rest.starts_with("engine deserialization") {
-                    true => &mut self.deserialised,
-                    false => &mut self.contexts,
+                let printed = if rest.starts_with("engine deserialization") {
+                    &mut self.deserialised
+                } else {
+                    &mut self.contexts
                 };
                 printed.add(size, line, "now: ");
             }
@@ -118,11 +159,7 @@ impl Memory {
         if let Some(size) = said(text, "[MemUsageChange] Init ").and_then(now_on_gpu) {
             sheet.figure("device_used_gib", size, line, "now: ");
         }
-        for (needle, key) in [
-            ("Total Activation Memory: ", "build_activation_gib"),
-            ("Total Weights Memory: ", "build_weights_gib"),
-            ("Total Scratch Memory: ", "build_scratch_gib"),
-        ] {
+        for (needle, key) in BUILD {
             if let Some((n, _)) = said(text, needle)
                 .and_then(number)
                 .filter(|(n, _)| n.whole && n.value >= 0.0)
@@ -160,29 +197,10 @@ fn now_on_gpu(text: &str) -> Option<f64> {
 /// The PyTorch backend's profile run.
 fn profile(line: &Line<'_>, sheet: &mut Sheet) {
     let text = line.text;
-    for (needle, key) in [
-        (
-            "Memory used after loading model weights (inside torch) in memory usage profiling: ",
-            "weights_gib",
-        ),
-        (
-            "Memory used after loading model weights (outside torch) in memory usage profiling: ",
-            "weights_outside_torch_gib",
-        ),
-        (
-            "Memory dynamically allocated during inference (inside torch) in memory usage profiling: ",
-            "activation_peak_gib",
-        ),
-        (
-            "Memory used outside torch (e.g., NCCL and CUDA graphs) in memory usage profiling: ",
-            "non_torch_gib",
-        ),
-        ("Estimated max memory in KV cache : ", "kv_estimated_gib"),
-        ("Estimated max memory in KV cache: ", "kv_estimated_gib"),
-    ] {
+    for (needle, key) in PROFILE {
         if let Some((size, _)) = said(text, needle).and_then(gib) {
             sheet.figure(key, size, line, needle);
-            if key == "weights_gib" {
+            if *key == "weights_gib" {
                 sheet.finding(
                     "weights_upper_bound",
                     Severity::Info,
@@ -234,10 +252,7 @@ fn pool_size(line: &Line<'_>, sheet: &mut Sheet) {
         if let Some((size, _)) = gib(rest) {
             sheet.figure("profiled_peak_gib", size, line, "Peak memory");
         }
-        for (needle, key) in [
-            ("when calculating max tokens: ", "kv_available_gib"),
-            ("device total memory ", "device_total_gib"),
-        ] {
+        for (needle, key) in POOL_SIZE {
             if let Some(size) = gib_after(rest, needle) {
                 sheet.figure(key, size, line, needle);
             }

@@ -77,6 +77,7 @@ const WORDS: &[&str] = &[
     "estimation dry run",
     "CUDA graph",
     "Dynamic draft length",
+    "MPI_ABORT was invoked",
     "Total Activation Memory",
     "Total Weights Memory",
     "Total Scratch Memory",
@@ -107,6 +108,39 @@ const WORDS: &[&str] = &[
     "Error",
     "Exception",
 ];
+
+/// Every sign of the tables of this log.
+#[cfg(test)]
+pub(in crate::engine) fn signs() -> Vec<&'static str> {
+    let mut signs = WORDS.to_vec();
+    for table in [
+        PROFILE_ENDS,
+        SERVES,
+        trouble::LACK,
+        trouble::CAUSES,
+        trouble::CONSEQUENCES,
+        trouble::REFUSAL,
+        graphs::MAX_CONCURRENCY,
+        crate::engine::cuda_graphs::CAPTURED,
+        crate::engine::log::torch::LACK,
+    ] {
+        signs.extend(table);
+    }
+    for table in [
+        memory::BUILD,
+        memory::PROFILE,
+        memory::POOL_SIZE,
+        identity::SIZES,
+        identity::LIMITS,
+        identity::GPT_MODEL,
+        identity::CONFIG,
+    ] {
+        signs.extend(table.iter().map(|(sign, _)| *sign));
+    }
+    signs.extend(STEPS.iter().map(|(sign, _)| *sign));
+    signs.extend(memory::ALLOCATED);
+    signs
+}
 
 /// What TensorRT-LLM's log says.
 #[derive(Default)]
@@ -151,9 +185,10 @@ impl Messages for TrtLlmMessages {
             return;
         }
         // A bar that shows how far the weights are may share the line with the failure.
-        let profiled = match sheet.ready() {
-            true => None,
-            false => milestones(line, sheet),
+        let profiled = if sheet.ready() {
+            None
+        } else {
+            milestones(line, sheet)
         };
         if trouble::read(line, sheet) {
             self.graphs.interrupted();
@@ -200,61 +235,66 @@ fn whole(text: &str) -> Option<u64> {
     (n.whole && (0.0..9e15).contains(&n.value)).then_some(n.value as u64)
 }
 
+/// Messages that pass a step before the server serves.
+const STEPS: &[(&str, EngineStep)] = &[
+    ("TensorRT-LLM version: ", EngineStep::Started),
+    ("MPI size: ", EngineStep::Started),
+    ("Loading weights concurrently:", EngineStep::LoadingWeights),
+    ("Loading weights:", EngineStep::LoadingWeights),
+    (
+        "Loading safetensors weights in parallel",
+        EngineStep::LoadingWeights,
+    ),
+    ("Loaded engine size: ", EngineStep::LoadingWeights),
+    (
+        "[MemUsageChange] TensorRT-managed allocation in engine deserialization",
+        EngineStep::WeightsLoaded,
+    ),
+    (
+        "Memory used after loading model weights",
+        EngineStep::WeightsLoaded,
+    ),
+    (
+        "Max KV cache blocks per sequence: ",
+        EngineStep::WeightsLoaded,
+    ),
+    (
+        "Memory usage when calculating max tokens in paged kv cache",
+        EngineStep::Profiled,
+    ),
+];
+
+/// Messages that end the memory profile. Both are printed, one behind the other; between them
+/// nothing is taken.
+const PROFILE_ENDS: &[&str] = &[
+    "Estimated max memory in KV cache",
+    "Peak memory during memory usage profiling",
+];
+
+/// Messages of a server that serves. Triton's are in quotes.
+const SERVES: &[&str] = &["Application startup complete", "Uvicorn running on"];
+const TRITON_LOADED: &str = "successfully loaded 'tensorrt_llm";
+
 /// Notes the steps before the server serves; by which message the line ends the memory profile.
 fn milestones(line: &Line<'_>, sheet: &mut Sheet) -> Option<&'static str> {
     let text = line.text;
-    for (needles, step) in [
-        (
-            &["TensorRT-LLM version: ", "MPI size: "][..],
-            EngineStep::Started,
-        ),
-        (
-            &[
-                "Loading weights concurrently:",
-                "Loading weights:",
-                "Loading safetensors weights in parallel",
-                "Loaded engine size: ",
-            ],
-            EngineStep::LoadingWeights,
-        ),
-        (
-            &[
-                "[MemUsageChange] TensorRT-managed allocation in engine deserialization",
-                "Memory used after loading model weights",
-                "Max KV cache blocks per sequence: ",
-            ],
-            EngineStep::WeightsLoaded,
-        ),
-        (
-            &["Memory usage when calculating max tokens in paged kv cache"],
-            EngineStep::Profiled,
-        ),
-    ] {
-        if let Some((needle, _)) = said_any(text, needles) {
-            sheet.step(step, line, needle);
+    for (needle, step) in STEPS {
+        if said(text, needle).is_some() {
+            sheet.step(*step, line, needle);
         }
     }
-    // Both are printed, one behind the other; between them nothing is taken.
-    let ends = &[
-        "Estimated max memory in KV cache",
-        "Peak memory during memory usage profiling",
-    ];
-    let (needle, _) = said_any(text, ends)?;
+    let (needle, _) = said_any(text, PROFILE_ENDS)?;
     sheet.step(EngineStep::Profiled, line, needle);
     Some(needle)
 }
 
 fn ready(line: &Line<'_>, sheet: &mut Sheet) {
     let text = line.text;
-    // Triton puts its messages in quotes.
-    let loaded = "successfully loaded 'tensorrt_llm";
-    let served = said_any(
-        text,
-        &["Application startup complete", "Uvicorn running on"],
-    );
-    let needle = match served {
+    let needle = match said_any(text, SERVES) {
         Some((needle, _)) => needle,
-        None if text.contains("model_lifecycle.cc") && text.contains(loaded) => loaded,
+        None if text.contains("model_lifecycle.cc") && text.contains(TRITON_LOADED) => {
+            TRITON_LOADED
+        }
         None => {
             if said(text, "Shutting down").is_some() {
                 sheet.step(EngineStep::Stopping, line, "Shutting down");

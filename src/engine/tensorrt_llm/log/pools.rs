@@ -89,9 +89,10 @@ impl Pools {
                         && same().any(|e| e.tokens >= pool.tokens)
                 }
             };
-            match for_profile {
-                true => self.estimation.push(pool),
-                false => self.current.push(pool),
+            if for_profile {
+                self.estimation.push(pool)
+            } else {
+                self.current.push(pool)
             }
         }
     }
@@ -229,9 +230,10 @@ impl Pools {
             quote: vec![line.quote(needle)],
             at: line.at,
         };
-        let pools = match self.estimating {
-            true => &mut self.estimation,
-            false => &mut self.current,
+        let pools = if self.estimating {
+            &mut self.estimation
+        } else {
+            &mut self.current
         };
         if pools.len() >= MOST {
             pools.remove(0);

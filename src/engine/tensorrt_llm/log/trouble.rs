@@ -20,18 +20,25 @@ const BEFORE: &str =
     "Previously created components and free GPU memory before/after creation (GiB)";
 
 /// The libraries' words for a lack of memory.
-const LACK: &[&str] = &[
+pub const LACK: &[&str] = &[
     "Cuda Runtime (out of memory)",
     "Requested amount of GPU memory (",
 ];
 
 /// Errors of its own.
-const CAUSES: &[&str] = &[
+pub const CAUSES: &[&str] = &[
     "Executor creation failed with NCCL error",
     "[TensorRT-LLM][ERROR]",
     "Executor worker initialization error",
     "Failed to initialize executor",
 ];
+
+/// What another process says of one that failed.
+pub const CONSEQUENCES: &[&str] = &["MPI_ABORT was invoked", "Executor worker died"];
+
+/// Parts of a refusal.
+#[cfg(test)]
+pub const REFUSAL: &[&str] = &[REFUSED, FAILED, FREE, BEFORE];
 
 /// A refusal that is read: the only place where components' memory is told, and only on failure.
 #[derive(Default)]
@@ -144,9 +151,7 @@ pub fn read(line: &Line<'_>, sheet: &mut Sheet) -> bool {
     }
     if let Some(needle) = CAUSES.iter().find(|n| text.contains(**n)) {
         sheet.cause(Weight::Cause, line, needle);
-    } else if let Some((needle, _)) =
-        said_any(text, &["MPI_ABORT was invoked", "Executor worker died"])
-    {
+    } else if let Some((needle, _)) = said_any(text, CONSEQUENCES) {
         sheet.cause(Weight::Consequence, line, needle);
     } else {
         let message = said(text, "[E] ").unwrap_or_else(|| bare(text));

@@ -14,18 +14,21 @@ const LONGEST_FIELD: usize = 4096;
 
 /// What a field is.
 #[derive(Clone, Copy)]
-enum Kind {
+pub enum Kind {
     /// A name, as it is.
     Text,
     /// A variant's name, which the command line spells in small letters: `BitsandbytesNf4`.
     Variant,
+    /// A count or a figure.
     Number,
+    /// `true` or `false`.
     Flag,
+    /// `[1, 2]`.
     List,
 }
 
 /// Fields that are facts, with the key of each.
-const FIELDS: &[(&str, &str, Kind)] = &[
+pub const FIELDS: &[(&str, &str, Kind)] = &[
     ("model_id", "model", Kind::Text),
     ("revision", "revision", Kind::Text),
     ("dtype", "dtype", Kind::Variant),

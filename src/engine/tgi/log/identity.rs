@@ -96,23 +96,34 @@ fn whole(text: &str) -> Option<u64> {
     (n.whole && (1.0..=MOST_SHARDS).contains(&n.value)).then_some(n.value as u64)
 }
 
+/// Messages whose next word is a fact; whether a value that is known already stays.
+pub const NAMES: &[(&str, &str, bool)] = &[
+    ("Using scheduler ", "scheduler", false),
+    ("Using backend ", "scheduler", false),
+    ("Docker label: ", "docker_label", false),
+    // The launcher's arguments name it better.
+    ("no pipeline tag found for model ", "model", true),
+    ("Unkown compute for card ", "gpu_card", false),
+    ("Unknown compute for card ", "gpu_card", false),
+];
+
+/// Messages that say whether something is on.
+pub const SWITCHES: &[(&str, &str)] = &[
+    ("Using prefix caching = ", "prefix_caching"),
+    ("Using prefill chunking = ", "prefill_chunking"),
+    ("Using experimental prefill chunking = ", "prefill_chunking"),
+];
+
 /// Reads one line.
 pub fn read(line: &Line<'_>, sheet: &mut Sheet) {
     attention(line, sheet);
     let text = line.text;
-    for (needle, key, first) in [
-        ("Using scheduler ", "scheduler", false),
-        ("Using backend ", "scheduler", false),
-        ("Docker label: ", "docker_label", false),
-        // The launcher's arguments name it better.
-        ("no pipeline tag found for model ", "model", true),
-        ("Unkown compute for card ", "gpu_card", false),
-        ("Unknown compute for card ", "gpu_card", false),
-    ] {
+    for (needle, key, first) in NAMES {
         if let Some(word) = said(text, needle).and_then(|rest| rest.split_whitespace().next()) {
-            match first {
-                true => sheet.set_first(key, FactValue::Text(word.to_owned()), line, needle),
-                false => sheet.text(key, word, line, needle),
+            if *first {
+                sheet.set_first(key, FactValue::Text(word.to_owned()), line, needle);
+            } else {
+                sheet.text(key, word, line, needle);
             }
         }
     }
@@ -138,11 +149,7 @@ fn attention(line: &Line<'_>, sheet: &mut Sheet) {
             sheet.flag("prefix_caching", on, line, "Prefix caching ");
         }
     }
-    for (needle, key) in [
-        ("Using prefix caching = ", "prefix_caching"),
-        ("Using prefill chunking = ", "prefill_chunking"),
-        ("Using experimental prefill chunking = ", "prefill_chunking"),
-    ] {
+    for (needle, key) in SWITCHES {
         if let Some(on) = said(text, needle).and_then(switch) {
             sheet.flag(key, on, line, needle);
         }

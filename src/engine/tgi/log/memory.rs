@@ -11,7 +11,7 @@ const DECIMAL_GB_IN_GIB: f64 = 1e9 / 1_073_741_824.0;
 
 /// What the router says once the warm-up has come back. A capacity that stands alone may be a
 /// quotation; with one of these behind it the router went on.
-const ROUTER_GOES_ON: &[&str] = &[
+pub const ROUTER_GOES_ON: &[&str] = &[
     "Connected",
     "Using backend V",
     "Using scheduler V",
@@ -215,19 +215,31 @@ fn list(text: &str) -> Option<Vec<f64>> {
     Some(sizes)
 }
 
+/// Limits that a message of its own gives.
+pub const LIMITS: &[(&str, &str)] = &[
+    (
+        "Default `max_batch_prefill_tokens` to ",
+        "max_batch_prefill_tokens",
+    ),
+    ("Default `max_input_tokens` to ", "max_input_tokens"),
+    ("Default `max_input_length` to ", "max_input_tokens"),
+    ("Default `max_total_tokens` to ", "max_total_tokens"),
+    ("Maximum input tokens defaulted to ", "max_input_tokens"),
+    ("Maximum total tokens defaulted to ", "max_total_tokens"),
+];
+
+/// Limits in the span of a warm-up.
+pub const WARM_UP: &[(&str, &str)] = &[
+    ("max_input_length=", "max_input_tokens"),
+    ("max_input_tokens=", "max_input_tokens"),
+    ("max_prefill_tokens=", "max_batch_prefill_tokens"),
+    ("max_total_tokens=", "max_total_tokens"),
+    ("max_batch_size=", "max_batch_size"),
+];
+
 fn limits(line: &Line<'_>, sheet: &mut Sheet) {
     let text = line.text;
-    for (needle, key) in [
-        (
-            "Default `max_batch_prefill_tokens` to ",
-            "max_batch_prefill_tokens",
-        ),
-        ("Default `max_input_tokens` to ", "max_input_tokens"),
-        ("Default `max_input_length` to ", "max_input_tokens"),
-        ("Default `max_total_tokens` to ", "max_total_tokens"),
-        ("Maximum input tokens defaulted to ", "max_input_tokens"),
-        ("Maximum total tokens defaulted to ", "max_total_tokens"),
-    ] {
+    for (needle, key) in LIMITS {
         if let Some((tokens, _)) = said(text, needle).and_then(count) {
             sheet.count(key, tokens, line, needle);
         }
@@ -237,13 +249,7 @@ fn limits(line: &Line<'_>, sheet: &mut Sheet) {
     let Some(span) = after(text, "warmup{").and_then(|rest| Some(rest.split_once('}')?.0)) else {
         return;
     };
-    for (field, key) in [
-        ("max_input_length=", "max_input_tokens"),
-        ("max_input_tokens=", "max_input_tokens"),
-        ("max_prefill_tokens=", "max_batch_prefill_tokens"),
-        ("max_total_tokens=", "max_total_tokens"),
-        ("max_batch_size=", "max_batch_size"),
-    ] {
+    for (field, key) in WARM_UP {
         let given = after(span, field).map(|v| v.strip_prefix("Some(").unwrap_or(v));
         if let Some((value, _)) = given.and_then(count) {
             if let Ok(value) = i64::try_from(value) {
@@ -253,12 +259,15 @@ fn limits(line: &Line<'_>, sheet: &mut Sheet) {
     }
 }
 
+/// Limits that a refusal for lack of memory names.
+pub const REFUSED: &[(&str, &str)] = &[
+    ("Not enough memory to handle ", "max_batch_prefill_tokens"),
+    ("`max_total_tokens=", "max_total_tokens"),
+];
+
 /// What a refusal for lack of memory says of the limit that did not fit.
 pub fn refused_limits(line: &Line<'_>, sheet: &mut Sheet) {
-    for (needle, key) in [
-        ("Not enough memory to handle ", "max_batch_prefill_tokens"),
-        ("`max_total_tokens=", "max_total_tokens"),
-    ] {
+    for (needle, key) in REFUSED {
         if let Some(n) = number_after(line.text, needle).filter(|n| n.whole && n.value >= 0.0) {
             sheet.set_first(key, FactValue::Int(n.value as i64), line, needle);
         }

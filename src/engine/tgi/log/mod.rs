@@ -80,6 +80,7 @@ const WORDS: &[&str] = &[
     "CANCELLED",
     "panicked at",
     "Connected",
+    "Invalid hostname, defaulting to ",
     "Error",
     "error",
     "Exception",
@@ -89,6 +90,36 @@ const WORDS: &[&str] = &[
     "Shutting down shards",
     "graceful shutdown",
 ];
+
+/// Every sign of the tables of this log.
+#[cfg(test)]
+pub(in crate::engine) fn signs() -> Vec<&'static str> {
+    let mut signs = WORDS.to_vec();
+    for table in [
+        ENDS,
+        IMPORTS,
+        memory::ROUTER_GOES_ON,
+        trouble::LACK,
+        trouble::CAUSES,
+        trouble::CONSEQUENCES,
+        trouble::IN_WARM_UP,
+        crate::engine::log::torch::LACK,
+    ] {
+        signs.extend(table);
+    }
+    for table in [
+        memory::LIMITS,
+        memory::WARM_UP,
+        memory::REFUSED,
+        identity::SWITCHES,
+    ] {
+        signs.extend(table.iter().map(|(sign, _)| *sign));
+    }
+    signs.extend(STEPS.iter().map(|(sign, _)| *sign));
+    signs.extend(identity::NAMES.iter().map(|(sign, _, _)| *sign));
+    signs.extend(args::FIELDS.iter().map(|(name, _, _)| *name));
+    signs
+}
 
 /// What TGI's log says.
 #[derive(Default)]
@@ -146,16 +177,42 @@ impl TgiMessages {
     }
 }
 
+/// Messages of a server that ends.
+const ENDS: &[&str] = &[
+    "Shutting down shards",
+    "signal received, starting graceful shutdown",
+];
+
+/// Messages of a shard that imports its model, before it loads the weights.
+const IMPORTS: &[&str] = &[
+    "Using prefix caching = ",
+    "Using Attention = ",
+    "Detected system ",
+    "ROCm: using ",
+];
+
+/// Messages that pass a step.
+const STEPS: &[(&str, EngineStep)] = &[
+    ("Using prefill chunking = ", EngineStep::WeightsLoaded),
+    (
+        "Using experimental prefill chunking = ",
+        EngineStep::WeightsLoaded,
+    ),
+    ("Server started at ", EngineStep::WeightsLoaded),
+    ("Shard ready in ", EngineStep::WeightsLoaded),
+    ("Warming up model", EngineStep::WeightsLoaded),
+    // Printed before the pool is taken.
+    ("KV-cache blocks: ", EngineStep::Profiled),
+    // The pool is there, graphs follow.
+    ("Cuda Graphs are ", EngineStep::KvCacheAllocated),
+    ("Free RAM before cuda graph", EngineStep::KvCacheAllocated),
+    ("Warming up TunableOp", EngineStep::KvCacheAllocated),
+];
+
 fn milestones(line: &Line<'_>, shards_started: bool, sheet: &mut Sheet) {
     use crate::engine::log::said::{said, said_any};
     let text = line.text;
-    if let Some((needle, _)) = said_any(
-        text,
-        &[
-            "Shutting down shards",
-            "signal received, starting graceful shutdown",
-        ],
-    ) {
+    if let Some((needle, _)) = said_any(text, ENDS) {
         sheet.step(EngineStep::Stopping, line, needle);
     }
     if sheet.ready() {
@@ -164,45 +221,15 @@ fn milestones(line: &Line<'_>, shards_started: bool, sheet: &mut Sheet) {
     // Shards say these while they import their models. The process that downloads them imports
     // the same and holds no memory of the device.
     if shards_started {
-        if let Some((needle, _)) = said_any(
-            text,
-            &[
-                "Using prefix caching = ",
-                "Using Attention = ",
-                "Detected system ",
-                "ROCm: using ",
-            ],
-        ) {
+        if let Some((needle, _)) = said_any(text, IMPORTS) {
             if !sheet.passed(EngineStep::WeightsLoaded) {
                 sheet.step(EngineStep::LoadingWeights, line, needle);
             }
         }
     }
-    for (needles, step) in [
-        (
-            &[
-                "Using prefill chunking = ",
-                "Using experimental prefill chunking = ",
-                "Server started at ",
-                "Shard ready in ",
-                "Warming up model",
-            ][..],
-            EngineStep::WeightsLoaded,
-        ),
-        // Printed before the pool is taken.
-        (&["KV-cache blocks: "], EngineStep::Profiled),
-        // The pool is there, graphs follow.
-        (
-            &[
-                "Cuda Graphs are ",
-                "Free RAM before cuda graph",
-                "Warming up TunableOp",
-            ],
-            EngineStep::KvCacheAllocated,
-        ),
-    ] {
-        if let Some((needle, _)) = said_any(text, needles) {
-            sheet.step(step, line, needle);
+    for (needle, step) in STEPS {
+        if said(text, needle).is_some() {
+            sheet.step(*step, line, needle);
         }
     }
     let warmed_up = "Setting max batch total tokens to ";

@@ -8,10 +8,10 @@ use crate::engine::log::sheet::Sheet;
 use crate::engine::log::torch;
 
 /// TGI's own words for a lack of memory.
-const LACK: &[&str] = &["Not enough memory to handle ", "NotEnoughMemory("];
+pub const LACK: &[&str] = &["Not enough memory to handle ", "NotEnoughMemory("];
 
 /// What a shard or the router says when another of them has failed.
-const CONSEQUENCES: &[&str] = &[
+pub const CONSEQUENCES: &[&str] = &[
     "Server error: CANCELLED",
     "Webserver Crashed",
     "Method Warmup encountered an error",
@@ -28,7 +28,7 @@ const CONSEQUENCES: &[&str] = &[
 ];
 
 /// Errors of its own.
-const CAUSES: &[&str] = &[
+pub const CAUSES: &[&str] = &[
     "Error when initializing model",
     "Unable to warmup model",
     "Error: ArgumentValidation",
@@ -66,15 +66,18 @@ pub fn read(line: &Line<'_>, sheet: &mut Sheet) -> bool {
     false
 }
 
+/// Parts of a message that only a warm-up prints.
+pub const IN_WARM_UP: &[&str] = &[
+    "warmup{",
+    "Unable to warmup model",
+    "Method Warmup encountered",
+];
+
 /// Whether the line is of a warm-up that fails: the weights are loaded then.
 pub fn in_warm_up(text: &str) -> bool {
-    [
-        "warmup{",
-        "Unable to warmup model",
-        "Method Warmup encountered",
-    ]
-    .iter()
-    .any(|sign| text.find(sign).is_some_and(|at| !handed_over(&text[..at])))
+    IN_WARM_UP
+        .iter()
+        .any(|sign| text.find(sign).is_some_and(|at| !handed_over(&text[..at])))
 }
 
 fn own_lack(text: &str) -> Option<&'static str> {

@@ -10,6 +10,7 @@ use super::sweep::note;
 use crate::engine::facts::Severity;
 use crate::report::content::{Cell, Chapter};
 use crate::report::layout;
+use crate::report::layout::counted_words;
 use crate::report::material::Material;
 
 /// The chapter, where a comparison is asked for.
@@ -26,8 +27,8 @@ pub(super) fn write(material: &Material, _: &mut Sources) -> Vec<Chapter> {
             "nothing_to_compare",
             format!(
                 "a comparison takes two runs or two sweeps; {} and {} were read",
-                super::sweep::many(runs.len(), "run", "runs"),
-                super::sweep::many(sweeps.len(), "sweep", "sweeps")
+                counted_words(runs.len(), "run", "runs"),
+                counted_words(sweeps.len(), "sweep", "sweeps")
             ),
         )],
     };

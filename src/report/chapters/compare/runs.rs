@@ -237,9 +237,10 @@ fn limit(profile: &Profile) -> Option<(f64, String)> {
     let devices = &profile.gpu_info.devices;
     let known = devices.iter().map(|d| d.total_bytes);
     let total = known.sum::<Option<u64>>().filter(|_| !devices.is_empty())?;
-    let what = match devices.iter().all(|d| d.kind == DeviceKind::Gpu) {
-        true => "capacity",
-        false => "limit of the container, or the host's memory",
+    let what = if devices.iter().all(|d| d.kind == DeviceKind::Gpu) {
+        "capacity"
+    } else {
+        "limit of the container, or the host's memory"
     };
     Some((to_gib(total), what.to_owned()))
 }

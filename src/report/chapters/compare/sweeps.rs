@@ -6,10 +6,11 @@ use crate::profile::stats::quantile;
 use crate::report::chapters::document::Figure;
 use crate::report::chapters::sweep::read::{LATENCY, PEAK, Sweep, THROUGHPUT, TTFT, Tried};
 use crate::report::chapters::sweep::tables::{numeric, wordy};
-use crate::report::chapters::sweep::{few, many, note, ordered};
+use crate::report::chapters::sweep::{few, note, ordered};
 use crate::report::chart::{self, Chart, Curve, Curves, Dot, Plot, Scale};
 use crate::report::content::{Block, Cell, Grid};
 use crate::report::layout;
+use crate::report::layout::counted_words;
 use crate::report::material::Stored;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -149,7 +150,7 @@ fn load(cell: &Tried) -> String {
 
 fn in_common(matched: &Matched<'_>) -> String {
     let n = matched.pairs.len();
-    let mut text = format!("{} in both", many(n, "cell is", "cells are"));
+    let mut text = format!("{} in both", counted_words(n, "cell is", "cells are"));
     if matched.by_load > 0 {
         text.push_str(&format!(
             ", {} of them by model, settings and load: their ids differ",
@@ -161,7 +162,7 @@ fn in_common(matched: &Matched<'_>) -> String {
     if otherwise > 0 {
         text.push_str(&format!(
             "; {} otherwise in B than in A",
-            many(otherwise, "cell ended", "cells ended")
+            counted_words(otherwise, "cell ended", "cells ended")
         ));
     }
     text.push('.');
@@ -183,7 +184,7 @@ fn moved(matched: &Matched<'_>, figure: &Figure) -> Option<String> {
         "{} moved by {} % in the median of {} ({} to {} %).",
         crate::report::chapters::sweep::capital(figure.title),
         sign(median),
-        many(changes.len(), "cell", "cells"),
+        counted_words(changes.len(), "cell", "cells"),
         sign(*lowest),
         sign(*highest)
     ))
@@ -271,7 +272,7 @@ fn against(matched: &Matched<'_>, figure: &Figure) -> Option<Chart> {
         note: (without > 0).then(|| {
             format!(
                 "{} not drawn: not measured in both.",
-                many(without, "cell is", "cells are")
+                counted_words(without, "cell is", "cells are")
             )
         }),
         simulated: matched
@@ -323,9 +324,12 @@ fn cells(matched: &Matched<'_>) -> Grid {
     }
     columns.push(wordy("cell A", "a_cell"));
     columns.push(wordy("cell B", "b_cell"));
-    let status = |cell: &Tried| match cell.done() {
-        true => Cell::text("done"),
-        false => Cell::text(cell.why()),
+    let status = |cell: &Tried| {
+        if cell.done() {
+            Cell::text("done")
+        } else {
+            Cell::text(cell.why())
+        }
     };
     let row = |(a, b): &(&Tried, &Tried)| {
         let mut row = vec![
@@ -378,7 +382,7 @@ fn only(letter: &str, cells: &[&Tried]) -> Option<String> {
     (!cells.is_empty()).then(|| {
         format!(
             "{} in {letter} only: {}{more}.",
-            many(cells.len(), "cell is", "cells are"),
+            counted_words(cells.len(), "cell is", "cells are"),
             named.join("; ")
         )
     })

@@ -92,9 +92,10 @@ fn pictures<'a>(sweep: &Sweep, cells: &[&'a Tried], rest: &[&Axis]) -> Vec<(Stri
                     .skip(usize::from(!with_model))
                     .filter(|w| !w.is_empty())
                     .collect();
-                let label = match parts.is_empty() {
-                    true => (*model).to_owned(),
-                    false => parts.join(", "),
+                let label = if parts.is_empty() {
+                    (*model).to_owned()
+                } else {
+                    parts.join(", ")
                 };
                 lines.push((label, cells));
             }
@@ -150,9 +151,10 @@ fn x_axis(name: &str, curves: &[Curve]) -> chart::Axis {
     chart::Axis {
         title: words(name),
         unit: String::new(),
-        scale: match lowest > 0.0 && highest / lowest >= 8.0 {
-            true => Scale::Log2,
-            false => Scale::FromZero,
+        scale: if lowest > 0.0 && highest / lowest >= 8.0 {
+            Scale::Log2
+        } else {
+            Scale::FromZero
         },
     }
 }
@@ -175,9 +177,10 @@ fn note(across: &Axis, name: &str, lines: &Lines<'_>, figure: &Figure) -> Option
     let cells = || lines.iter().flat_map(|line| &line.1);
     let mut causes: Vec<(String, usize)> = Vec::new();
     for cell in cells().filter(|c| c.figure(figure).is_none()) {
-        let why = match cell.done() {
-            true => "not measured".to_owned(),
-            false => cell.why(),
+        let why = if cell.done() {
+            "not measured".to_owned()
+        } else {
+            cell.why()
         };
         match causes.iter_mut().find(|c| c.0 == why) {
             Some(cause) => cause.1 += 1,

@@ -151,9 +151,10 @@ fn heat(cells: &[&Tried], figure: &Figure, x: &Axis, y: &Axis, high_is_bad: bool
 fn reasons(cells: &[&Tried]) -> String {
     let mut words: Vec<String> = Vec::new();
     for cell in cells {
-        let word = match cell.done() {
-            true => "not measured".to_owned(),
-            false => cell.why(),
+        let word = if cell.done() {
+            "not measured".to_owned()
+        } else {
+            cell.why()
         };
         if !words.contains(&word) {
             words.push(word);

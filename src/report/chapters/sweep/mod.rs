@@ -14,6 +14,7 @@ use crate::engine::facts::Severity;
 use crate::report::chart::Chart;
 use crate::report::content::{Block, Chapter, Note};
 use crate::report::layout;
+use crate::report::layout::counted_words;
 use crate::report::material::Material;
 pub(super) use axes::ordered;
 use axes::varying;
@@ -26,9 +27,10 @@ pub(super) fn write(material: &Material, _: &mut Sources) -> Vec<Chapter> {
     let sweeps = material.sweeps.iter().enumerate();
     sweeps
         .flat_map(|(i, stored)| {
-            let prefix = match several {
-                true => format!("sweep{}", i + 1),
-                false => "sweep".to_owned(),
+            let prefix = if several {
+                format!("sweep{}", i + 1)
+            } else {
+                "sweep".to_owned()
             };
             let sweep = Sweep::of(&stored.document, &stored.name);
             let mut chapters = of_sweep(&sweep, &prefix, several);
@@ -42,9 +44,12 @@ pub(super) fn write(material: &Material, _: &mut Sources) -> Vec<Chapter> {
 }
 
 fn of_sweep(sweep: &Sweep, prefix: &str, several: bool) -> Vec<Chapter> {
-    let title = |words: &str| match several {
-        true => format!("{words}: {}", sweep.name),
-        false => words.to_owned(),
+    let title = |words: &str| {
+        if several {
+            format!("{words}: {}", sweep.name)
+        } else {
+            words.to_owned()
+        }
     };
     let mut chapters = vec![Chapter {
         id: prefix.to_owned(),
@@ -102,7 +107,7 @@ fn overview(sweep: &Sweep, prefix: &str) -> Vec<Block> {
         blocks.push(note(
             Severity::Warning,
             "simulated",
-            format!("{} of an engine or a device that only pretends: their figures say nothing of hardware", many(n, "cell is", "cells are")),
+            format!("{} of an engine or a device that only pretends: their figures say nothing of hardware", counted_words(n, "cell is", "cells are")),
         ));
     }
     for (code, what, pick) in [
@@ -135,7 +140,7 @@ fn overview(sweep: &Sweep, prefix: &str) -> Vec<Block> {
     if lacked > 0 {
         blocks.push(Block::Text(format!(
             "{} for lack of memory.",
-            many(lacked, "cell has no figures", "cells have no figures")
+            counted_words(lacked, "cell has no figures", "cells have no figures")
         )));
         blocks.extend(tables::out_of_memory(sweep, prefix).map(Block::Table));
     }
@@ -145,7 +150,7 @@ fn overview(sweep: &Sweep, prefix: &str) -> Vec<Block> {
 /// `small: 12 cells, 9 measured, 2 failed, 1 skipped; 2 h 07 min of work, begun …`.
 fn came_of(sweep: &Sweep) -> String {
     let count = |status: &str| sweep.cells.iter().filter(|c| c.status == status).count();
-    let mut parts = vec![many(sweep.cells.len(), "cell", "cells")];
+    let mut parts = vec![counted_words(sweep.cells.len(), "cell", "cells")];
     let known = [
         ("done", "measured"),
         ("failed", "failed"),
@@ -192,14 +197,6 @@ pub(super) fn few(values: &[String]) -> String {
             format!("{}, …, {last} ({} values)", first.join(", "), values.len())
         }
         values => values.join(", "),
-    }
-}
-
-/// `1 cell`, `3 cells`.
-pub(super) fn many(n: usize, one: &str, more: &str) -> String {
-    match n {
-        1 => format!("1 {one}"),
-        n => format!("{} {more}", layout::count(n as u64)),
     }
 }
 

@@ -264,9 +264,10 @@ impl Tried {
                 words.push(format!("{word} {value}"));
             }
         }
-        match words.is_empty() {
-            true => "load unknown".into(),
-            false => words.join(" "),
+        if words.is_empty() {
+            "load unknown".into()
+        } else {
+            words.join(" ")
         }
     }
 

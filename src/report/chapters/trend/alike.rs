@@ -136,9 +136,10 @@ impl Alike<'_> {
                 )
             })
             .collect();
-        match differ.is_empty() {
-            true => "it has no neighbour".into(),
-            false => differ.join(", "),
+        if differ.is_empty() {
+            "it has no neighbour".into()
+        } else {
+            differ.join(", ")
         }
     }
 }

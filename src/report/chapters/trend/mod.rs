@@ -6,14 +6,15 @@ mod tests;
 mod version;
 
 use super::Sources;
+use super::sweep::note;
 use super::sweep::tables::{numeric, wordy};
-use super::sweep::{many, note};
 use crate::engine::facts::Severity;
 use crate::matrix::Figures;
 use crate::profile::stats::quantile;
 use crate::report::chart::{self, Chart, Curve, Curves, Dot, Plot, Scale};
 use crate::report::content::{Block, Cell, Chapter, Grid};
 use crate::report::layout;
+use crate::report::layout::counted_words;
 use crate::report::material::{Material, Run};
 use crate::units::GIB;
 use alike::{Alike, alike, changed};
@@ -237,7 +238,7 @@ impl<'a> Trend<'a> {
             .collect();
         let mut text = format!(
             "{} of {}, by {}",
-            many(runs, "run", "runs"),
+            counted_words(runs, "run", "runs"),
             self.alike.title,
             self.by.word()
         );
@@ -270,7 +271,7 @@ impl<'a> Trend<'a> {
         if self.unknown > 0 {
             blocks.push(Block::Text(format!(
                 "{} left out: the {} is not known.",
-                many(self.unknown, "run is", "runs are"),
+                counted_words(self.unknown, "run is", "runs are"),
                 self.by.word()
             )));
         }
@@ -393,9 +394,10 @@ impl<'a> Trend<'a> {
 
 /// Percent, with a decimal where it is small.
 fn share(percent: f64) -> String {
-    match percent < 10.0 {
-        true => format!("{percent:.1}").trim_end_matches(".0").to_owned(),
-        false => format!("{percent:.0}"),
+    if percent < 10.0 {
+        format!("{percent:.1}").trim_end_matches(".0").to_owned()
+    } else {
+        format!("{percent:.0}")
     }
 }
 
@@ -486,14 +488,14 @@ fn left_out(groups: &[Alike<'_>], trends: &[Trend<'_>], not_whole: usize) -> Vec
         let more = if alone.len() > why.len() { "; …" } else { "" };
         blocks.push(Block::Text(format!(
             "{} not compared, because other settings differ: {}{more}.",
-            many(runs, "run is", "runs are"),
+            counted_words(runs, "run is", "runs are"),
             why.join("; ")
         )));
     }
     if not_whole > 0 {
         blocks.push(Block::Text(format!(
             "{} not compared for not coming to an end.",
-            many(not_whole, "run is", "runs are")
+            counted_words(not_whole, "run is", "runs are")
         )));
     }
     blocks

@@ -72,9 +72,10 @@ fn note(html: &mut Markup, note: &Note) {
 }
 
 fn listing(html: &mut Markup, listing: &Listing) {
-    html.raw(match listing.folded {
-        true => "<details class=\"listing\"><summary>",
-        false => "<details class=\"listing\" open><summary>",
+    html.raw(if listing.folded {
+        "<details class=\"listing\"><summary>"
+    } else {
+        "<details class=\"listing\" open><summary>"
     });
     html.text(&listing.title)
         .raw("</summary><pre tabindex=\"0\">");
@@ -92,9 +93,10 @@ fn table(html: &mut Markup, grid: &Grid, report: &Report) {
     });
     html.text(&grid.caption).raw("</caption><thead><tr>");
     for column in &grid.columns {
-        html.raw(match column.numeric {
-            true => "<th scope=\"col\" class=\"number\">",
-            false => "<th scope=\"col\">",
+        html.raw(if column.numeric {
+            "<th scope=\"col\" class=\"number\">"
+        } else {
+            "<th scope=\"col\">"
         });
         html.text(&column.title).raw("</th>");
     }

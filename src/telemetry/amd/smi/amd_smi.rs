@@ -2,22 +2,15 @@
 //! releases differ in where a figure stands and not in what it is.
 
 use super::shapes::{Bare, bytes, celsius, megahertz, milliwatts, percent, text, whole};
-use super::{GpuReport, ToolProcess, combine, documents, text as forms};
+use super::{GpuReport, ToolProcess, combine, documents};
 use serde_json::{Map, Value};
 
 /// The GPUs that the output speaks of, in the tool's order. When it speaks of one several times
 /// (a watching tool), the last word counts.
 pub fn parse(output: &str) -> Vec<GpuReport> {
-    let mut readings: Vec<Value> = documents::documents(output)
-        .into_iter()
-        .map(|d| d.value)
-        .collect();
-    if readings.is_empty() {
-        readings = forms::tables(output);
-    }
     let mut all = Vec::new();
-    for reading in readings {
-        combine(&mut all, one_reading(plain(reading)));
+    for document in documents::documents(output) {
+        combine(&mut all, one_reading(plain(document.value)));
     }
     all
 }
@@ -53,7 +46,7 @@ fn one_reading(document: Value) -> Vec<GpuReport> {
         };
         for (report, part) in reports(&entry) {
             match gpus.iter_mut().find(|g| g.gpu == report.gpu) {
-                // Rows of one table that each hold a process.
+                // Sorted by pid, each entry holds a process.
                 Some(known) if entry.contains_key("pid") => {
                     let more = report.processes.unwrap_or_default();
                     known.processes.get_or_insert_default().extend(more);
@@ -119,14 +112,6 @@ fn first<T>(
 }
 
 fn report(gpu: u32, entry: &Map<String, Value>) -> GpuReport {
-    // A row of a table of processes: what it calls `gfx` is a time that the process has used.
-    if entry.contains_key("pid") {
-        return GpuReport {
-            gpu,
-            processes: Some(process(entry).into_iter().collect()),
-            ..GpuReport::default()
-        };
-    }
     // 5.7 has everything below one more key.
     let inner = entry.get("values").and_then(Value::as_object);
     let entry = inner.unwrap_or(entry);
@@ -135,14 +120,6 @@ fn report(gpu: u32, entry: &Map<String, Value>) -> GpuReport {
     let share = |places: &[&str]| first(entry, places, percent);
     let said = |places: &[&str]| first(entry, places, text);
     let number = |places: &[&str]| first(entry, places, numbered);
-    // In the comma-separated form of `metric` the memory's temperature is `mem`, in all forms of
-    // `monitor` its activity is.
-    let metric = entry.contains_key("hotspot");
-    let (mem_c, mem_pct): (&[&str], &[&str]) = if metric {
-        (&["mem"], &[])
-    } else {
-        (&[], &["mem", "mem_util"])
-    };
     GpuReport {
         gpu,
         bdf: said(&["bdf", "gpu_bdf", "bus.bdf"]).map(|b| b.to_lowercase()),
@@ -183,35 +160,24 @@ fn report(gpu: u32, entry: &Map<String, Value>) -> GpuReport {
             ],
             milliwatts,
         ),
-        edge_c: degrees(&["temperature.edge", "edge", "edge_temperature"]),
+        edge_c: degrees(&["temperature.edge", "edge_temperature"]),
         hotspot_c: degrees(&[
             "temperature.hotspot",
             "temperature.junction",
             "hotspot_temperature",
-            "hotspot",
-            "gpu_temp",
         ]),
         memory_c: degrees(&[
             "temperature.mem",
             "temperature.memory",
             "memory_temperature",
-            "mem_temp",
-        ])
-        .or_else(|| degrees(mem_c)),
-        busy_pct: share(&[
-            "usage.gfx_activity",
-            "usage.gfx_usage",
-            "gfx_activity",
-            "gfx",
-            "gfx_util",
         ]),
+        busy_pct: share(&["usage.gfx_activity", "usage.gfx_usage", "gfx"]),
         memory_busy_pct: share(&[
             "usage.umc_activity",
             "usage.mem_activity",
             "usage.mem_usage",
-            "umc_activity",
-        ])
-        .or_else(|| share(mem_pct)),
+            "mem",
+        ]),
         gfx_mhz: clock(entry, "gfx", &["gfx_clk", "gfx_clock"]),
         memory_mhz: clock(entry, "mem", &["mem_clk", "mem_clock"]),
         processes: processes(entry),
@@ -240,9 +206,7 @@ fn clock(entry: &Map<String, Value>, domain: &str, plain: &[&str]) -> Option<u32
             .chain([domain.to_owned()])
             .find_map(|key| running(clocks?.get(&key)?))
     };
-    of_die()
-        .or_else(|| first(entry, plain, megahertz))
-        .or_else(|| (0..8).find_map(|die| megahertz(entry.get(&format!("{domain}_{die}_clk"))?)))
+    of_die().or_else(|| first(entry, plain, megahertz))
 }
 
 /// `renderD128`, `card57`, or the number alone.
@@ -346,11 +310,16 @@ mod tests {
         ] {
             assert_eq!(one(&document), expected, "{document}");
         }
-        let comma = "gpu,gfx_activity,umc_activity,socket_power,gfx_0_clk,mem_0_clk,edge,hotspot,mem,total_vram,used_vram\n3,55,20,120,1700,1200,N/A,70,60,16000,900\n";
-        let capitals = "GPU: 3\n    USAGE:\n        GFX_ACTIVITY: 55 %\n        UMC_ACTIVITY: 20 %\n    POWER:\n        SOCKET_POWER: 120 W\n    CLOCK:\n        GFX_0:\n            CLK: 1700 MHz\n        MEM_0:\n            CLK: 1200 MHz\n    TEMPERATURE:\n        HOTSPOT: 70 °C\n        MEM: 60 °C\n    MEM_USAGE:\n        TOTAL_VRAM: 16000 MB\n        USED_VRAM: 900 MB\n";
-        let table = "GPU  POWER  GPU_TEMP  MEM_TEMP  GFX_UTIL  GFX_CLOCK  MEM_UTIL  MEM_CLOCK  VRAM_USED  VRAM_TOTAL\n  3  120 W     70 °C     60 °C      55 %   1700 MHz      20 %   1200 MHz     900 MB    16000 MB\n";
-        for text in [comma, capitals, table] {
-            assert_eq!(parse(text), std::slice::from_ref(&expected), "{text}");
+    }
+
+    #[test]
+    fn forms_for_people_and_spreadsheets_are_not_read() {
+        for text in [
+            "gpu,socket_power,total_vram,used_vram\n3,120,16000,900\n",
+            "GPU: 3\n    MEM_USAGE:\n        USED_VRAM: 900 MB\n",
+            "GPU  POWER  VRAM_USED  VRAM_TOTAL\n  3  120 W     900 MB    16000 MB\n",
+        ] {
+            assert_eq!(parse(text), [], "{text}");
         }
     }
 
@@ -389,16 +358,6 @@ mod tests {
                 "{document}"
             );
         }
-        // What this table calls `gfx` and `enc` are times of the process.
-        let comma = "gpu,name,pid,vram_mem,mem_usage,gfx,enc\n0,engine,42,5000,6000,7,0\n0,N/A,43,0,0,0,0\n";
-        let table = parse(comma).remove(0);
-        assert_eq!(table.busy_pct, None);
-        let listed = table.processes.unwrap();
-        assert_eq!(listed.len(), 2);
-        assert_eq!(
-            (listed[0].clone(), listed[1].name.as_ref()),
-            (expected[0].clone(), None)
-        );
         let none = json!([{"gpu": 1, "process_list": [{"process_info": "No running processes detected"}]}]);
         assert_eq!(one(&none).processes, Some(vec![]), "said to be none");
         assert_eq!(one(&json!([{"gpu": 1}])).processes, None, "not said");

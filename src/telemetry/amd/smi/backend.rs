@@ -267,7 +267,7 @@ fn nothing(name: &str, error: Option<String>, text: &str) -> String {
             .map(str::to_owned)
     });
     match said {
-        Some(said) => format!("{name} says: {said}"),
+        Some(said) => format!("{name} gives no JSON with a GPU in it; it says: {said}"),
         None => format!("{name} says nothing"),
     }
 }
@@ -401,6 +401,10 @@ esac"#
             (
                 "printf '\\033[33mUnable to load the library.\\033[0m\\n'",
                 "says: Unable to load",
+            ),
+            (
+                "echo 'GPU: 0'; echo '    MEM_USAGE:'",
+                "amd-smi gives no JSON with a GPU in it; it says: GPU: 0",
             ),
             ("true", "says nothing"),
         ] {

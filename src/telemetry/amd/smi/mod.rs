@@ -1,5 +1,6 @@
-//! AMD's command-line tools: what they say, in every shape that they have said it in, and how
-//! they are run. They take a second per call and more, so nothing here is for the fast loop.
+//! AMD's command-line tools: their JSON output (of `amd-smi` as ROCm 5.7 to 7.x and its releases 26 and 10 write it, of `rocm-smi` 1.4 to 6.x), and how they are
+//! run. Tables for people and comma-separated forms are not read: every release that is read has `--json`.
+//! A call takes a second and more, so nothing here is for the fast loop.
 
 pub mod amd_smi;
 mod backend;
@@ -7,7 +8,6 @@ pub mod documents;
 pub mod rocm_smi;
 mod run;
 pub mod shapes;
-pub mod text;
 
 pub use backend::{ToolBackend, is_installed};
 pub use run::{Said, Tools};

@@ -1,7 +1,7 @@
 //! What `rocm-smi` prints: flat keys that drift from release to release, every value a text.
 
 use super::shapes::{Bare, bytes, celsius, megahertz, milliwatts, percent, text};
-use super::{GpuReport, ToolProcess, documents, text as forms};
+use super::{GpuReport, ToolProcess, documents};
 use serde_json::{Map, Value};
 
 /// What the output says.
@@ -14,21 +14,12 @@ pub struct RocmReport {
     pub processes: Option<Vec<ToolProcess>>,
 }
 
-/// Reads the JSON and the comma-separated form.
+/// Reads the output of `--json`.
 pub fn parse(output: &str) -> RocmReport {
     let mut found = RocmReport::default();
     for document in documents::documents(output) {
         if let Value::Object(map) = &document.value {
             found.read(map);
-        }
-    }
-    if found.gpus.is_empty() {
-        for table in forms::tables(output) {
-            for row in table.as_array().into_iter().flatten() {
-                if let Some(name) = row.get("device").and_then(Value::as_str) {
-                    found.read(&Map::from_iter([(name.to_owned(), row.clone())]));
-                }
-            }
         }
     }
     found

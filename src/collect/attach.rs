@@ -1,0 +1,232 @@
+//! Attaching to an engine: its container, which engine it is, whether it serves, and the lock that
+//! keeps other runs away.
+
+use super::ended::find_running;
+use super::setup::{answers, program_state};
+use super::stop::{Stop, unless_stopped};
+use crate::capture::{ContainerFacts, ContainerState, Mode};
+use crate::container::Runtime;
+use crate::container::inspect::Found;
+use crate::container::sockets::Listener;
+use crate::engine::{self, EngineId, Recognition};
+use crate::error::Failure;
+use crate::progress::{Progress, Sink, Stage};
+use crate::store::ContainerLock;
+use crate::telemetry::{self, Target};
+
+/// An engine in a container, as captures meet it.
+#[derive(Clone)]
+pub struct AttachedEngine {
+    /// The daemon that runs the container.
+    pub runtime: Runtime,
+    /// The container. Where plimsoll started the server by an exec, its command is that server's.
+    pub found: Found,
+    /// The engine in it.
+    pub engine: EngineId,
+    /// How the engine was recognised.
+    pub evidence: String,
+    /// Whether it serves, is idle, or was started by plimsoll.
+    pub mode: Mode,
+    /// What the answers of the container's programs depend on, as a key for the cache of their
+    /// flags; `None` where that is not known, and nothing is cached.
+    pub program_state: Option<String>,
+}
+
+impl AttachedEngine {
+    /// Connects to Docker and attaches to the engine in the running container that `wanted` names.
+    pub async fn attach(
+        wanted: &str,
+        engine: Option<&String>,
+        stop: &Stop,
+        news: &Sink,
+    ) -> Result<AttachedEngine, Failure> {
+        news(Progress::Stage(Stage::Inspect));
+        let runtime = unless_stopped(stop, Runtime::connect()).await?;
+        AttachedEngine::find(&runtime, wanted, engine, stop).await
+    }
+
+    /// Attaches to the engine in the running container that `wanted` names.
+    pub async fn find(
+        runtime: &Runtime,
+        wanted: &str,
+        engine: Option<&String>,
+        stop: &Stop,
+    ) -> Result<AttachedEngine, Failure> {
+        let found = unless_stopped(stop, find_running(runtime, wanted)).await?;
+        AttachedEngine::detect(runtime, found, engine, stop).await
+    }
+
+    /// Finds out which engine is in a container, and whether it serves. `named`: the user says it.
+    pub async fn detect(
+        runtime: &Runtime,
+        found: Found,
+        named: Option<&String>,
+        stop: &Stop,
+    ) -> Result<AttachedEngine, Failure> {
+        let (engine, seen) = match (named, engine::recognise(&found.facts)) {
+            (Some(wanted), seen) => {
+                let engine = EngineId::from_name(wanted)?;
+                let same = seen.filter(|(e, _)| e.name() == engine.name());
+                let recognition = Recognition {
+                    evidence: format!("named by --engine {wanted}"),
+                    serving: same.is_some_and(|(_, r)| r.serving),
+                };
+                (engine, recognition)
+            }
+            (None, Some((engine, seen))) if seen.serving => (engine, seen),
+            // A start script can hide the server, and an image of one engine can run another.
+            (None, seen) => {
+                let behind = unless_stopped(stop, async {
+                    Ok(behind_its_command(runtime, &found).await)
+                });
+                let detected = behind.await?.or(seen);
+                detected.ok_or_else(|| no_engine(&found.facts))?
+            }
+        };
+        // A start script can hide the server: what answers is one.
+        let serving = seen.serving
+            || unless_stopped(stop, async { Ok(answers(runtime, engine, &found).await) }).await?;
+        Ok(AttachedEngine {
+            runtime: runtime.clone(),
+            found,
+            engine,
+            evidence: seen.evidence,
+            mode: if serving { Mode::Serving } else { Mode::Idle },
+            program_state: None,
+        })
+    }
+
+    /// The engine in a container that plimsoll has started for it.
+    pub fn started(runtime: &Runtime, found: Found, engine: EngineId) -> AttachedEngine {
+        AttachedEngine {
+            runtime: runtime.clone(),
+            found,
+            engine,
+            evidence: format!("started by plimsoll as {}", engine.name()),
+            mode: Mode::Started,
+            program_state: None,
+        }
+    }
+
+    /// Name of the container.
+    pub fn name(&self) -> &str {
+        &self.found.facts.name
+    }
+
+    /// Whether the engine served before plimsoll came.
+    pub fn serves(&self) -> bool {
+        self.mode == Mode::Serving
+    }
+
+    /// Looks at what was changed in the container, so that what its programs say of their flags can be cached.
+    pub async fn with_program_state(mut self) -> AttachedEngine {
+        self.program_state = program_state(&self.runtime, &self.found.facts).await;
+        self
+    }
+
+    /// What Docker says of the container now; `None` where it is gone.
+    pub async fn container_state(&self) -> Result<Option<ContainerState>, Failure> {
+        self.runtime.state(&self.found.facts.id).await
+    }
+
+    /// Takes the container for this run alone.
+    pub fn lock(&self) -> Result<ContainerLock, Failure> {
+        lock_container(&self.found.facts)
+    }
+}
+
+/// Takes a container for one run alone.
+pub fn lock_container(facts: &ContainerFacts) -> Result<ContainerLock, Failure> {
+    let cgroup = telemetry::cgroup_directory(&Target::of(facts));
+    let taken = ContainerLock::take(&facts.id, &facts.name, cgroup.as_deref());
+    match cgroup {
+        // It went with its container meanwhile.
+        Some(gone) if taken.is_err() && !gone.exists() => {
+            ContainerLock::take(&facts.id, &facts.name, None)
+        }
+        _ => taken,
+    }
+}
+
+/// Nothing in the container is known.
+fn no_engine(facts: &ContainerFacts) -> Failure {
+    Failure::environment(format!(
+        "no known engine in container `{}` (image `{}`, command `{}`)",
+        facts.name,
+        facts.image,
+        facts.argv.join(" ")
+    ))
+    .hint(format!("name it with --engine: {}", EngineId::all_names()))
+}
+
+/// The engine that serves in a container behind a start command that does not name it, and how
+/// that was seen. Nothing is run in the container.
+async fn behind_its_command(runtime: &Runtime, found: &Found) -> Option<(EngineId, Recognition)> {
+    let commands = runtime.commands(&found.facts.id).await;
+    if let Some(seen) = among_processes(&found.facts, &commands) {
+        return Some(seen);
+    }
+    for engine in EngineId::ALL.iter().copied() {
+        for (path, sign) in engine.identity() {
+            let port = engine.default_port();
+            // On a shared network it may be a neighbour who answers.
+            if runtime.listener(&found.facts, port) != Listener::Container {
+                continue;
+            }
+            let reply = runtime.get_outside(&found.facts, port, path).await;
+            if reply.status == Some(200) && reply.body.contains(sign) {
+                let evidence = format!("`{path}` on port {port} answers as {} does", engine.name());
+                let serving = true;
+                return Some((engine, Recognition { evidence, serving }));
+            }
+        }
+    }
+    None
+}
+
+/// The first process that is an engine's server.
+fn among_processes(
+    facts: &ContainerFacts,
+    commands: &[Vec<String>],
+) -> Option<(EngineId, Recognition)> {
+    commands.iter().find_map(|argv| {
+        let process = ContainerFacts {
+            argv: argv.clone(),
+            // Only the command speaks here: what the image is was looked at before.
+            ..ContainerFacts::default()
+        };
+        let (engine, seen) = engine::recognise(&process).filter(|(_, seen)| seen.serving)?;
+        let evidence = format!(
+            "{}, behind process 1 (`{}`)",
+            seen.evidence.replace("process 1", "a process"),
+            facts.argv.first().map_or("unknown", String::as_str)
+        );
+        let serving = true;
+        Some((engine, Recognition { evidence, serving }))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_behind_a_script_is_seen() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let facts = ContainerFacts {
+            argv: words("/start.sh"),
+            ..ContainerFacts::default()
+        };
+        let commands = [
+            words("/bin/bash /start.sh"),
+            words("python3 -m sglang.launch_server --model-path m --port 30000"),
+        ];
+        let (engine, seen) = among_processes(&facts, &commands).expect("a server");
+        assert_eq!(engine.name(), "sglang");
+        assert!(
+            seen.serving && seen.evidence.contains("/start.sh"),
+            "{seen:?}"
+        );
+        assert!(among_processes(&facts, &commands[..1]).is_none());
+    }
+}

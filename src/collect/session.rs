@@ -1,0 +1,296 @@
+//! One capture of an engine, step by step: plan, inspect, open the memory, record, and make the
+//! profile. Every command that measures goes this way.
+
+use super::attach::AttachedEngine;
+use super::conclude::{Concluded, derive_and_store};
+use super::ended::has_ended;
+use super::follow::Deadline;
+use super::recorder::Recorder;
+use super::setup::inspect;
+use super::{KeptBench, Setup, Shared, Stop, endpoints};
+use crate::capture::{Capture, ContainerFacts, DeviceFacts, Request};
+use crate::clock::Clock;
+use crate::engine::LoadKind;
+use crate::error::Failure;
+use crate::progress::Sink;
+use crate::redact::Secrets;
+use crate::store::{CaptureWriter, Recording, RunPaths, StoredCapture};
+use crate::telemetry::{self, BackendChoice, MemoryBackend, Options, Replay, Sampler, Target};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Sampled on after the load, so that the fall is seen and the last lines are in.
+pub const COOLDOWN: Duration = Duration::from_secs(1);
+
+/// An id for a run: short, and different from every other on this host.
+pub fn run_id() -> String {
+    /// The last one of this process, milliseconds: runs side by side may begin in the same one.
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX));
+    let next = |last: u64| Some(now.max(last + 1));
+    let last = LAST.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
+    let own = now.max(last.unwrap_or(0) + 1);
+    format!("{own:x}-{:x}", std::process::id())
+}
+
+/// What to capture.
+#[derive(Clone)]
+pub struct Plan {
+    /// Identifies the run.
+    pub run_id: String,
+    /// The engine in its container.
+    pub attached: AttachedEngine,
+    /// What was asked for.
+    pub request: Request,
+    /// Times to run the bench.
+    pub repeats: u32,
+    /// How long to sample before the load.
+    pub baseline: Duration,
+    /// The bench to run; `None` watches without a load.
+    pub kind: Option<LoadKind>,
+    /// How long to watch when no bench runs; `None` until interrupted.
+    pub watch: Option<Duration>,
+    /// What to wait for before anything else, for a container that was only just started.
+    pub health: Option<Health>,
+    /// How long to sample after the load; see [`COOLDOWN`].
+    pub cooldown: Duration,
+    /// What it shares with other captures.
+    pub shared: Shared,
+    /// A folder in the container that is there for this run alone, and that its owner removes;
+    /// `None`: the run makes one and removes it.
+    pub workdir: Option<String>,
+    /// The bench's program, where it is kept running in the container for many runs.
+    pub kept: Option<KeptBench>,
+    /// Another run on the same engine begins as soon as the load is over: this one cools down while
+    /// that samples its baseline, which takes as long at least.
+    pub followed: bool,
+}
+
+impl AttachedEngine {
+    /// A plan for one run of a load on this engine: of everything that is not asked for, the default.
+    /// `kind`: the bench; `None` watches without a load.
+    pub fn plan(&self, kind: Option<LoadKind>, request: Request) -> Plan {
+        let mut attached = self.clone();
+        // Secrets may also stand in the arguments that are asked for.
+        let requested = Secrets::gather([], &request.extra_engine_args);
+        attached.found.secrets.extend(&requested);
+        Plan {
+            run_id: run_id(),
+            attached,
+            request: Request {
+                bench: kind.map_or("none", LoadKind::as_str).into(),
+                ..request
+            },
+            repeats: 1,
+            baseline: Duration::ZERO,
+            kind,
+            watch: None,
+            health: None,
+            cooldown: COOLDOWN,
+            shared: Shared::default(),
+            workdir: None,
+            kept: None,
+            followed: false,
+        }
+    }
+}
+
+/// When a started engine counts as serving.
+#[derive(Debug, Clone, Copy)]
+pub struct Health {
+    /// Path that answers 200 then.
+    pub path: &'static str,
+    /// How long that may take.
+    pub timeout: Duration,
+}
+
+impl Plan {
+    /// The container, as Docker describes it.
+    pub fn facts(&self) -> &ContainerFacts {
+        &self.attached.found.facts
+    }
+}
+
+/// What reads the memory of a run.
+#[derive(Debug, Clone)]
+pub enum MemorySource {
+    /// A backend of this host.
+    Live(BackendChoice),
+    /// A recording, or the samples of a stored capture, played from the run's beginning on.
+    Recorded(PathBuf),
+}
+
+impl MemorySource {
+    /// Opens it for a container.
+    pub fn open(
+        &self,
+        clock: &Clock,
+        facts: &ContainerFacts,
+    ) -> Result<Box<dyn MemoryBackend>, Failure> {
+        match self {
+            MemorySource::Live(choice) => telemetry::open(*choice, &Target::of(facts)),
+            MemorySource::Recorded(path) => replay_of(path, clock),
+        }
+    }
+}
+
+fn replay_of(path: &Path, clock: &Clock) -> Result<Box<dyn MemoryBackend>, Failure> {
+    let name = path.display().to_string();
+    let (backend, devices, samples) = if path.is_dir() {
+        let stored = StoredCapture::open(path)?;
+        let samples = stored.samples()?.collect();
+        (stored.capture.backend, stored.capture.devices, samples)
+    } else {
+        let recording = Recording::read(path)?;
+        let header = recording.header;
+        (header.backend, header.devices, recording.samples)
+    };
+    if samples.is_empty() {
+        return Err(Failure::usage(format!("there is no sample in `{name}`")));
+    }
+    let replay = Replay::of_session(clock, &backend, devices, samples, &name);
+    Ok(Box::new(replay))
+}
+
+/// One run on its way to a capture: its clock, its deadline, and where its progress is reported.
+pub struct Session {
+    /// The clock of the capture.
+    pub clock: Clock,
+    stop: Stop,
+    news: Sink,
+    _deadline: Option<Deadline>,
+}
+
+impl Session {
+    /// Starts the clock. After `timeout` the run is stopped.
+    pub fn begin(stop: &Stop, news: Sink, timeout: Option<Duration>) -> Session {
+        Session {
+            clock: Clock::start(),
+            stop: stop.clone(),
+            news,
+            _deadline: timeout.map(|time| Deadline::start(time, stop)),
+        }
+    }
+
+    /// Finds out what the run needs to know of the engine.
+    pub async fn inspect(&self, plan: &Plan) -> Result<Setup, Failure> {
+        inspect(plan, &self.clock, &self.stop, &self.news).await
+    }
+
+    /// The same for one of several runs on an engine: what the first one finds out, the model's files
+    /// too, is `known` to those after it.
+    pub async fn inspect_once(
+        &self,
+        plan: &Plan,
+        known: &mut Option<Setup>,
+    ) -> Result<Setup, Failure> {
+        if let Some(known) = known {
+            return Ok(known.again(plan));
+        }
+        let mut setup = self.inspect(plan).await?;
+        setup.read_files(&plan.attached.runtime).await;
+        *known = Some(setup.again(plan));
+        Ok(setup)
+    }
+
+    /// Opens what reads the memory. A container that plimsoll has started may have ended already: its
+    /// log and its exit code are still to be captured.
+    pub async fn open_memory(
+        &self,
+        plan: &Plan,
+        source: &MemorySource,
+    ) -> Result<Box<dyn MemoryBackend>, Failure> {
+        let AttachedEngine { runtime, found, .. } = &plan.attached;
+        match source.open(&self.clock, &found.facts) {
+            Err(_) if plan.health.is_some() && has_ended(runtime, found).await => {
+                Ok(telemetry::ended_container())
+            }
+            opened => opened,
+        }
+    }
+
+    /// Starts sampling.
+    pub fn record(
+        &self,
+        plan: Plan,
+        memory: Box<dyn MemoryBackend>,
+        writer: CaptureWriter,
+    ) -> Result<RunningCapture, Failure> {
+        let recorder = Arc::new(Recorder::new(
+            self.clock.clone(),
+            writer,
+            plan.attached.found.secrets.redactor(),
+            plan.attached.engine,
+            self.stop.clone(),
+            self.news.clone(),
+        ));
+        let devices = memory.devices();
+        let options = Options {
+            interval: Duration::from_nanos(plan.request.sample_interval_ns),
+            ..Options::default()
+        };
+        let (sampler, samples) = Sampler::start(memory, &self.clock, options)?;
+        recorder.watch_edges(sampler.handle());
+        let drain = recorder
+            .drain(samples)
+            .map_err(|e| Failure::environment("cannot start a thread").caused_by(e))?;
+        Ok(RunningCapture {
+            plan,
+            recorder,
+            stop: self.stop.clone(),
+            sampler,
+            drain,
+            devices,
+            gauge_interval: endpoints::GAUGE_INTERVAL,
+        })
+    }
+}
+
+/// A capture whose instruments run.
+pub struct RunningCapture {
+    pub(super) plan: Plan,
+    pub(super) recorder: Arc<Recorder>,
+    pub(super) stop: Stop,
+    pub(super) sampler: Sampler,
+    pub(super) drain: std::thread::JoinHandle<()>,
+    pub(super) devices: Vec<DeviceFacts>,
+    pub(super) gauge_interval: Duration,
+}
+
+impl RunningCapture {
+    /// Reads the engine's gauges at this interval, instead of once a second.
+    pub fn reading_gauges(mut self, interval: Duration) -> RunningCapture {
+        self.gauge_interval = interval;
+        self
+    }
+
+    /// Takes the capture and writes it down. Always returns one; how the run ended stands in
+    /// [`Capture::end`]. Without a `setup` the engine is waited for and asked first.
+    pub async fn collect(self, setup: Option<Setup>) -> Collected {
+        self.load(setup).await.finish().await
+    }
+
+    /// The same, and the profile of it.
+    pub async fn conclude(
+        self,
+        setup: Option<Setup>,
+        paths: &RunPaths,
+    ) -> Result<Concluded, Failure> {
+        let news = self.recorder.sink().clone();
+        derive_and_store(&news, paths, self.collect(setup).await)
+    }
+}
+
+/// Result of a capture run.
+pub struct Collected {
+    /// What was observed.
+    pub capture: Capture,
+    /// Whether it could be written down.
+    pub written: Result<(), Failure>,
+    /// What stopped the run, when plimsoll can tell more of it than [`Capture::end`] does.
+    pub failure: Option<Failure>,
+}

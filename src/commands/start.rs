@@ -1,0 +1,102 @@
+//! What `run` and `experiment` start: image, model and engine from flags and a preset.
+
+use crate::cli::StartArgs;
+use crate::collect::{self, Stop, unless_stopped};
+use crate::container::Runtime;
+use crate::engine::EngineId;
+use crate::error::Failure;
+use crate::preset::{self, Preset};
+use crate::progress::{Progress, Sink, Stage};
+
+/// An engine's container to start, as far as flags and preset name it; flags win.
+pub struct StartTarget {
+    pub preset: Preset,
+    pub model: String,
+    pub image: String,
+    /// The engine's name, where it is given.
+    pub engine_name: Option<String>,
+    pub engine: EngineId,
+}
+
+impl StartTarget {
+    pub fn resolve(
+        preset: Option<&str>,
+        model: Option<&String>,
+        image: Option<&String>,
+        engine: Option<&String>,
+    ) -> Result<StartTarget, Failure> {
+        let preset = preset.map(preset::load).transpose()?.unwrap_or_default();
+        let or = |flag: Option<&String>, preset: &Option<String>| flag.or(preset.as_ref()).cloned();
+        let model = or(model, &preset.model)
+            .ok_or_else(|| Failure::usage("say which model to serve").hint("--model MODEL"))?;
+        let image = or(image, &preset.image)
+            .ok_or_else(|| Failure::usage("say which image to start").hint("--image IMAGE"))?;
+        let engine_name = or(engine, &preset.engine);
+        let engine = collect::engine_of_image(engine_name.as_ref(), &image)?;
+        Ok(StartTarget {
+            preset,
+            model,
+            image,
+            engine_name,
+            engine,
+        })
+    }
+
+    /// Pulls the image where it is not on this host; without `pull` that is refused.
+    pub async fn ensure_image(
+        &self,
+        runtime: &Runtime,
+        pull: bool,
+        stop: &Stop,
+        news: &Sink,
+    ) -> Result<(), Failure> {
+        let image = &self.image;
+        if unless_stopped(stop, runtime.image_id(image))
+            .await?
+            .is_some()
+        {
+            return Ok(());
+        }
+        if !pull {
+            return Err(Failure::environment(format!("image `{image}` is not here"))
+                .hint(format!("`docker pull {image}`, or --pull")));
+        }
+        news(Progress::Stage(Stage::Pull));
+        unless_stopped(stop, runtime.pull(image, |line| log::info!("{line}"))).await
+    }
+}
+
+/// The preset with what the flags say in its place.
+pub fn merged_preset(args: &StartArgs, preset: &Preset) -> Result<Preset, Failure> {
+    let or = |flag: &Option<String>, preset: &Option<String>| flag.clone().or(preset.clone());
+    let mut env = preset.env.clone();
+    for entry in &args.env {
+        let (name, value) = match entry.split_once('=') {
+            Some((name, value)) => (name.to_owned(), value.to_owned()),
+            None => (
+                entry.clone(),
+                std::env::var(entry).map_err(|_| {
+                    Failure::usage(format!("--env {entry}: this shell has no such variable"))
+                })?,
+            ),
+        };
+        env.insert(name, value);
+    }
+    let mut volumes = preset.volumes.clone();
+    volumes.extend(args.volume.iter().cloned());
+    if let Some(cache) = &args.hf_cache {
+        let cache = std::fs::canonicalize(cache).map_err(|e| {
+            Failure::usage(format!("--hf-cache {}: no such folder", cache.display())).caused_by(e)
+        })?;
+        volumes.push(format!("{}:/root/.cache/huggingface", cache.display()));
+    }
+    Ok(Preset {
+        gpus: or(&args.gpus, &preset.gpus),
+        shm_size: or(&args.shm_size, &preset.shm_size),
+        memory: or(&args.memory, &preset.memory),
+        ipc_host: args.ipc_host || preset.ipc_host,
+        env,
+        volumes,
+        ..preset.clone()
+    })
+}

@@ -1,0 +1,142 @@
+//! What limits the requests that an engine runs at once, and the settings that raise each limit.
+
+use super::EngineId;
+use serde::{Deserialize, Serialize};
+
+/// What runs out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Resource {
+    /// The KV pool.
+    KvPool,
+    /// The sequences that the scheduler runs at once.
+    Sequences,
+    /// The tokens that a batch may hold (TGI).
+    BatchTokens,
+    /// The requests that the server takes in at once.
+    Connections,
+    /// The longest sequence that the engine takes.
+    Length,
+    /// The work on prompts: requests wait for the prompts of others.
+    Prefill,
+    /// A limit on latency.
+    Latency,
+    /// Requests fail.
+    Errors,
+}
+
+impl Resource {
+    /// As people read it.
+    pub fn label(self) -> &'static str {
+        match self {
+            Resource::KvPool => "KV pool",
+            Resource::Sequences => "sequences of the scheduler",
+            Resource::BatchTokens => "tokens of a batch",
+            Resource::Connections => "requests that the server takes",
+            Resource::Length => "longest sequence",
+            Resource::Prefill => "work on prompts",
+            Resource::Latency => "latency",
+            Resource::Errors => "errors",
+        }
+    }
+}
+
+/// How many sequences an engine runs at once where no setting says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UnsetSequences {
+    /// A default that the estimator knows.
+    DefaultOfVersion,
+    /// As many as its other limits allow.
+    NoLimit,
+    /// Not known.
+    Unknown,
+}
+
+/// What one engine keeps of a request, and the settings that limit its requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LoadLimits {
+    /// The setting that limits the sequences at once; `None` for an engine without one.
+    pub sequences: Option<&'static str>,
+    /// What holds where it is not set.
+    pub unset_sequences: UnsetSequences,
+    /// Each data-parallel replica has a limit of its own.
+    pub per_replica: bool,
+    /// Tokens at the end of a request of which nothing is kept: none follows the last sampled one.
+    pub unkept_tokens: u64,
+    /// Blocks of the pool that each replica never fills.
+    pub empty_blocks: u64,
+    /// A sentence: why the pool's tokens are not known.
+    pub unknown_pool: &'static str,
+    /// The settings that raise a limit, the most effective first.
+    pub raised_by: &'static [(Resource, &'static [&'static str])],
+    /// The same where the engine runs on the host's processors; what is not here is as on a GPU.
+    pub raised_on_cpu_by: &'static [(Resource, &'static [&'static str])],
+}
+
+impl LoadLimits {
+    /// An engine of which nothing is known.
+    pub const UNKNOWN: LoadLimits = LoadLimits {
+        sequences: None,
+        unset_sequences: UnsetSequences::Unknown,
+        per_replica: false,
+        unkept_tokens: 0,
+        empty_blocks: 0,
+        unknown_pool: "the engine does not tell the tokens of its KV pool",
+        raised_by: &[],
+        raised_on_cpu_by: &[],
+    };
+
+    /// Those of the engine of this name.
+    pub fn of_engine(name: &str) -> LoadLimits {
+        EngineId::from_name(name).map_or(LoadLimits::UNKNOWN, |engine| engine.load_limits())
+    }
+
+    /// The settings that raise the limit of `resource`, sentences.
+    pub fn advice(&self, resource: Resource, on_cpu: bool) -> Vec<String> {
+        let table = |table: &[(Resource, &'static [&'static str])]| {
+            table.iter().find(|(r, _)| *r == resource).map(|(_, s)| *s)
+        };
+        let on_cpu = on_cpu.then_some(self.raised_on_cpu_by);
+        let found = on_cpu.and_then(table).or_else(|| table(self.raised_by));
+        let sentences = found.unwrap_or(match resource {
+            Resource::Errors => &[
+                "see what the engine says of the failed requests: the capture of that round has its log",
+            ],
+            _ => &[],
+        });
+        sentences.iter().map(|s| (*s).to_owned()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_setting_is_the_engines_own() {
+        let first = |engine: EngineId, resource, on_cpu| {
+            let advice = engine.load_limits().advice(resource, on_cpu);
+            advice.first().cloned().unwrap_or_default()
+        };
+        use Resource::*;
+        for (engine, resource, on_cpu, words) in [
+            (EngineId::Vllm, KvPool, true, "VLLM_CPU_KVCACHE_SPACE"),
+            (EngineId::Vllm, KvPool, false, "--gpu-memory-utilization"),
+            (EngineId::Vllm, Sequences, true, "--max-num-seqs"),
+            (EngineId::Sglang, KvPool, false, "--mem-fraction-static"),
+            (
+                EngineId::Tgi,
+                Connections,
+                false,
+                "--max-concurrent-requests",
+            ),
+            (EngineId::LlamaCpp, Sequences, true, "--parallel"),
+            (EngineId::TensorRtLlm, Sequences, false, "--max_batch_size"),
+            (EngineId::Transformers, Errors, false, "failed requests"),
+        ] {
+            let said = first(engine, resource, on_cpu);
+            assert!(said.contains(words), "{engine:?} {resource:?}: {said}");
+        }
+        assert!(first(EngineId::Transformers, KvPool, false).is_empty());
+    }
+}
