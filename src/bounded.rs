@@ -26,8 +26,8 @@ const MOST_RECORDS: u64 = 448 << 20;
 /// Longer files of lines come from runs of days: their records may take three times the file.
 const LONG_RUN: u64 = 256 << 20;
 
-/// Opens what lies in folders and captures. A pipe, which would make us wait for its other end, or a
-/// device, which need not end, is an error that says what it is.
+/// Opens a file found in a folder or capture. A pipe, which would block, or a device, which may be
+/// endless, is an error with its type.
 pub fn regular(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
@@ -36,7 +36,10 @@ pub fn regular(path: &Path) -> io::Result<File> {
     if kind.is_file() {
         Ok(file)
     } else {
-        Err(refused(format!("it is no regular file but {}", word(kind))))
+        Err(refused(format!(
+            "it is not a regular file but {}",
+            word(kind)
+        )))
     }
 }
 
@@ -55,7 +58,7 @@ pub fn bytes(path: &Path, longest: u64) -> io::Result<Vec<u8>> {
     all(regular(path)?, longest)
 }
 
-/// The beginning of a file: at most so many bytes.
+/// The beginning of a file, at most `most` bytes.
 pub fn beginning(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     regular(path)?.take(most).read_to_end(&mut bytes)?;
@@ -67,11 +70,13 @@ pub fn document(path: &Path) -> io::Result<Vec<u8>> {
     bytes(path, LONGEST_DOCUMENT)
 }
 
-/// Reads JSON that others may have written: first what it would take in memory is counted, then it is
-/// parsed. An error says where in the document it is.
+/// Parses untrusted JSON: checks first what its values would take in memory, then parses. Errors
+/// contain the position in the document.
+///
 ///
 /// # Errors
-/// What is no JSON, has another shape, or is too large.
+///
+/// Invalid JSON, another structure, or too large.
 pub fn json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, serde_json::Error> {
     weigh(bytes)?;
     let mut reader = serde_json::Deserializer::from_slice(bytes);
@@ -87,10 +92,12 @@ pub fn json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, serde_json::Error> {
     Ok(value)
 }
 
-/// Refuses JSON whose values would take too much memory. Other bytes are left to the parser.
+/// Refuses JSON with values that take too much memory. Other bytes are left to the parser.
+///
 ///
 /// # Errors
-/// More values than any document of plimsoll's has.
+///
+/// More values than any plimsoll document has.
 pub fn weigh(bytes: &[u8]) -> Result<(), serde_json::Error> {
     let mut memory = 0;
     let mut at = 0;
@@ -127,10 +134,12 @@ fn end_of_string(bytes: &[u8], mut at: usize) -> usize {
     bytes.len()
 }
 
-/// Opens a file of lines whose records are kept in memory, `each` bytes for one object of JSON (0:
-/// nothing is kept). First its lines and objects are counted.
+/// Opens a file of lines with records to be kept in memory, `each` bytes for one JSON object (0:
+/// nothing is kept). Counts its lines and objects first.
+///
 ///
 /// # Errors
+///
 /// A line that is too long, or more objects than fit.
 pub fn records(path: &Path, each: u64) -> io::Result<BufReader<File>> {
     let file = regular(path)?;
@@ -199,7 +208,7 @@ fn all(file: File, longest: u64) -> io::Result<Vec<u8>> {
     }
 }
 
-/// A file that cannot be read: what is wrong with its content is told apart from what is wrong with the host.
+/// The error for an unreadable file; distinguishes invalid content from a host error.
 pub fn unreadable(path: &Path, e: io::Error) -> Failure {
     let message = format!("cannot read `{}`", path.display());
     match e.kind() {
@@ -213,7 +222,7 @@ fn refused(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
-/// What it is that is no regular file.
+/// The type of a file that is not regular.
 pub(crate) fn word(kind: FileType) -> &'static str {
     match kind {
         kind if kind.is_dir() => "a folder",

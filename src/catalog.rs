@@ -60,7 +60,8 @@ fn plain(name: &str) -> String {
         .collect()
 }
 
-/// The model that somebody means: by a short name (`H100`, `RTX 4090`), by the name here, or as a driver says it.
+/// The model with this name: a short name (`H100`, `RTX 4090`), the catalog's name, or a driver's
+/// name.
 pub fn named<'a>(models: &'a [GpuModel], name: &str) -> Option<&'a GpuModel> {
     let said = plain(name);
     let short = said

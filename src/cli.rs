@@ -460,7 +460,7 @@ pub struct DoctorArgs {
 /// this host can hold of it.
 const LONGEST_INPUT: i64 = 10_000_000;
 
-/// Text that says something.
+/// A text that is not blank.
 fn some_text(text: &str) -> Result<String, String> {
     if text.trim().is_empty() {
         Err("must not be empty".into())
@@ -511,15 +511,14 @@ fn look_interval(text: &str) -> Result<Duration, String> {
     Ok(interval)
 }
 
-/// `9400` and `:9400` are on the loopback interface: what a host runs is nobody else's business
-/// unless somebody says so.
+/// `9400` and `:9400` mean the loopback interface: metrics are not public unless configured.
 fn listen_address(text: &str) -> Result<std::net::SocketAddr, String> {
     let port = text.strip_prefix(':').unwrap_or(text);
     if let Ok(port) = port.parse::<u16>() {
         return Ok((std::net::Ipv4Addr::LOCALHOST, port).into());
     }
     text.parse()
-        .map_err(|_| format!("`{text}` is no address: write it as 9400 or 127.0.0.1:9400"))
+        .map_err(|_| format!("invalid address `{text}`: write it as 9400 or 127.0.0.1:9400"))
 }
 
 fn backend_arg(text: &str) -> Result<BackendArg, String> {
@@ -529,7 +528,9 @@ fn backend_arg(text: &str) -> Result<BackendArg, String> {
         None => BackendWord::from_str(text, true)
             .map(BackendArg::Live)
             .map_err(|_| {
-                format!("`{text}` is no memory backend: one of auto, nvml, amd, host, replay:FILE")
+                format!(
+                    "invalid memory backend `{text}`: one of auto, nvml, amd, host, replay:FILE"
+                )
             }),
     }
 }

@@ -40,8 +40,8 @@ impl Clock {
         }
     }
 
-    /// A clock that stands at zero until it is moved by [`Clock::advance_to`] (tests, replays).
-    /// Its zero is `wall_start_ns`, nanoseconds since the Unix epoch.
+    /// A clock that is at zero until [`Clock::advance_to`] moves it (tests, replays). Its zero is
+    /// `wall_start_ns`, nanoseconds since the Unix epoch.
     pub fn manual(wall_start_ns: i64) -> Clock {
         Clock {
             wall_start_ns,
@@ -63,11 +63,10 @@ impl Clock {
         wall_ns.saturating_sub(self.wall_start_ns)
     }
 
-    /// The moment of what another program saw at a wall time and told just now. As
-    /// [`Clock::from_wall`], unless the wall clock was stepped since the start: then what happened
-    /// before the step and what happened after it are to be read differently, and of the two
-    /// readings the later one holds that is not still to come. Nothing that was told is still to
-    /// come.
+    /// The moment of an event that another program observed at a wall time and has just reported.
+    /// As [`Clock::from_wall`], unless the wall clock was stepped since the start: events before
+    /// and after the step then convert differently, and of the two results the later one that is
+    /// not in the future is taken. No reported event is in the future.
     pub fn of_told(&self, wall_ns: i64) -> AtNs {
         moment_of(self.from_wall(wall_ns), self.wall_drift_ns(), self.now())
     }

@@ -26,13 +26,13 @@ use std::time::{Duration, Instant};
 use sweep::Board;
 pub use sweep::{BoardWords, CellLine, Lane, SweepBoard};
 
-/// Between two pictures of what is drawn: spinners turn, and nobody waits for a figure.
+/// Interval of redraws, for the spinners; figures need no faster updates.
 const TICK: Duration = Duration::from_millis(120);
 
 /// When to colour.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ColorChoice {
-    /// On a terminal, unless `NO_COLOR` says otherwise.
+    /// Colour on a terminal, unless `NO_COLOR` is set.
     #[default]
     Auto,
     /// Always.
@@ -44,7 +44,7 @@ pub enum ColorChoice {
 /// How much to say, and in which colours.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ConsoleOptions {
-    /// No stages, no notes. Warnings and errors are still told.
+    /// No stages, no notes; warnings and errors are still printed.
     pub quiet: bool,
     /// 0: warnings of the program itself; 1: what it does; 2 and more: every detail.
     pub verbose: u8,
@@ -167,13 +167,13 @@ impl Console {
         self.0.warning(text);
     }
 
-    /// A line that another plimsoll has told: it has its own label, and was told as loudly as asked.
+    /// A line from another plimsoll process: it has its own label and log level.
     pub fn said(&self, line: &str) {
         self.0.line(&clean(line, self.0.look.unicode));
     }
 
-    /// Tells an error once, with its causes and advice, and gives its exit code. A stage that was
-    /// running is told as failed.
+    /// Prints an error once, with its causes and hints, and returns its exit code. A running stage
+    /// is marked as failed.
     pub fn error(&self, error: &anyhow::Error) -> ExitCode {
         self.0.end_board();
         self.0.end_stage(Ended::Failed);
@@ -198,7 +198,7 @@ impl Console {
         }
     }
 
-    /// Writes data to stdout. A reader that went away (`| head`) is no error.
+    /// Writes data to stdout. A closed pipe (`| head`) is not an error.
     pub fn data(&self, bytes: &[u8]) -> Result<(), Failure> {
         self.stream(bytes).map(drop)
     }
@@ -213,7 +213,8 @@ impl Console {
         Ok(self.data(&text)?)
     }
 
-    /// As [`Console::data`], of which there will be more. False when nobody reads it any more.
+    /// As [`Console::data`], for output in several parts. False when the reader has closed the
+    /// pipe.
     pub fn stream(&self, bytes: &[u8]) -> Result<bool, Failure> {
         let bytes = harmless(bytes);
         let write = || {
@@ -234,8 +235,8 @@ impl Console {
         terminal::stdout_can_draw()
     }
 
-    /// Shows a page in place of the one before; off a terminal one below the other. False when
-    /// nobody reads it any more.
+    /// Replaces the previous page; without a terminal, appends the page. False when the reader has
+    /// closed the pipe.
     pub fn redraw(&self, page: &str) -> Result<bool, Failure> {
         if terminal::stdout_can_draw() {
             // Home, each line to its end, then whatever is left below.
@@ -247,8 +248,8 @@ impl Console {
     }
 }
 
-/// Tells what the reader of the command line has to say: a mistake in it, else the help or the
-/// version. A mistake quotes an argument, and that may be a secret.
+/// Prints a message of the argument parser: an error, or the help or version. An error quotes an
+/// argument, which may be a secret.
 pub fn about_arguments(mistake: bool, plain: &str, coloured: &str) {
     let (mut out, color): (Box<dyn Write>, bool) = if mistake {
         let color = terminal::color(ColorChoice::Auto, &io::stderr());
@@ -270,7 +271,7 @@ fn until_broken_pipe(result: io::Result<()>) -> io::Result<bool> {
     }
 }
 
-/// The error and its causes on one line. A cause that its parent has quoted is not told twice.
+/// The error and its causes on one line. A cause quoted by its parent is not repeated.
 fn chain(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for link in error.chain() {
@@ -310,7 +311,8 @@ impl Inner {
         self.line(&format!("{label} {}", clean(text, self.look.unicode)));
     }
 
-    /// One whole line to stderr, above whatever is drawn. Nobody is left to be told of a failure.
+    /// Prints a whole line to stderr, above anything drawn. Errors are ignored, because no output
+    /// is left to report them.
     fn line(&self, line: &str) {
         let write = || {
             let mut out = lock_data(&self.out);

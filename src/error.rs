@@ -1,4 +1,4 @@
-//! What a failed command tells its caller: an exit code, a sentence, and a way out.
+//! The result of a failed command: an exit code, a sentence, and hints.
 
 use std::fmt;
 
@@ -34,7 +34,7 @@ impl From<ExitCode> for std::process::ExitCode {
     }
 }
 
-/// A mistake of the user or the world, told with its way out. Anything else is a bug.
+/// A user or environment error with hints. Anything else is a bug.
 #[derive(Debug)]
 pub struct Failure {
     /// Exit code.

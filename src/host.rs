@@ -3,7 +3,7 @@
 use crate::capture::HostFacts;
 use std::fs;
 
-/// What this host says of itself. Docker's part is filled in by whoever asks Docker.
+/// Facts of this host. Docker's part is filled in by the caller that asks Docker.
 pub fn facts() -> HostFacts {
     let uname = rustix::system::uname();
     let text = |s: &std::ffi::CStr| s.to_string_lossy().into_owned();
@@ -40,7 +40,7 @@ pub fn boot_id() -> Option<String> {
         .map(|s| s.trim().to_owned())
 }
 
-/// So many files this process may have open at a time; `None`: as many as it likes.
+/// Limit of open files of this process; `None`: unlimited.
 pub fn most_open_files() -> Option<u64> {
     rustix::process::getrlimit(rustix::process::Resource::Nofile).current
 }

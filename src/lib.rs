@@ -5,7 +5,7 @@
 //! collect (async I/O) -> Capture -> derive (pure) -> Profile -> render (pure) -> bytes -> store
 //! ```
 //!
-//! Each module may use only what stands below it; `tests/seams.rs` checks the rule:
+//! Each module may use only the modules below it; `tests/seams.rs` checks the rule:
 //!
 //! ```text
 //! main, commands, cli, console

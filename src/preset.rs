@@ -71,7 +71,7 @@ pub enum GpuRequest {
     None,
     /// All of them.
     All,
-    /// So many, the first ones.
+    /// The first N.
     Count(u32),
     /// These: indices, UUIDs, or names of CDI devices.
     Ids(Vec<String>),
@@ -133,7 +133,7 @@ impl fmt::Display for GpuRequest {
     }
 }
 
-/// A longer file is no preset, bytes.
+/// Maximum size of a preset file, bytes.
 const LONGEST: u64 = 1 << 20;
 
 /// The first byte of a line that is a directive of YAML, `%TAG …`. Nothing of ours needs one, and
@@ -168,10 +168,10 @@ pub fn load(word: &str) -> Result<Preset, Failure> {
     }
     // A pipe would make us wait for ever, unless it is one of this process': `<(…)`.
     if !path.is_file() && !word.starts_with("/dev/fd/") && !word.starts_with("/proc/self/fd/") {
-        return Err(Failure::usage(format!("`{word}` is no regular file")));
+        return Err(Failure::usage(format!("`{word}` is not a regular file")));
     }
     let mut text = String::new();
-    // A sweep file of somebody else's may name any path: one that does not end is no preset.
+    // Another user's sweep file may name any path, also an endless one.
     std::fs::File::open(path)
         .and_then(|file| file.take(LONGEST + 1).read_to_string(&mut text))
         .map_err(|e| Failure::usage(format!("cannot read `{word}`")).caused_by(e))?;
@@ -193,8 +193,7 @@ fn parse(word: &str, text: &str) -> Result<Preset, Failure> {
         .map_err(|e| Failure::usage(format!("preset `{word}` cannot be read")).caused_by(told(&e)))
 }
 
-/// What was expected and where, without what stands there instead: the word may name any file of the
-/// user's.
+/// What was expected and where, without the actual text: the path may name any file of the user's.
 fn told(error: &serde_yaml::Error) -> String {
     let said = error.to_string();
     let cut = said

@@ -1,4 +1,4 @@
-//! What a run tells while it goes on: the one sideways channel from the work to the console.
+//! Progress events of a run: the only channel from the work to the console.
 
 /// Where a run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

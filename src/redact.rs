@@ -20,7 +20,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::LazyLock;
 
-/// What stands where a secret stood.
+/// Replaces a secret.
 pub const REDACTED: &str = "[redacted]";
 
 /// Known values shorter than this are not searched for in texts: they would hit ordinary words.
@@ -63,8 +63,8 @@ impl Secrets {
         found
     }
 
-    /// Remembers the passwords of the URLs in a text: as they stand, and as a log tells them once
-    /// a client has decoded them.
+    /// Remembers the passwords of the URLs in a text, as written and percent-decoded, as a log may
+    /// contain them.
     fn add_passwords(&mut self, name: &str, text: &str) {
         for password in PASSWORD.captures_iter(text).filter_map(|c| c.get(1)) {
             self.add(name, password.as_str());
@@ -88,8 +88,8 @@ impl Secrets {
             .map(|(_, v)| v.as_str())
     }
 
-    /// The key the engine's HTTP server wants, where its settings tell: `--api-key` first (it wins
-    /// in the engines too), then the variables that engines read.
+    /// The API key of the engine's HTTP server, from its settings: `--api-key` first (it wins in
+    /// the engines too), then the variables that engines read.
     pub fn api_key(&self) -> Option<&str> {
         [
             "--api-key",
@@ -226,7 +226,7 @@ impl Redactor {
             .collect()
     }
 
-    /// The value of a setting: gone altogether when the name says that it is a secret.
+    /// The value of a setting; removed entirely if the name is that of a secret.
     pub fn setting(&self, name: &str, value: &str) -> String {
         if is_secret_name(name) && !value.is_empty() {
             REDACTED.to_owned()
@@ -248,7 +248,7 @@ impl Redactor {
     }
 }
 
-/// What moves or colours in a terminal, also as it stands escaped in a string.
+/// Terminal control sequences, also as escaped in a string.
 static COLOUR: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?:\x1b|\\u001[bB]|\\x1[bB]|\\033|\\e)\[[0-9;:?]*[A-Za-z]|\r")
         .expect("a constant pattern, compiled by a test")

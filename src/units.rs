@@ -30,9 +30,9 @@ pub fn gib_signed(bytes: i64) -> f64 {
     bytes as f64 / GIB
 }
 
-/// A text that is no quantity of bytes.
+/// A text that is not a valid size.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no size: write a number with an optional unit, such as 24GiB, 512MiB or 6.7e9")]
+#[error("invalid size `{0}`: write a number with an optional unit, such as 24GiB, 512MiB or 6.7e9")]
 pub struct ParseBytesError(String);
 
 impl FromStr for Bytes {
@@ -96,19 +96,21 @@ const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// `100ms`, `2s`, `1h 30m`; a bare number is seconds.
 ///
+///
 /// # Errors
-/// What is no length of time, in a sentence.
+///
+/// An invalid duration, in a sentence.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let time = match text.trim().parse::<f64>() {
         Ok(seconds) => Duration::try_from_secs_f64(seconds).map_err(|e| e.to_string())?,
         Err(_) => {
             let signed: jiff::SignedDuration = text.parse().map_err(|_| {
-                format!("`{text}` is no length of time: write it as 100ms, 2s or 1h30m")
+                format!("invalid duration `{text}`: write it as 100ms, 2s or 1h30m")
             })?;
             Duration::try_from(signed).map_err(|_| format!("`{text}` is negative"))?
         }
     };
-    // Beyond this, sums with the clock would overflow, and nobody means it.
+    // Larger values would overflow in sums with the clock.
     if time > LONGEST {
         return Err("must be 365 days or less".into());
     }

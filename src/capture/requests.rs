@@ -33,9 +33,9 @@ pub struct RequestRow {
     pub input_tokens: Option<u64>,
     /// Tokens of output asked for.
     pub output_asked: u32,
-    /// Tokens of output; `None` where nothing tells.
+    /// Tokens of output; `None` if no source reports them.
     pub output_tokens: Option<u64>,
-    /// What told `output_tokens`.
+    /// Source of `output_tokens`.
     pub output_source: Option<TokenSource>,
     /// Events that carried content. Fewer than tokens where the server puts several into one.
     pub events: u64,
@@ -57,7 +57,7 @@ pub enum LengthUnit {
     /// Tokens, as the server counts them.
     #[default]
     Tokens,
-    /// Words: the server does not tell how it tokenizes.
+    /// Words: the server does not offer its tokenizer.
     Words,
 }
 
@@ -90,20 +90,20 @@ pub enum ErrorKind {
     Timeout,
     /// Another HTTP status than 200.
     Status,
-    /// What came is no stream of events of this protocol.
+    /// The response is not an event stream of this protocol.
     Garbage,
     /// The stream ended before the answer did.
     Cut,
     /// More came than was asked for, and no end.
     TooLong,
-    /// The server told of an error within the stream.
+    /// The server reported an error within the stream.
     Server,
     /// The run was stopped meanwhile. No failure of the server.
     Cancelled,
 }
 
 impl ErrorKind {
-    /// As it stands in the file, with spaces.
+    /// As written in the file, with spaces.
     pub fn as_str(self) -> &'static str {
         match self {
             ErrorKind::Connect => "no connection",
@@ -147,7 +147,7 @@ impl RequestRow {
         Some((self.e2e_ms() - self.ttft_ms()?) / more as f64)
     }
 
-    /// The same row on a clock on which the zero of these moments stands at `zero_ns`.
+    /// The same row on a clock with its zero at `zero_ns`.
     pub fn moved(mut self, zero_ns: AtNs) -> RequestRow {
         for at in [
             Some(&mut self.intended_at_ns),

@@ -56,7 +56,8 @@ impl AttachedEngine {
         AttachedEngine::detect(runtime, found, engine, stop).await
     }
 
-    /// Finds out which engine is in a container, and whether it serves. `named`: the user says it.
+    /// Detects the engine in a container, and whether it serves. `named`: the engine named by the
+    /// user.
     pub async fn detect(
         runtime: &Runtime,
         found: Found,
@@ -124,7 +125,7 @@ impl AttachedEngine {
         self
     }
 
-    /// What Docker says of the container now; `None` where it is gone.
+    /// The container's state now; `None` if it no longer exists.
     pub async fn container_state(&self) -> Result<Option<ContainerState>, Failure> {
         self.runtime.state(&self.found.facts.id).await
     }

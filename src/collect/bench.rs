@@ -44,12 +44,12 @@ impl Bench<'_> {
             return self.repeats(execs).await;
         }
         let id = &plan.facts().id;
-        // One whose answer got lost may be there.
+        // After a lost answer the folder may exist.
         let done = match runtime.make_dir(id, &self.setup.workdir).await {
             Ok(()) => self.repeats(execs).await,
             Err(failure) => Err(failure),
         };
-        // What we put into somebody's container goes again; the results are with us.
+        // Our folder in the user's container is removed; the results are copied already.
         let removed = runtime.remove_dir(id, &self.setup.workdir).await;
         let lost = matches!(self.stop.reason(), Some(RunEnd::ContainerLost(_)));
         if !removed && plan.attached.mode != Mode::Started && !lost {
@@ -81,7 +81,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// One run of the bench, and the last that it said on stderr.
+    /// One run of the bench, and its last line on stderr.
     async fn repeat(
         &self,
         repeat: u32,
@@ -195,7 +195,7 @@ impl Bench<'_> {
             cut: result.cut,
             kept,
         };
-        // Where a connection broke, the result tells whether it came to its end.
+        // If the connection broke, the result file shows whether the bench finished.
         let perhaps = outcome.cut && outcome.end == ExecEnd::Unknown;
         if outcome.end == ExecEnd::Exited(0) || perhaps {
             let read = match written {
@@ -251,7 +251,7 @@ impl Bench<'_> {
                 Err(why) => failed(format!("the bench ended with 0, yet {why}")),
             },
             ExecEnd::Exited(137) => failed(format!("the bench {}", super::ending::KILLED)),
-            // Where the engine in it told no cause, its last words are what there is.
+            // If the engine in it reported no cause, its last lines are the best explanation.
             ExecEnd::Exited(code) => {
                 if let (Some(_), Some(words)) = (&self.setup.target, &last_words) {
                     return failed(words.clone());
@@ -272,7 +272,7 @@ impl Bench<'_> {
                 "the container ended while the bench ran".into(),
             )),
             ExecEnd::Unknown if outcome.cut && self.read(outcome).is_ok() => None,
-            ExecEnd::Unknown => failed("the daemon did not tell how the bench ended".into()),
+            ExecEnd::Unknown => failed("the daemon did not report how the bench ended".into()),
         }
     }
 

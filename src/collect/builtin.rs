@@ -12,14 +12,14 @@ use crate::load::{self, Arrivals, Lengths, LoadOutcome, LoadPlan, News, Target};
 use crate::progress::{Progress, Stage};
 use std::time::Duration;
 
-/// Warm-up requests where nobody says: the one that finds out what the server takes is enough, for
-/// the engine runs already.
+/// Default warm-up requests: the one that probes the server's API is enough, because the engine
+/// runs already.
 const WARMUPS: u32 = 1;
 
 /// Time for one request; the whole run has its deadline besides.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Of failures so many are told in the log.
+/// Maximum number of errors written to the log.
 const ERRORS_TOLD: usize = 8;
 
 /// The server as the client will see it, or a refusal where this host does not reach it.

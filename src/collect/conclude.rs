@@ -1,4 +1,4 @@
-//! From what was collected to the profile on disk, and how the run's end is told.
+//! Writes the profile of a finished capture, and reports how the run ended.
 
 use super::Collected;
 use crate::capture::{Capture, RunEnd};
@@ -46,7 +46,7 @@ pub fn derive_and_store(
     let stored = write_atomically(&paths.profile, &document);
     let failure = failure.or_else(|| failure_of(&capture, &profile));
     let failure = failure.map(|failure| {
-        // What the engine and the bench printed says more than any sentence of ours.
+        // The last output of the engine and the bench is the best explanation.
         let log = paths.log();
         if failure.code == ExitCode::RunFailed && log.is_file() {
             failure.hint(format!("all that was printed is in `{}`", log.display()))
@@ -63,7 +63,7 @@ pub fn derive_and_store(
     })
 }
 
-/// How the run's end is told, when it was no good end.
+/// The failure to report, if the run did not end well.
 fn failure_of(capture: &Capture, profile: &profile::Profile) -> Option<Failure> {
     let failure = match &capture.end {
         RunEnd::Completed => return None,

@@ -63,7 +63,7 @@ async fn ended_state(runtime: &Runtime, found: &Found, wait: Duration) -> Option
     }
 }
 
-/// Adds what a container's log says of its end, and what to change.
+/// Adds the end found in a container's log, and what to change.
 async fn with_end(runtime: &Runtime, found: &Found, failure: Failure) -> Failure {
     let facts = &found.facts;
     if !matches!(

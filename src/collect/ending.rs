@@ -8,10 +8,10 @@ use crate::profile::{KILLED_FROM_OUTSIDE, OomVerdict};
 /// How every sentence names an end by SIGKILL.
 pub const KILLED: &str = "was killed (exit 137)";
 
-/// Of a container whose log has no line.
+/// For a container with an empty log.
 pub const EMPTY_LOG: &str = "it printed nothing";
 
-/// A quote is cut to so many characters.
+/// Maximum length of a quote, characters.
 const LONGEST_QUOTE: usize = 300;
 
 /// The last line of a log in which no line explains the end.
@@ -42,12 +42,12 @@ pub fn lost(
     after: Option<&ContainerState>,
     events: &[ContainerEvent],
 ) -> Option<String> {
-    let told = events.iter().find_map(|e| {
+    let reported = events.iter().find_map(|e| {
         let code = e.attributes.get("exitCode").map(String::as_str);
         (e.action == "die").then(|| loss("die", code)).flatten()
     });
-    // A state that could not be asked for says nothing.
-    told.or_else(|| {
+    // A state that could not be read is no evidence.
+    reported.or_else(|| {
         let after = after?;
         if runs(after) {
             // Of what happened while the daemon was away there are no events.
@@ -67,7 +67,7 @@ pub fn runs(state: &ContainerState) -> bool {
 
 /// The same end, with what explains it.
 pub fn explained(end: RunEnd, causes: Causes<'_>) -> RunEnd {
-    // What a bench says of a server that is gone is the consequence.
+    // A bench error about a server that is gone is only a consequence.
     let end = match (end, &causes.lost) {
         (RunEnd::BenchFailed(_) | RunEnd::Failed(_), Some(lost)) => {
             RunEnd::ContainerLost(lost.clone())
@@ -95,7 +95,7 @@ pub fn explained(end: RunEnd, causes: Causes<'_>) -> RunEnd {
 }
 
 impl Causes<'_> {
-    /// What somebody did to the container.
+    /// What was done to the container from outside.
     fn deed(&self) -> Option<String> {
         let did = |action: &str| self.events.iter().find(|e| e.action == action);
         if did("destroy").is_some() {
@@ -117,7 +117,7 @@ impl Causes<'_> {
         })?;
         Some(match kill.attributes.get("signal") {
             Some(signal) => format!("killed (`docker kill`, signal {signal})"),
-            // Podman does not tell which.
+            // Podman does not report which signal.
             None => "killed (`docker kill`)".into(),
         })
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-/// Between two readings of the gauges, where nobody says.
+/// Default interval between two readings of the gauges.
 pub const GAUGE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Where an engine listens, and the key to it.
@@ -64,7 +64,7 @@ async fn ask_one(
     }
 }
 
-/// Reads the gauges every so often until cancelled. An engine without metrics gives none.
+/// Reads the gauges at this interval until cancelled. An engine without metrics yields none.
 pub async fn watch_gauges(
     runtime: Runtime,
     engine: EngineId,

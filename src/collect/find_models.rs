@@ -45,7 +45,7 @@ pub async fn find_models(plan: &Plan, stop: &Stop) -> Result<Vec<String>, Failur
     };
     let mut paths = Vec::new();
     let sink = |_, line: String| {
-        // What `find` says of folders that are not there begins with its name.
+        // Errors of `find` about missing folders begin with its name.
         if line.starts_with('/') && paths.len() < 50 * MAX_MODELS {
             paths.push(line);
         }

@@ -21,10 +21,11 @@ use tokio_util::sync::CancellationToken;
 /// From the end of a container until it is known who ended it.
 const AFTERMATH: Duration = Duration::from_millis(700);
 
-/// So often that is waited for after a bench that failed: a large process takes a while to go.
+/// How often to check for the container's end after a failed bench: a large process takes a while
+/// to exit.
 const ENDINGS: u32 = 3;
 
-/// A run whose load is over.
+/// A run after its load.
 pub struct Loaded {
     pub(super) plan: Plan,
     pub(super) recorder: Arc<Recorder>,
@@ -69,9 +70,8 @@ impl Loaded {
         self.stop.reason().is_none()
     }
 
-    /// Goes on sampling for a while after the load, so that the fall is seen and the last lines are
-    /// in, and ends the observation. Not for a container that is gone, nor for somebody who wants
-    /// out.
+    /// Continues sampling for a while after the load, to see memory fall and collect the last
+    /// lines, and ends the observation. Skipped if the container is gone or the user interrupted.
     pub async fn cool_down(&mut self) {
         if self.ended.is_some() || !self.went_well() {
             return;
@@ -101,8 +101,8 @@ impl Loaded {
         }
     }
 
-    /// Ends the observation. After a good end what happens from now on belongs to another run; after
-    /// a bad one the last lines tell why.
+    /// Ends the observation. After a good end, later events belong to another run; after a bad one
+    /// the last lines contain the reason.
     async fn close(&mut self, now: AtNs) {
         let state = self.plan.attached.container_state().await;
         let over = Sampling::Over(SamplingFacts::default(), BackendFacts::default());
@@ -142,7 +142,7 @@ impl Loaded {
         if stop.reason().is_none() {
             events.retain(|e| e.at_ns <= ended_at_ns);
         }
-        // The last lines, which tell why, come after the end that they explain.
+        // The last lines, with the reason, arrive after the end that they explain.
         let end = ending::explained(
             stop.reason().unwrap_or_default(),
             ending::Causes {
@@ -213,7 +213,7 @@ impl Loaded {
             end,
             container_end,
         });
-        // A reason that came first stands; what failed after it is its consequence.
+        // The first reason counts; later failures are its consequence.
         let failure = failure.filter(|f| capture.end == RunEnd::Failed(explained(f)));
         Collected {
             capture,
@@ -228,7 +228,7 @@ impl Loaded {
         code == Some(ExitCode::Usage)
     }
 
-    /// After a bad end: who ended it, and what became of it, is told after the end itself.
+    /// After a bad end: who caused it, and its effects, are reported after the end itself.
     async fn aftermath(&self) {
         match self.stop.reason() {
             Some(RunEnd::ContainerLost(_)) => tokio::time::sleep(AFTERMATH).await,

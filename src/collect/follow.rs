@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Of a log's history at most so much is read: an engine tells of its memory while it starts.
+/// Maximum size of a log's history that is read: an engine reports its memory while it starts.
 pub(super) const HISTORY_BYTES: u64 = 64 << 20;
 
 /// Reads what the log of a serving engine holds of its start, then follows the log until
@@ -36,7 +36,7 @@ pub async fn log(plan: Plan, recorder: Arc<Recorder>, cancel: CancellationToken)
         return server.follow(&recorder.clock, &cancel, take).await;
     }
     let mode = match plan.shared.startup {
-        // Its start-up is history, as that of an engine which somebody else started.
+        // Its start-up is history, as for an engine started by the user.
         Some(_) => Mode::Serving,
         None => plan.attached.mode,
     };
@@ -128,7 +128,7 @@ pub struct OomCount {
 }
 
 impl OomCount {
-    /// Adds the kills to the runtime's events. `killed`: the runtime says that there was one.
+    /// Adds the kills to the runtime's events. `killed`: the runtime reported one.
     pub fn add_to(
         self,
         events: &mut Vec<ContainerEvent>,
@@ -196,7 +196,7 @@ pub(super) fn loss(action: &str, exit_code: Option<&str>) -> Option<String> {
         "die" => Some(match exit_code {
             Some("137") => format!("the container {}", super::ending::KILLED),
             Some("0") => {
-                "the container ended during the run (exit 0: an engine whose core dies ends so too)"
+                "the container ended during the run (exit 0: as after a crash of the engine's core process)"
                     .into()
             }
             Some(code) => format!("the container ended during the run (exit {code})"),

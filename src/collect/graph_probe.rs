@@ -22,7 +22,7 @@ const SCRIPT_NAME: &str = "trtllm_cuda_graphs.py";
 const RESULT_LIMIT: usize = 4 << 20;
 /// Of its output so much is kept, bytes.
 const OUTPUT_LIMIT: usize = 8 << 20;
-/// Before the words that tell the host where it is.
+/// Marks the lines in which the probe reports its phase to the host.
 const MARK: &str = "plimsoll-probe: ";
 /// From a mark on it waits half a second, so that its level can be read.
 const LEVEL_NS: i64 = 400_000_000;
@@ -68,7 +68,7 @@ impl ProbeJob {
     }
 }
 
-/// What came of an arm, and what it printed, redacted.
+/// Result of an arm, and its redacted output.
 pub struct Probed {
     /// Its figures, or why there are none.
     pub outcome: ArmOutcome,
@@ -76,8 +76,8 @@ pub struct Probed {
     pub output: String,
 }
 
-/// Runs one arm. `Err` where nothing can be told at all: no Python, no container, interrupted.
-/// What the engine itself refuses is in the outcome.
+/// Runs one arm. `Err` if there is no result at all: no Python, no container, interrupted. Errors
+/// of the engine itself are in the outcome.
 pub async fn probe_graphs(
     runtime: &Runtime,
     found: &Found,
@@ -117,7 +117,7 @@ async fn in_folder(
     let request = ExecRequest {
         argv: job.argv(folder),
         env: BTreeMap::from([
-            // The lines that tell of graphs are of this level.
+            // The lines about graphs have this level.
             ("TLLM_LOG_LEVEL".to_owned(), "info".to_owned()),
             // The engine in the probe's own process, where its structures can be read.
             ("TLLM_WORKER_USE_SINGLE_PROCESS".to_owned(), "1".to_owned()),
@@ -217,7 +217,7 @@ fn unwritten(end: &ExecEnd, last_words: Option<String>) -> ProbeError {
         ExecEnd::Exited(code) => ("failed", format!("the probe ended with {code}{said}")),
         _ => (
             "failed",
-            format!("it is not known how the probe ended{said}"),
+            format!("the probe's exit status is unknown{said}"),
         ),
     };
     ProbeError {

@@ -17,14 +17,14 @@ use tokio_util::sync::CancellationToken;
 /// What runs in the container.
 const SCRIPT: &str = include_str!("../../scripts/probes/kept_bench.py");
 const SCRIPT_NAME: &str = "kept_bench.py";
-/// From its order to its first request it takes so long at least: it reads its words and the
-/// tokenizer, and makes its prompts.
+/// Minimum time from its order to its first request: it reads its words and the tokenizer, and
+/// makes its prompts.
 pub(super) const PREPARING: Duration = Duration::from_millis(100);
 /// Python starts in a tenth of this.
 const STARTING: Duration = Duration::from_secs(30);
 /// From the end of its orders until it is ended.
 const LEAVING: Duration = Duration::from_secs(2);
-/// A run without a deadline of its own ends after so long.
+/// Maximum duration of a run without its own deadline.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 /// One order, as the script reads it.
@@ -76,7 +76,7 @@ impl Written {
         }
     }
 
-    /// The whole; `None` where nothing was said, or not all of it understood.
+    /// The whole text; `None` if there is none, or some of it is invalid.
     fn text(self) -> Option<String> {
         (!self.broken && !self.pieces.is_empty()).then(|| self.pieces.concat())
     }
@@ -114,7 +114,7 @@ impl KeptBench {
                 (runtime.clone(), container.to_owned(), cancel.clone());
             async move {
                 let sink = |stream, text| {
-                    // Nobody listens once the process was given up.
+                    // The channel is closed once the process was abandoned.
                     let _ = say.send((stream, text));
                 };
                 runtime.exec(&container, request, &cancel, sink).await
@@ -178,7 +178,7 @@ impl KeptBench {
         })?;
         line.push(b'\n');
         if let Some(orders) = &process.orders {
-            // That it is gone shows in what it says.
+            // A dead process shows in its output.
             let _ = orders.send(line).await;
         }
         let deadline = request.deadline.unwrap_or(LONGEST);
@@ -221,7 +221,7 @@ enum Ended {
 }
 
 impl Process {
-    /// Hands on what it says until its mark has come on both streams.
+    /// Forwards its output until its mark has arrived on both streams.
     async fn until_marked(
         &mut self,
         cancel: &CancellationToken,
@@ -282,8 +282,8 @@ impl Process {
 }
 
 impl Plan {
-    /// Runs a command in the plan's container: in the process that is kept for its program, where
-    /// there is one, which tells what was written to `result`. See [`Runtime::exec`].
+    /// Runs a command in the plan's container: in the process kept for its program, if there is
+    /// one, which reports what it wrote to `result`. See [`Runtime::exec`].
     pub(super) async fn exec(
         &self,
         request: ExecRequest,

@@ -86,7 +86,7 @@ pub fn launch_spec(launch: Launch<'_>) -> Result<(LaunchSpec, &'static str), Fai
     Ok((spec, serve.health_path))
 }
 
-/// The label that says until when a container is wanted.
+/// The label with the time until which a container is needed.
 fn deadline(now: jiff::Timestamp, longest: Duration) -> (String, String) {
     let seconds = i64::try_from(longest.as_secs()).unwrap_or(i64::MAX);
     let at = now.as_second().saturating_add(seconds);
@@ -115,7 +115,7 @@ pub async fn launch(runtime: &Runtime, spec: &LaunchSpec) -> Result<Found, Failu
             started,
             boot: boot_id(),
         });
-        // It runs, and its labels say whose it is as long as it is there.
+        // It runs, and its labels name the owner for as long as it exists.
         if let Err(failure) = noted {
             log::warn!("{failure}");
         }
@@ -154,7 +154,7 @@ fn configured_port(engine: EngineId, serve: &ServePlan) -> Option<u16> {
     engine.settings(&facts).port
 }
 
-/// The engine in an image: as named, else as its name tells.
+/// The engine in an image: as named by the user, else detected from the image's name.
 pub fn engine_of_image(named: Option<&String>, image: &str) -> Result<EngineId, Failure> {
     if let Some(name) = named {
         return Ok(EngineId::from_name(name)?);

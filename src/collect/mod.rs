@@ -226,7 +226,7 @@ impl Run<'_> {
         }
         let baseline = tokio::time::Instant::now() + plan.baseline;
         seen.probes = if setup.probes.is_empty() && plan.attached.mode != Mode::Idle {
-            // Of an engine that served another run before: what it says now.
+            // For an engine that served another run before: its current state.
             self.ask(&setup.door).await
         } else {
             setup.probes
@@ -345,7 +345,7 @@ async fn report_waiting(last_line: impl Fn() -> Option<String>, news: &Sink) {
     }
 }
 
-/// What the engine says of itself now.
+/// Reads the engine's endpoints now.
 async fn ask(plan: &Plan, recorder: &Recorder, door: &Door) -> Vec<Probe> {
     let Recorder {
         clock, redactor, ..
@@ -360,7 +360,7 @@ async fn ask(plan: &Plan, recorder: &Recorder, door: &Door) -> Vec<Probe> {
     .await
 }
 
-/// The port on which the container's engine listens, as its command says.
+/// The container port of the engine, from its command.
 fn door_port(plan: &Plan) -> u16 {
     let settings = plan.attached.engine.settings(plan.facts());
     settings.port.unwrap_or(plan.attached.engine.default_port())

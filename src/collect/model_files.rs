@@ -11,7 +11,7 @@ const FILE_LIMIT: usize = 32 << 20;
 /// So much of a weight file holds most headers, bytes; a longer one is read again, up to `FILE_LIMIT`.
 const FIRST_BYTES: usize = 64 << 10;
 
-/// Shards whose headers are read at most: each takes two requests to Docker.
+/// Maximum number of shards to read headers from: each takes two requests to Docker.
 const MOST_SHARDS: usize = 64;
 
 /// The file that lists which shard holds which tensor.
@@ -83,7 +83,8 @@ impl ModelFiles {
     }
 }
 
-/// The weight files whose headers are worth reading: those of an index that counts no parameters, or the only one.
+/// The weight files with headers worth reading: those of an index without a parameter count, or the
+/// only one.
 fn headers_needed(texts: &BTreeMap<String, String>) -> Vec<String> {
     let Some(index) = texts.get(WEIGHT_INDEX) else {
         return vec!["model.safetensors".to_owned()];

@@ -162,7 +162,7 @@ impl Recorder {
                 let mut shown = AtNs::MIN;
                 let mut flushed = Instant::now();
                 loop {
-                    // What is lost when plimsoll is killed is no more than this, lines included.
+                    // A killed plimsoll loses at most this much, lines included.
                     if flushed.elapsed() >= FLUSH_EVERY {
                         flushed = Instant::now();
                         recorder.write(&mut recorder.lock(), CaptureWriter::flush);
@@ -220,7 +220,7 @@ impl Recorder {
         (self.news)(progress);
     }
 
-    /// Whether the engine said that it is ready.
+    /// Whether the engine reported that it is ready.
     pub fn engine_ready(&self) -> bool {
         self.lock().live.ready()
     }

@@ -60,8 +60,8 @@ pub struct Plan {
     pub cooldown: Duration,
     /// What it shares with other captures.
     pub shared: Shared,
-    /// A folder in the container that is there for this run alone, and that its owner removes;
-    /// `None`: the run makes one and removes it.
+    /// A folder in the container made for this run alone, and removed by its owner; `None`: the run
+    /// makes one and removes it.
     pub workdir: Option<String>,
     /// The bench's program, where it is kept running in the container for many runs.
     pub kept: Option<KeptBench>,
@@ -250,7 +250,7 @@ impl Session {
     }
 }
 
-/// A capture whose instruments run.
+/// A capture with running instruments.
 pub struct RunningCapture {
     pub(super) plan: Plan,
     pub(super) recorder: Arc<Recorder>,
@@ -268,8 +268,8 @@ impl RunningCapture {
         self
     }
 
-    /// Takes the capture and writes it down. Always returns one; how the run ended stands in
-    /// [`Capture::end`]. Without a `setup` the engine is waited for and asked first.
+    /// Runs the capture and writes it. Always returns one; [`Capture::end`] holds how the run
+    /// ended. Without a `setup` it first waits for the engine and reads its endpoints.
     pub async fn collect(self, setup: Option<Setup>) -> Collected {
         self.load(setup).await.finish().await
     }
@@ -291,6 +291,6 @@ pub struct Collected {
     pub capture: Capture,
     /// Whether it could be written down.
     pub written: Result<(), Failure>,
-    /// What stopped the run, when plimsoll can tell more of it than [`Capture::end`] does.
+    /// What stopped the run, if plimsoll knows more about it than [`Capture::end`].
     pub failure: Option<Failure>,
 }

@@ -1,6 +1,5 @@
-//! What must be known before anything runs: where the engine listens, what it says of itself, and
-//! whether the installed bench can do what was asked. Everything that can be refused is refused
-//! here.
+//! The facts needed before anything runs: where the engine listens, its endpoints, and whether the
+//! installed bench supports the request. Everything that can be refused is refused here.
 
 use super::endpoints::{Door, ask};
 use super::find_models::find_models;
@@ -42,7 +41,7 @@ pub struct BenchSetup {
     pub served_model_name: Option<String>,
     /// Folder inside the container for result files.
     pub workdir: String,
-    /// What the installed bench says of its flags.
+    /// The `--help` text of the installed bench.
     pub help: Option<String>,
     /// Where plimsoll's own client sends its requests; `None` where the engine's bench runs.
     pub target: Option<Target>,
@@ -88,7 +87,7 @@ pub async fn inspect(
             "port {} of the network that container `{}` shares is another's: its engine would be asked and loaded",
             door.port, facts.name
         ))
-        .hint("does the engine listen on another port, or did it fail to start? `docker logs` tells"));
+        .hint("does the engine listen on another port, or did it fail to start? see `docker logs`"));
     }
     if kind == Some(LoadKind::Builtin) && !runtime.has_outside_route(facts, door.port) {
         return Err(builtin::unreachable(
@@ -111,9 +110,7 @@ pub async fn inspect(
                 "the engine in container `{}` does not answer on port {}{why}",
                 facts.name, door.port
             ))
-            .hint(
-                "is it still loading? `docker logs` tells; --bench none watches without a load",
-            ));
+            .hint("is it still loading? see `docker logs`; --bench none watches without a load"));
         }
     }
     let said = plan.attached.engine.read_probes(&probes);
@@ -209,7 +206,7 @@ async fn model_inside(plan: &Plan, stop: &Stop, news: &Sink) -> Result<String, F
     })
 }
 
-/// What the installed bench says of its flags; `None` when it does not say.
+/// The `--help` text of the installed bench; `None` without one.
 async fn ask_flags(
     plan: &Plan,
     kind: BenchKind,
@@ -268,9 +265,9 @@ fn bench_program(argv: &[String]) -> String {
     }
 }
 
-/// What the answers of a container's programs depend on: its image and its mounts; where packages or
-/// programs were changed in it since, these and the container, as paths do not tell what lies there.
-/// `None` where Docker does not list the changes.
+/// What the output of a container's programs depends on: its image and its mounts; if packages or
+/// programs were changed in it since, these and the container, because paths do not identify the
+/// contents. `None` if Docker does not list the changes.
 pub async fn program_state(runtime: &Runtime, facts: &ContainerFacts) -> Option<String> {
     let changed = runtime.changed_programs(&facts.id).await?;
     let image = format!("{} {:?}", facts.image_id, facts.mounts);
@@ -281,7 +278,7 @@ pub async fn program_state(runtime: &Runtime, facts: &ContainerFacts) -> Option<
     })
 }
 
-/// What a program that is not in the image is told as: it may be there by another name.
+/// Error for a missing executable; it may exist under another name.
 type Absent = Failure;
 
 /// An answer to `--help`: both streams, and whether it ended well.
@@ -352,7 +349,7 @@ async fn ask_help(
             facts.name
         ))),
         ExecEnd::Cancelled => Err(stop.failure()),
-        // A bench that cannot even tell its flags will say why when it runs.
+        // A bench that cannot even print its flags will report why when it runs.
         end => Ok(Ok(Help {
             good: end == ExecEnd::Exited(0) && !result.cut,
             text,

@@ -11,10 +11,11 @@ use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 
-/// Of a start-up's output at most so much is kept, bytes: an engine tells of its memory then.
+/// Maximum size of the start-up output that is kept, bytes: it contains the engine's memory
+/// figures.
 const HEAD_BYTES: usize = 64 << 20;
 
-/// So many lines may wait for a capture that writes slowly; more are dropped and counted.
+/// Capacity for lines of a slowly writing capture; more are dropped and counted.
 const WAITING_LINES: usize = 16 * 1024;
 
 /// What a capture shares with others.
@@ -60,7 +61,7 @@ impl Startup {
         }
     }
 
-    /// Tells a later capture of it.
+    /// Reports the start to a later capture.
     pub(super) fn recall(&self, recorder: &Recorder) -> SharedStart {
         let earlier = recorder.clock.zero_of(&self.clock);
         for sample in &self.samples {
@@ -103,7 +104,7 @@ struct Line {
 }
 
 impl ServerLog {
-    /// Of a server that has said nothing yet.
+    /// For a server without output yet.
     pub fn new(engine: EngineId) -> ServerLog {
         let state = State {
             head: Vec::new(),
@@ -135,7 +136,7 @@ impl ServerLog {
             state.head_bytes += line.text.len();
             state.head.push(line.clone());
         }
-        // Nobody listens between two captures.
+        // The channel is closed between two captures.
         let _ = state.live.send(line);
     }
 
@@ -162,7 +163,7 @@ impl ServerLog {
         }
     }
 
-    /// Hands on what was said until the engine was ready, then everything from now on.
+    /// Forwards the output until the engine was ready, then everything from now on.
     pub(super) async fn follow(
         &self,
         clock: &Clock,

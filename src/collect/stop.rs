@@ -1,4 +1,4 @@
-//! Why a run stops before its end: one reason, the first one, and everybody is told.
+//! Stops a run before its end: the first reason counts, and all tasks see it.
 
 use crate::capture::RunEnd;
 use crate::error::{ExitCode, Failure};

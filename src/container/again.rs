@@ -11,16 +11,16 @@ use tokio::time::{Instant, sleep, timeout};
 /// An answer that takes longer does not come any more.
 pub(super) const ANSWER: Duration = Duration::from_secs(15);
 
-/// A daemon that nobody reaches is waited for so long, over all questions together.
+/// Total wait for an unreachable daemon, over all questions of a run.
 const AWAY: Duration = Duration::from_secs(12);
 
-/// A daemon that answers and fails is asked for so long.
+/// How long a daemon that answers with errors is asked again.
 const FAILING: Duration = Duration::from_secs(1);
 
 /// Between two attempts, at first and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
-/// Since when the daemon does not answer; nobody waits twice for one that stays away.
+/// Start of the daemon's outage; an outage is waited for only once.
 #[derive(Debug, Default)]
 pub(super) struct Away(Mutex<Option<Instant>>);
 

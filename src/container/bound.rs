@@ -105,7 +105,7 @@ impl Runtime {
         Ok(found)
     }
 
-    /// All that a harmless command says; `None` when it is missing.
+    /// Output of a harmless command; `None` when it is missing.
     async fn plain_output(
         &self,
         container: &str,

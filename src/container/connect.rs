@@ -17,11 +17,11 @@ const OLDEST_API: (u32, u32) = (1, 41);
 /// Newest API that bollard 0.21.1 knows.
 const NEWEST_API: (u32, u32) = (1, 53);
 
-/// A daemon that does not answer `ping` and `version` in this time is not there. Podman starts a few
-/// programs to tell its version, which takes seconds on a host that is busy.
+/// Timeout of `ping` and `version`. Podman starts several programs to find its version, which takes
+/// seconds on a busy host.
 const HELLO: Duration = Duration::from_secs(15);
 
-/// Somebody listens, so a hello that fails is said again after each of these: a daemon may just be
+/// Pauses before further attempts, if the socket accepts connections: the daemon may still be
 /// starting.
 const AGAIN: [Duration; 3] = [
     Duration::from_millis(200),
@@ -119,7 +119,7 @@ enum Reached {
     Absent,
 }
 
-/// Whether somebody listens on the socket. The client's own errors hide which it was.
+/// Whether the socket accepts connections. The client's own errors do not distinguish the causes.
 fn reach(path: &Path) -> Reached {
     match UnixStream::connect(path) {
         Ok(_) => Reached::Yes,
@@ -194,7 +194,7 @@ fn context_host() -> Option<(String, String)> {
     Some((name, host))
 }
 
-/// Says hello, learns the version, and pins it.
+/// Pings the daemon, reads its version, and pins it.
 async fn greet(
     docker: Docker,
     remote_host: Option<String>,

@@ -79,12 +79,12 @@ impl Runtime {
         let (name, docker) = (checked_name(container)?, &self.docker);
         let ask = || docker.get_container_archive_info(name, Some(options.clone()));
         match self.again(ask).await {
-            // Podman says where a file is, be it a link or not.
+            // Podman reports the path of a file even if it is not a link.
             Ok(stat) if stat.link_target.is_empty() || stat.link_target == path => {
                 Ok(u64::try_from(stat.size).ok())
             }
             Ok(_) => Ok(None),
-            // A HEAD has no body to tell more by.
+            // The answer to a HEAD has no body with details.
             Err(e) if answer(&e).is_some() => Ok(None),
             Err(e) => Err(failed(
                 format!("cannot look at `{path}` in the container"),
@@ -123,9 +123,9 @@ impl Runtime {
         content: &[u8],
         executable: bool,
     ) -> Result<(), Failure> {
-        // By a shell where there is one: what the archive endpoint writes does not show on a tmpfs,
-        // and a read-only container refuses it even for a writable mount.
-        // It says what it wrote: where a connection breaks, the end of what it reads looks like the
+        // Uses a shell where there is one: files from the archive endpoint do not appear on a
+        // tmpfs, and a read-only container refuses them even for a writable mount. The shell prints
+        // how much it wrote, because after a broken connection the end of its input looks like the
         // end of the file.
         let program = if executable {
             r#"cat > "$1" && chmod 755 "$1" && cat "$1""#
@@ -187,7 +187,7 @@ impl Runtime {
         )
     }
 
-    /// Runs what does no harm when it is done again, and again where nobody knows how it ended.
+    /// Runs an idempotent command, and again if its end is unknown.
     async fn twice(
         &self,
         container: &str,
@@ -195,7 +195,7 @@ impl Runtime {
         paths: &[&str],
     ) -> Result<Output, Failure> {
         match self.helper(container, program, paths, 4096).await {
-            // That the container is gone is believed when it is told twice.
+            // A container counts as gone only after two answers.
             Ok(output) if !matches!(output.end, ExecEnd::Unknown | ExecEnd::ContainerGone) => {
                 Ok(output)
             }
@@ -285,7 +285,7 @@ impl Runtime {
             while let Some(chunk) = stream.next().await {
                 match chunk {
                     Ok(chunk) => bytes.extend_from_slice(&chunk),
-                    // Podman answers 500 for what it cannot stat; `cat` will tell.
+                    // Podman answers 500 for what it cannot stat; `cat` finds out why.
                     Err(e) if answer(&e).is_some() => return Ok(None),
                     Err(e) => return Err(e),
                 }

@@ -25,8 +25,8 @@ const LONGEST_LIST: usize = 1 << 20;
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Ends the processes whose environment carries a mark, from inside the container. A constant
-/// program: `$1` is the signal, `$2` the mark. (Not `grep -F`: busybox' stops at the first NUL.)
+/// Ends processes with a mark in their environment, from inside the container. The program is
+/// constant: `$1` is the signal, `$2` the mark. (`grep -F` of busybox stops at the first NUL.)
 const KILL_MARKED: &str = r#"
 for d in /proc/[0-9]*; do
   p=${d#/proc/}
@@ -35,9 +35,9 @@ for d in /proc/[0-9]*; do
 done
 true"#;
 
-/// Signals processes from inside the container: `$1` is the signal, the others are a pid there and
-/// the start time in ticks since boot, `PID:TICKS`. A pid that was given out again meanwhile is
-/// somebody else's: its start time, the 20th word after the name, is another.
+/// Signals processes from inside the container: `$1` is the signal, the other arguments are
+/// `PID:TICKS`, a pid there and its start time in ticks since boot. A reused pid has another start
+/// time (the 20th field after the name).
 const KILL_PIDS: &str = r#"
 s=$1; shift
 for w; do
@@ -116,8 +116,8 @@ impl<'a> Ending<'a> {
         loop {
             let alive = tracker.observe();
             if alive.is_empty() {
-                // An exec that was still being started has no process yet: look once more after the
-                // daemon has said that it does not run.
+                // An exec that was being started has no process yet: look once more after the
+                // daemon reported that it does not run.
                 if quiet {
                     return (count(asked.len()), 0);
                 }
@@ -130,7 +130,7 @@ impl<'a> Ending<'a> {
             }
             let kill = begin.elapsed() > GRACE;
             if begin.elapsed() > GRACE + AFTER_KILL {
-                // Nothing to be seen, and yet the daemon says that it runs.
+                // No process is visible, but the daemon reports that the command runs.
                 let survivors = alive.len().max(usize::from(!quiet));
                 return (
                     count(asked.iter().filter(|p| !alive.contains(p)).count()),
@@ -160,9 +160,9 @@ impl<'a> Ending<'a> {
         }
     }
 
-    /// Without a view from the host: by the mark in the environment, as far as the image has a
-    /// shell and `grep`. A process that overwrote its environment is missed, but then the daemon
-    /// still says that the command runs.
+    /// Without a view from the host: by the mark in the environment, if the image has a shell and
+    /// `grep`. A process that overwrote its environment is missed, but then the daemon still
+    /// reports that the command runs.
     async fn end_from_inside(&mut self) -> (u32, u32) {
         let begin = Instant::now();
         let mut ended: BTreeSet<String> = BTreeSet::new();
@@ -207,8 +207,8 @@ fn shell(program: &str, signal: Signal) -> Vec<String> {
 }
 
 impl Runtime {
-    /// Lines that a helper says in the container, as root there; it carries no mark, so it is not
-    /// taken for the command that it ends. `None` when it could not be run.
+    /// Output lines of a helper run as root in the container; it carries no mark, so it is not
+    /// taken for the command to end. `None` when it could not be run.
     async fn lines_inside(&self, container: &str, argv: Vec<String>) -> Option<Vec<String>> {
         let options = CreateExecOptions {
             attach_stdout: Some(true),

@@ -1,7 +1,7 @@
 //! Which environment variables of a container are written down with their value. A variable can
 //! hold a secret under any name, so only those are that explain an engine's memory.
 
-/// Stands in for a value that is nobody's business here.
+/// Replaces values that are not recorded.
 pub const NOT_KEPT: &str = "[not kept]";
 
 /// Beginnings of the names of engines, their libraries and their devices.
@@ -40,7 +40,7 @@ const FAMILIES: &[&str] = &[
     "VLLM_",
 ];
 
-/// Names on their own: those that settle where a model lies and what a server is told.
+/// Single names that decide where a model is and how a server is configured.
 const NAMES: &[&str] = &[
     "ATTENTION",
     "CUDA_GRAPHS",

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 /// Attributes that are passed on. The others carry labels and command lines.
 const KEPT: &[&str] = &["exitCode", "signal", "execID", "execDuration", "oldName"];
 
-/// So many refusals are none in passing.
+/// This many refusals in a row are final.
 const REFUSALS: u32 = 3;
 
 /// One event of a container.
@@ -105,7 +105,7 @@ impl Runtime {
     }
 }
 
-/// Docker's word for what podman says in its own.
+/// Docker's word for a podman event.
 fn dockers(action: &str) -> &str {
     match action {
         "remove" => "destroy",
@@ -122,7 +122,7 @@ fn understand(message: EventMessage) -> Event {
     let action = action.split(':').next().unwrap_or_default().trim();
     let action = dockers(action).to_owned();
     let mut attributes = message.actor.and_then(|a| a.attributes).unwrap_or_default();
-    // Podman tells one with every event, and of an exec nothing else.
+    // Podman attaches an exit code to every event; of an exec it is the only information.
     if let Some(code) = attributes.remove("containerExitCode") {
         if matches!(action.as_str(), "die" | "exec_die") {
             attributes.entry("exitCode".into()).or_insert(code);

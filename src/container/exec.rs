@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 pub struct ExecResult {
     /// How it ended.
     pub end: ExecEnd,
-    /// Exit code, whatever the end, when the daemon told one.
+    /// Exit code, whatever the end, if the daemon reported one.
     pub exit_code: Option<i64>,
     /// From the start to the end of the output and of the processes.
     pub took: Duration,
@@ -36,13 +36,13 @@ pub struct ExecResult {
     pub killed: u32,
     /// Processes of it that were still there after that.
     pub survivors: u32,
-    /// Whether the connection broke before the command ended: what it said then is not known.
+    /// Whether the connection broke before the command ended: its later output is lost.
     pub cut: bool,
     /// What would have held, or held, the deadline.
     pub bound: Bound,
 }
 
-/// What a small command said.
+/// Output of a small command.
 #[derive(Debug, Clone, Default)]
 pub struct Output {
     /// How it ended.
@@ -91,7 +91,7 @@ impl Runtime {
         result
     }
 
-    /// Runs a small command and keeps what it says, `limit` bytes at most. It is ended when it says
+    /// Runs a small command and keeps its output, `limit` bytes at most. It is ended when it prints
     /// more, or after `deadline`.
     pub async fn output(
         &self,

@@ -41,12 +41,13 @@ impl Runtime {
         self.inspect(&id).await?.ok_or_else(gone)
     }
 
-    /// The running containers, as far as the list tells: ids, names, images, labels, state, ports.
+    /// The running containers with the fields in Docker's list: ids, names, images, labels, state,
+    /// ports.
     pub async fn list_running(&self) -> Result<Vec<ContainerFacts>, Failure> {
         self.list(false, &[]).await
     }
 
-    /// All containers, running or not, as far as the list tells.
+    /// All containers, running or not, with the fields in Docker's list.
     pub async fn list_all(&self) -> Result<Vec<ContainerFacts>, Failure> {
         self.list(true, &[]).await
     }

@@ -7,7 +7,7 @@ use futures::StreamExt;
 use std::ops::ControlFlow;
 use std::pin::Pin;
 
-/// What a command says, as it comes.
+/// A command's output as it arrives.
 pub(super) type Frames = Pin<Box<dyn futures::Stream<Item = Result<LogOutput, Error>> + Send>>;
 
 /// A frame's stream and bytes; `None`: what a cut connection left of one, for no command of ours
@@ -21,7 +21,7 @@ pub(super) fn parts(frame: &LogOutput) -> Option<(Stream, &[u8])> {
     Some((stream, frame.as_ref()))
 }
 
-/// Hands on what comes when nobody can stop it any more.
+/// Delivers output that arrives after stopping is no longer possible.
 pub(super) fn hand_on(
     frame: Option<&LogOutput>,
     sink: &mut impl FnMut(Stream, &[u8]) -> ControlFlow<()>,

@@ -59,7 +59,7 @@ pub enum Route {
     Curl,
     /// `python3` in the container.
     Python,
-    /// `wget` in the container; it tells no status.
+    /// `wget` in the container; it reports no status.
     Wget(&'static [&'static str]),
 }
 
@@ -128,8 +128,8 @@ impl Runtime {
         self.try_routes(routes, facts, port, path, None).await
     }
 
-    /// `host:port` at which this host reaches the port, without help from inside the container:
-    /// where `path` is answered, whatever the status. `Err` tells why there is none.
+    /// `host:port` at which this host reaches the port, without help from inside the container, if
+    /// `path` gets any answer there. `Err` is the reason why there is none.
     pub async fn outside_address(
         &self,
         facts: &ContainerFacts,
@@ -271,7 +271,7 @@ impl Runtime {
         let own = |words: &[&str]| words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>();
         match route {
             Route::Curl => {
-                // Settings by standard input, so that the key is no argument.
+                // Options by standard input, so that the key is not an argument.
                 let mut config =
                     format!("url = \"{}\"\n", url.replace(['"', '\\', '\n', '\r'], ""));
                 if let Some(key) = bearer {
@@ -336,11 +336,11 @@ impl Runtime {
                 Some((body, code)) => {
                     Ok((code.trim().parse().ok().filter(|c| *c > 0), body.to_owned()))
                 }
-                None => Err("curl told no status".to_owned()),
+                None => Err("curl reported no status".to_owned()),
             },
             Route::Python => match text.split_once('\n') {
                 Some((code, body)) => Ok((code.trim().parse().ok(), body.to_owned())),
-                None => Err("python3 told no status".to_owned()),
+                None => Err("python3 reported no status".to_owned()),
             },
             // wget ends with 0 for 2xx only.
             _ => Ok((Some(200), text)),

@@ -1,5 +1,5 @@
-//! Which daemon answers. Its ID alone does not tell: two daemons of a host have the same where both
-//! take it from one key file, and cloned machines and images have it too.
+//! Identifies the daemon. Its ID alone is not enough: two daemons of a host share it if both use
+//! one key file, and cloned machines and images share it too.
 
 use super::Runtime;
 use std::os::unix::fs::MetadataExt;

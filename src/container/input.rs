@@ -13,7 +13,7 @@ pub enum Input {
 }
 
 impl Input {
-    /// Writes all of it. A command that does not read to the end is no error of ours.
+    /// Writes everything. A command that does not read to the end is not an error.
     pub(super) async fn feed(self, mut into: impl AsyncWrite + Unpin) {
         match self {
             Input::Bytes(bytes) => {

@@ -29,16 +29,16 @@ pub struct Found {
     /// The secrets that were redacted: hand them to a [`Redactor`](crate::redact::Redactor) before
     /// anything of the container's output is written.
     pub secrets: Secrets,
-    /// What Docker's own check of it says; `None` where it has none.
+    /// Result of Docker's health check; `None` without one.
     pub check: Option<Check>,
     /// The cgroup that it was created below, where one was named (Kubernetes, Slurm).
     pub cgroup_parent: Option<String>,
-    /// The container in whose pid namespace it runs (`--pid=container:`), by id: it ends with that
-    /// one's first process.
+    /// Id of the container that owns its pid namespace (`--pid=container:`): it ends with that
+    /// container's first process.
     pub lives_in: Option<String>,
 }
 
-/// What Docker's own health check of a container says.
+/// Result of Docker's health check of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Check {
     /// It just started.
@@ -289,8 +289,8 @@ fn docker_state(word: &str) -> &str {
     }
 }
 
-/// Docker's word for how a container is; empty where it was not told. Podman calls one `stopping` whose processes have been
-/// told to end: Docker's word is `running` until they have.
+/// Docker's word for a container's state; empty if unknown. Podman's `stopping` (signalled, but
+/// still alive) is Docker's `running`.
 pub(super) fn status_word(told: Option<impl ToString>) -> String {
     let word = told.map(|word| word.to_string()).unwrap_or_default();
     if word == "stopping" {

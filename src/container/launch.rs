@@ -65,7 +65,7 @@ pub struct LaunchSpec {
 
 /// Why there is no container.
 enum NotCreated {
-    /// The daemon said so at once: what has the name was there before.
+    /// The daemon answered at once: the name existed before.
     Refused(Failure),
     /// An answer was lost: there may be one all the same.
     Unsure(Failure),
@@ -118,7 +118,7 @@ impl Runtime {
                 Err(e) => e,
             };
             let passing = passes(&error);
-            // What has the name was there before; podman tells that by a 500.
+            // The name is taken; podman answers 500 for that.
             let taken = answer(&error).is_some_and(|(_, m)| m.contains("already in use"));
             if (!passing || taken) && attempt == 1 {
                 return Err(NotCreated::Refused(not_created(spec, error)));
@@ -152,11 +152,11 @@ impl Runtime {
                 Ok(()) => return Ok(()),
                 Err(e) => e,
             };
-            // What the daemon cannot start it tells with 500; only a lost answer is asked for again.
+            // The daemon answers 500 for a failed start; only a lost answer is retried.
             if answer(&error).is_some() || attempt == ATTEMPTS {
                 return Err(error);
             }
-            // It may have run and ended: then its log tells more than a second start.
+            // It may have run and ended: then its log is more useful than a second start.
             if let Ok(Some(found)) = self.inspect(id).await {
                 if found.facts.state.status != "created" {
                     return Ok(());
@@ -179,7 +179,7 @@ impl Runtime {
         }
     }
 
-    /// Pulls an image; `progress` gets what the daemon says, a short line each time. Only to be
+    /// Pulls an image; `progress` receives the daemon's messages, one short line each. Only to be
     /// called when the user asked for it.
     pub async fn pull(
         &self,
@@ -209,7 +209,7 @@ impl Runtime {
             (Some(_), _) => Ok(()),
             (None, Some(e)) => Err(e),
             (None, None) => Err(Failure::environment(format!(
-                "cannot pull `{image}`: the daemon says it did, but the image is not here"
+                "cannot pull `{image}`: the daemon reported success, but the image is missing"
             ))),
         }
     }
@@ -314,10 +314,10 @@ fn gpus(request: &GpuRequest) -> Option<DeviceRequest> {
     })
 }
 
-/// Who owns a container that we create: `<boot id>:<pid>:<start time>`, so that another plimsoll
-/// can tell whether its owner still lives. In a pid namespace of our own the number means nothing
-/// to others, and `:<namespace>` is added. At the end `@<machine>` says which host's boot that is,
-/// where the host has a machine id.
+/// Owner label of a container that we create: `<boot id>:<pid>:<start time>`, so that another
+/// plimsoll can check whether the owner still lives. In a private pid namespace the pid is
+/// meaningless to others, and `:<namespace>` is added. `@<machine>` at the end names the host of
+/// that boot, if it has a machine id.
 pub fn owner() -> String {
     let pid = std::process::id();
     let started = super::processes::start_time(pid)

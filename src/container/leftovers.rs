@@ -1,5 +1,5 @@
-//! What a plimsoll that died left behind: containers with our labels whose owner is gone, and
-//! commands in other containers that carry our mark.
+//! Leftovers of a plimsoll that died: containers with our labels without a living owner, and
+//! commands in other containers with our mark.
 
 use super::process::Process;
 use super::processes::{HostView, Tracker, start_time};
@@ -26,7 +26,7 @@ pub enum Owner {
     Alive,
     /// It has ended, or this host was booted since.
     Dead,
-    /// The label is missing or says something else, or the owner may be another host's.
+    /// The label is missing or invalid, or the owner may be on another host.
     #[default]
     Unknown,
 }
@@ -60,7 +60,7 @@ pub(super) fn machine() -> Option<String> {
 
 fn machine_of(id: &str) -> Option<String> {
     let id = id.trim();
-    // Before the first boot of an image it says `uninitialized`, or nothing.
+    // Before an image's first boot it is `uninitialized` or empty.
     if id.len() != 32 || !id.bytes().all(|b| b.is_ascii_hexdigit()) {
         return None;
     }
@@ -134,8 +134,8 @@ fn owner_alive(
     }
 }
 
-/// Runs that a container bears in its own environment, as its user gave it or as its first process
-/// has it. What runs in it inherits that mark: it is no sign of ours.
+/// Run ids in a container's own environment, set by its user or its first process. Commands in it
+/// inherit that mark, so it does not identify our commands.
 pub fn own_runs(facts: &ContainerFacts) -> BTreeSet<String> {
     let given = facts.env.get(RUN_VARIABLE).cloned();
     let first = facts.state.pid.and_then(Process::read);
@@ -151,16 +151,16 @@ pub fn run_folder(run_id: &str) -> String {
     format!("{FOLDER}{run_id}")
 }
 
-/// The process that made a run's id (`<milliseconds>-<pid>`, both hexadecimal); `None`: it is no id
-/// of a run.
+/// Pid of the process that made a run id (`<milliseconds>-<pid>`, both hexadecimal); `None` for an
+/// invalid id.
 fn maker(run_id: &str) -> Option<u32> {
     let (time, pid) = run_id.split_once('-')?;
     let hex = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_hexdigit());
     (hex(time) && hex(pid)).then(|| u32::from_str_radix(pid, 16).ok())?
 }
 
-/// Runs that have a folder in `/tmp` of a container, as its first process sees it, and whose
-/// process is gone.
+/// Runs with a folder in a container's `/tmp`, as its first process sees it, but without a living
+/// process.
 fn dead_folders(init: u32) -> Vec<String> {
     let names = std::fs::read_dir(format!("/proc/{init}/root/tmp"));
     let names = names.into_iter().flatten().flatten();

@@ -104,7 +104,8 @@ impl LineCutter {
 
     fn take(&mut self) -> String {
         if self.cut > 0 {
-            // The last word may be the beginning of a secret, which nobody knows without its end.
+            // The last word may be the beginning of a secret, which is recognised only when
+            // complete.
             let end = self.kept.len().saturating_sub(LONGEST_WORD);
             let blank = |b: &u8| b.is_ascii_whitespace() || b"\"'".contains(b);
             let kept = self.kept[end..]

@@ -23,10 +23,10 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 /// The end of a log is read in this time.
 const LAST_READ: Duration = Duration::from_secs(5);
 
-/// What is refused in passing (409, while a daemon starts) is asked for again so often.
+/// How often a temporary refusal (409, while a daemon starts) is retried.
 const REFUSALS: u32 = 3;
 
-/// A history that breaks off is taken up again so often.
+/// How often an interrupted history is resumed.
 const ATTEMPTS: u32 = 5;
 
 /// After cancellation, lines that are on their way are still taken for this long.
@@ -220,7 +220,7 @@ impl Runtime {
                 return log;
             }
             let refused = matches!(&ended, Ended::Failed(e) if !is_passing(e));
-            // That a container is gone is believed when it is told twice.
+            // A container counts as gone only after two answers.
             let gone = match &ended {
                 Ended::Failed(e) if is_not_found(e) => {
                     matches!(self.state(id).await, Ok(None))
@@ -251,8 +251,8 @@ impl Runtime {
             loop {
                 match self.wait_for_life(id, cancel, pause, &seen, &open).await {
                     Next::Follow => break,
-                    // What is still open now has no newline, as Podman tells it, and its stamp may be
-                    // too coarse to know whether there is more.
+                    // A line that is still open has no newline (podman reports that), and its
+                    // timestamp may be too coarse to know whether there is more.
                     Next::Close => match self.rest(facts, &mut seen, &mut log, &mut sink).await {
                         Ok(true) => open.clear(),
                         Ok(false) => {}
@@ -308,7 +308,7 @@ impl Runtime {
             }
             match self.state(id).await {
                 Ok(Some(state)) if state.status == "running" => return Next::Follow,
-                // What it said last may have come after the follow ended.
+                // Its last output may have arrived after the follow ended.
                 Ok(Some(_)) if self.has_unseen(id, seen).await == Some(true) => {
                     return Next::Follow;
                 }
@@ -379,7 +379,7 @@ impl Runtime {
         }
     }
 
-    /// Tells when the log's last line was written; whether that could be read.
+    /// Reads when the log's last line was written; whether that could be read.
     async fn last_line(
         &self,
         id: &str,
@@ -437,9 +437,9 @@ fn give(
 /// A line that comes later than this after its second was on its way for who knows how long.
 const ON_ITS_WAY_NS: i64 = 500_000_000;
 
-/// When a line was written that carries this stamp and comes now, all wall nanoseconds. Docker
-/// stamps nanoseconds; podman's API tells whole seconds before 5.8, and then a line that comes
-/// while its second lasts was written when it came.
+/// When a line with this timestamp that arrives now was written, all in wall nanoseconds. Docker's
+/// timestamps have nanoseconds. Podman's API before 5.8 reports whole seconds; a line that arrives
+/// within its second was written when it arrived.
 fn written(stamp_ns: i64, now_ns: i64) -> i64 {
     let since = now_ns.saturating_sub(stamp_ns);
     if stamp_ns % SECOND_NS == 0 && (0..SECOND_NS + ON_ITS_WAY_NS).contains(&since) {

@@ -1,6 +1,6 @@
-//! Tells a program that is not in the image from one that failed.
+//! Distinguishes a program missing from the image from one that failed.
 
-/// The beginning of a command's output: where a runtime says that the program is missing.
+/// The beginning of a command's output, where a runtime reports a missing program.
 #[derive(Default)]
 pub struct Head(Vec<u8>);
 
@@ -11,7 +11,7 @@ impl Head {
         self.0.extend_from_slice(&bytes[..room]);
     }
 
-    /// The runtime's words, if it says so.
+    /// The runtime's message, if it reports a missing program.
     pub fn missing_program(&self) -> Option<String> {
         let text = String::from_utf8_lossy(&self.0);
         text.lines()
@@ -21,8 +21,8 @@ impl Head {
     }
 }
 
-/// Whether this is the runtime (or `timeout`) saying that it cannot run the program. A shell that
-/// misses a command says it in other words: that is the command's own business.
+/// Whether this is the runtime (or `timeout`) reporting that it cannot run the program. A shell
+/// reports a missing command in other words; that is the command's own failure.
 pub fn is_missing_program(text: &str) -> bool {
     text.contains("OCI runtime exec failed")
         || text.contains("OCI runtime attempted to invoke a command that was not found")

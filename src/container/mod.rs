@@ -65,8 +65,8 @@ pub const OWNER_LABEL: &str = "plimsoll.owner";
 /// since the Unix epoch.
 pub const DEADLINE_LABEL: &str = "plimsoll.deadline";
 
-/// Label of containers that plimsoll created and whose user keeps them: from then on they are the
-/// user's own.
+/// Label of containers that plimsoll created and the user kept: from then on they belong to the
+/// user.
 pub const KEEP_LABEL: &str = "plimsoll.keep";
 
 /// Label of containers that plimsoll created: when, RFC 3339.
@@ -82,7 +82,7 @@ pub fn is_protected(labels: &BTreeMap<String, String>) -> bool {
         .is_some_and(|value| value != "false")
 }
 
-/// What the daemon says of itself.
+/// Version and platform reported by the daemon.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Version {
     /// Version of the server.
@@ -161,7 +161,7 @@ impl Runtime {
         self.shared.remote_host.is_some() || self.shared.forwarded
     }
 
-    /// What the daemon said of itself.
+    /// The daemon's version, as reported when connecting.
     pub fn version(&self) -> &Version {
         &self.shared.version
     }
@@ -214,7 +214,7 @@ fn checked_name(text: &str) -> Result<&str, Failure> {
         Ok(text)
     } else {
         Err(
-            Failure::usage(format!("`{text}` is no container name or id"))
+            Failure::usage(format!("`{text}` is not a valid container name or id"))
                 .hint("names hold letters, digits, `_`, `.` and `-`; `docker ps` shows them"),
         )
     }

@@ -12,9 +12,9 @@ use tokio_util::sync::CancellationToken;
 /// may be busy, and its clock a little off.
 const CREATION: u64 = 600_000_000_000;
 
-/// Whether the labels by which a container is ours are its own. They can come with an image that was
-/// made of a container of ours, or from a tool that makes a container anew with all its labels: then
-/// they are the other container's, and this one is somebody's.
+/// Whether our labels on a container are its own. They can come from an image that was made of a
+/// container of ours, or from a tool that recreates a container with all its labels: then they
+/// belong to the other container, and this one to a user.
 pub fn labels_are_its_own(facts: &ContainerFacts, image: &BTreeMap<String, String>) -> bool {
     let own = |label| facts.labels.get(label) != image.get(label);
     let label = facts.labels.get(CREATED_LABEL);

@@ -30,7 +30,7 @@ pub struct Process {
     pub kernel: bool,
     /// `/proc/PID/cgroup`; empty where it may not be read.
     pub cgroups: String,
-    /// What the environment says of who started it; `None` where it may not be read.
+    /// Our marks in its environment; `None` if that may not be read.
     pub marks: Option<Marks>,
 }
 
@@ -79,7 +79,7 @@ impl Process {
         (still.id == process.id).then_some(process)
     }
 
-    /// Path of its cgroup, in the hierarchy that tells most of containers.
+    /// Path of its cgroup, in the hierarchy with the most containers in the path.
     pub fn cgroup(&self) -> Option<&str> {
         let rank = |controllers: &str| match controllers {
             "memory" => 0,
@@ -141,7 +141,7 @@ pub fn ancestors() -> Vec<u32> {
     line
 }
 
-/// What stands between the outermost parentheses.
+/// The text between the outermost parentheses.
 fn name_in(stat: &[u8]) -> String {
     let from = memchr::memchr(b'(', stat).map_or(0, |i| i + 1);
     let to = memchr::memrchr(b')', stat).unwrap_or(from).max(from);

@@ -28,7 +28,7 @@ pub struct ProcessId {
     pub started: u64,
 }
 
-/// What `/proc/<pid>/stat` says of a process.
+/// Fields of `/proc/<pid>/stat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stat {
     pub id: ProcessId,
@@ -238,7 +238,7 @@ pub fn is_empty(container_id: &str) -> bool {
 #[derive(Debug)]
 pub struct Tracker {
     view: HostView,
-    /// `NAME=value` that the exec's environment carries and nobody else's does.
+    /// `NAME=value`, unique to the exec's environment.
     mark: Vec<u8>,
     before: BTreeSet<ProcessId>,
     root: Option<ProcessId>,
@@ -289,7 +289,7 @@ impl Tracker {
         }
     }
 
-    /// Tells the exec's host pid, once the daemon has told it.
+    /// Sets the exec's host pid, once the daemon has reported it.
     pub fn set_root(&mut self, pid: u32) {
         if pid <= 1
             || self.root.is_some()
@@ -359,8 +359,8 @@ impl Tracker {
         ours.into_iter().collect()
     }
 
-    /// Whether the last look met processes whose environment we may not read (plimsoll without
-    /// root): the mark of one that left the session cannot be seen from here.
+    /// Whether the last scan met processes with an unreadable environment (plimsoll without root):
+    /// a marked process that left the session is then invisible.
     pub fn met_strangers(&self) -> bool {
         self.strangers
     }

@@ -25,8 +25,8 @@ pub struct ExecRequest {
     pub working_dir: Option<String>,
     /// What the command reads from its standard input; without it there is none.
     pub stdin: Option<Input>,
-    /// Is told the host pids of the command's live processes, soon after the start and about once
-    /// a second. Stays empty where the host does not show the container.
+    /// Receives the host pids of the command's live processes, soon after the start and then about
+    /// once a second. Stays empty where the host does not show the container.
     pub pids: Option<watch::Sender<Vec<u32>>>,
 }
 

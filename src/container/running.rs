@@ -26,16 +26,16 @@ const LOOK: Duration = Duration::from_secs(1);
 /// The stream may outlive the command's first process this long, when a child holds it.
 const HELD_STREAM: Duration = Duration::from_secs(5);
 
-/// A command that runs on so long after its output has ended has lost its output.
+/// Output counts as lost if the command runs longer than this after its end.
 const OUTLIVES: Duration = Duration::from_secs(1);
 
-/// A command whose start was overtaken by its end is given this long to appear.
+/// How long a command may take to appear when its start was overtaken by its end.
 const STARTING: Duration = Duration::from_secs(10);
 
-/// What is said at the end is waited for so long.
+/// How long to wait for the last output.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// `timeout` inside the container is given so long to hold the deadline before it is held from here.
+/// Head start of `timeout` inside the container before the deadline is enforced from here.
 const INSIDE_FIRST: Duration = Duration::from_secs(8);
 
 /// What is known of a command before it is started.
@@ -66,7 +66,7 @@ pub(super) struct Running<'a, S> {
     /// Whether the connection broke before the command ended.
     cut: bool,
     output: Option<Frames>,
-    /// The output of a command whose first process has ended, while a child holds it.
+    /// The output of a command after its first process has ended, while a child holds it open.
     held: Option<Frames>,
 }
 
@@ -141,7 +141,7 @@ where
         }
     }
 
-    /// Nobody hears what it says.
+    /// Whether its output has no reader.
     pub(super) fn is_unheard(&mut self) {
         self.cut = true;
     }
@@ -203,7 +203,7 @@ where
         }
     }
 
-    /// Waits for the end of it and of its processes, and tells how it ended.
+    /// Waits for its end and that of its processes, and returns the result.
     pub(super) async fn finish(mut self) -> ExecResult {
         let code = self.exit_code().await;
         let (killed, survivors) = self.end_processes().await;
@@ -253,7 +253,7 @@ where
                 },
             }
         }
-        // A daemon that lost its listener says 126, though the command runs on.
+        // A daemon that lost its listener reports 126, though the command runs on.
         if code == Some(Code::Exited(126)) && self.head.missing_program().is_none() {
             while self.stop.is_none() && outlived(request, tracker.as_mut()) {
                 self.cut = true;
@@ -264,7 +264,8 @@ where
             }
             code = code.filter(|_| !self.cut).or(Some(Code::Untold));
         }
-        // Where only the daemon tells: it is slower than the end of an output.
+        // Without a view of the processes only the daemon knows, and it is slower than the end of
+        // an output.
         self.cut |= tracker.is_none() && self.held.is_none() && ended.elapsed() > 3 * OUTLIVES;
         code
     }
@@ -291,7 +292,7 @@ where
                 frame = next_frame(&mut self.output) => hand_on(frame.as_ref(), &mut self.sink),
             }
         };
-        // What it said last is on its way.
+        // The last output is on its way.
         while let Ok(Some(frame)) = timeout(LAST_WORDS, next_frame_or_end(&mut self.output)).await {
             hand_on(Some(&frame), &mut self.sink);
         }
@@ -312,7 +313,7 @@ where
         self.cut |= timeout(LAST_WORDS, rest).await.is_err();
     }
 
-    /// How it ended, by what stopped it and what the daemon tells.
+    /// How it ended, from what stopped it and the daemon's exit code.
     async fn end(&mut self, code: Code, took: Duration) -> ExecEnd {
         let inside_deadline = self.command.bound == Bound::Inside
             && self.command.request.deadline.is_some_and(|d| took >= d)

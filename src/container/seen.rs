@@ -6,7 +6,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 pub(super) const SECOND_NS: i64 = 1_000_000_000;
 
-/// When a line that carries this stamp was written at the latest: a whole second stands for all of it.
+/// The latest time at which a line with this timestamp was written: a whole second covers all of
+/// it.
 pub(super) fn latest(stamp_ns: i64) -> i64 {
     match stamp_ns % SECOND_NS {
         0 => stamp_ns.saturating_add(SECOND_NS - 1),
@@ -14,11 +15,11 @@ pub(super) fn latest(stamp_ns: i64) -> i64 {
     }
 }
 
-/// Which lines of the last seconds were seen, so that a replay is told from news.
+/// Which lines of the last seconds were seen, so that repeated lines are recognised.
 ///
-/// The streams' lines are stored out of order by a hair, so the newest timestamp alone does not
-/// tell: lines are counted by their nanosecond, stream and text. (The text, because podman's stamps are
-/// whole seconds, and its follow now and then leaves out a line that a replay has.)
+/// The streams' lines are stored slightly out of order, so the newest timestamp alone is not
+/// enough: lines are counted by their nanosecond, stream and text. (The text, because podman's
+/// timestamps are whole seconds, and its follow sometimes omits a line that a replay contains.)
 #[derive(Debug, Clone)]
 pub(super) struct Seen {
     /// Lines before this are not asked for.
@@ -63,7 +64,7 @@ impl Seen {
         }
     }
 
-    /// Whether the runtime tells whole seconds only.
+    /// Whether the runtime's timestamps are whole seconds.
     pub fn whole_seconds(&self) -> bool {
         self.whole && !self.fine
     }
@@ -109,7 +110,7 @@ impl Seen {
             return false;
         }
         let second = entry.wall_ns.div_euclid(SECOND_NS);
-        // Older than what is remembered: it was asked for by nobody.
+        // Older than the remembered lines, which were not requested.
         let newest = self.newest_ns.div_euclid(SECOND_NS);
         if self.newest_ns != i64::MIN && second < newest - REMEMBERED {
             return false;

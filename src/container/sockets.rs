@@ -1,6 +1,5 @@
-//! Whose a listening port is. Containers that share a network (the host's, or another
-//! container's) see each other's servers under one address: who answers need not be the one that
-//! was asked.
+//! The owner of a listening port. Containers that share a network (the host's, or another
+//! container's) see each other's servers under one address, so another container may answer.
 
 use super::Runtime;
 use super::processes::HostView;
@@ -11,18 +10,18 @@ use std::fs;
 /// Who listens on a port of the network that a container is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Listener {
-    /// The container, or nobody else can: its network is its own.
+    /// The container, which is alone on its network or owns the socket.
     Container,
-    /// Somebody else on the same network.
+    /// Another process on the same network.
     Other,
-    /// Nobody.
+    /// No process.
     Nobody,
     /// This host does not show it, or not to this user.
     Unknown,
 }
 
 impl Runtime {
-    /// Whose the listener on `port` is, as a client of the container's network would reach it.
+    /// Owner of the listener on `port`, as a client in the container's network reaches it.
     pub fn listener(&self, facts: &ContainerFacts, port: u16) -> Listener {
         let mode = facts.network_mode.as_str();
         if mode != "host" && !mode.starts_with("container:") {

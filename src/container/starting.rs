@@ -21,14 +21,14 @@ const PAUSE: Duration = Duration::from_millis(500);
 pub(super) enum Started {
     /// Its output comes, and it reads what is written.
     Attached(Frames, Pin<Box<dyn AsyncWrite + Send>>),
-    /// It has begun, or nobody tells whether it has, and its output goes to nobody.
+    /// It has begun, or this is unknown, and its output has no reader.
     Unheard,
     /// It has not begun.
     Refused(Error),
 }
 
 impl Runtime {
-    /// Creates an exec. One whose id got lost is never started: nothing runs twice.
+    /// Creates an exec. If its id gets lost it is never started: nothing runs twice.
     pub(super) async fn create(
         &self,
         container: &str,
@@ -69,7 +69,7 @@ impl Runtime {
         }
     }
 
-    /// Whether a command has begun; `None` where the daemon does not tell.
+    /// Whether a command has begun; `None` if the daemon does not report it.
     async fn has_begun(&self, exec_id: &str) -> Option<bool> {
         let look = self.again(|| self.docker.inspect_exec(exec_id));
         let seen = look.await.ok()?;

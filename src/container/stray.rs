@@ -19,7 +19,7 @@ pub struct Stray<'a> {
     pub id: ProcessId,
     /// Its name (`comm`): what runs another program by now was not judged.
     pub name: &'a str,
-    /// Id of the container whose cgroup it is in.
+    /// Id of the container of its cgroup.
     pub container: &'a str,
 }
 
@@ -48,12 +48,12 @@ impl ProcessId {
     }
 }
 
-/// Ends a process that is still what was judged: SIGTERM, after `grace` SIGKILL, both through the
-/// same descriptor; gives up so long after that.
+/// Ends a process if it is still the one that was examined: SIGTERM, after `grace` SIGKILL, both
+/// through the same descriptor. After another `grace` it gives up.
 pub async fn end(stray: Stray<'_>, grace: Duration) -> StrayEnd {
     let pid = i32::try_from(stray.id.pid).ok().filter(|p| *p > 1);
     let Some(pid) = pid.and_then(Pid::from_raw) else {
-        return StrayEnd::Changed("it is no process of this host".into());
+        return StrayEnd::Changed("it is not a process of this host".into());
     };
     let fd = match pidfd_open(pid, PidfdFlags::empty()) {
         Ok(fd) => fd,

@@ -105,9 +105,9 @@ pub struct Teardown {
 }
 
 impl Runtime {
-    /// Ends a container: SIGTERM, after the grace SIGKILL. `remove`: then removes it with its
-    /// anonymous volumes, if it carries plimsoll's labels. Where the daemon fails it is tried once
-    /// more, unless `cancel` says that there is no time for that.
+    /// Ends a container: SIGTERM, after the grace SIGKILL. With `remove`, then removes it and its
+    /// anonymous volumes, if it carries plimsoll's labels. If the daemon fails it is tried once
+    /// more, unless `cancel` has fired.
     pub async fn tear_down(
         &self,
         id: &str,
@@ -124,7 +124,7 @@ impl Runtime {
                 torn = act.attempt().await;
             }
         }
-        // A removal whose answer got lost may be going on: it is waited for.
+        // A removal with a lost answer may be in progress: wait for it.
         if act.asked_removal && torn.is_err() {
             torn = act.removed(torn).await;
         }
@@ -234,7 +234,7 @@ impl<'a> Act<'a> {
         };
         let asked = async {
             match self.runtime.again(look).await {
-                // What is left behind for good because of one wrong word is dear: it is told twice.
+                // A wrong answer here would leave a container behind for good: ask twice.
                 Err(e) if is_not_found(&e) => look().await,
                 told => told,
             }
@@ -439,7 +439,7 @@ impl<'a> Act<'a> {
                     by_us: self.stopped || self.asked_removal,
                 }),
             },
-            // Somebody else removes it, or it was started again.
+            // Another client removes it, or it was started again.
             Ok(Err(e)) if answer(&e).is_some_and(|(code, _)| code == 409) => {
                 Err(trouble(match answer(&e) {
                     Some((_, message)) if message.contains("already in progress") => {

@@ -1,4 +1,5 @@
-//! What the daemon tells of a command: its pid, its exit code, and whether its container has died.
+//! The daemon's answers about a command: its pid, its exit code, and whether its container has
+//! died.
 
 use super::processes::HostView;
 use super::{Runtime, answer, is_not_found};
@@ -10,13 +11,13 @@ use tokio::time::{Instant, sleep, timeout};
 /// For one answer to whether a command runs.
 const TELL: Duration = Duration::from_secs(5);
 
-/// The daemon tells nothing of a command for so long: it will not.
+/// A daemon that reports nothing about a command for this long never will.
 const UNTOLD: Duration = Duration::from_secs(15);
 
 /// A command that has neither run nor ended when this has passed never began.
 const UNBEGUN: Duration = Duration::from_secs(3);
 
-/// What the daemon says of the exit code.
+/// The daemon's answer about the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Code {
     Exited(i64),
@@ -35,7 +36,7 @@ impl Code {
 }
 
 impl Runtime {
-    /// The exec's host pid, as soon as the daemon tells it.
+    /// The exec's host pid, as soon as the daemon reports it.
     pub(super) async fn host_pid(&self, exec_id: &str) -> Option<u32> {
         for _ in 0..40 {
             match self.again(|| self.docker.inspect_exec(exec_id)).await {
@@ -51,8 +52,8 @@ impl Runtime {
         None
     }
 
-    /// The exit code, once the daemon says that the command does not run any more. Docker's
-    /// competitors need a moment for that after the output has ended.
+    /// The exit code, once the daemon reports that the command has ended. Podman needs a moment for
+    /// that after the output has ended.
     pub(super) async fn exit_code(&self, exec_id: &str) -> Code {
         let mut told = Instant::now();
         let (mut unbegun, mut gone): (Option<Instant>, u32) = (None, 0);
@@ -113,7 +114,7 @@ impl Runtime {
     }
 }
 
-/// Whether the daemon says that what it was asked for, or the container of it, is no more.
+/// Whether the error means that the exec, or its container, no longer exists.
 pub(super) fn is_gone(e: &Error) -> bool {
     is_not_found(e)
         || answer(e).is_some_and(|(code, message)| {

@@ -11,15 +11,15 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const MOST: usize = 4096;
 
 impl Runtime {
-    /// The command of each process of a running container, in words parted by spaces: Docker does
-    /// not tell where an argument ends. Never to be written down, for it can hold secrets. Empty
-    /// where the daemon does not say.
+    /// The command of each process of a running container, split at spaces, because Docker does not
+    /// mark where an argument ends. Must not be stored: it can contain secrets. Empty if the daemon
+    /// does not report it.
     pub async fn commands(&self, container: &str) -> Vec<Vec<String>> {
         let Ok(name) = checked_name(container) else {
             return Vec::new();
         };
-        // Docker runs the host's `ps`. Podman would run the container's, which has none as often as
-        // not; told columns by its own names, it reads them itself.
+        // Docker runs the host's `ps`. Podman would run the container's, which is often missing;
+        // with its own column names it reads the processes itself.
         let columns = if self.version().podman {
             "hpid,args"
         } else {

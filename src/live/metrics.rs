@@ -13,7 +13,7 @@ pub fn text(look: &Look) -> String {
     page.line(&[], Some(look.timestamp));
     page.family(
         "plimsoll_gpu_simulated",
-        "1 where the GPUs only pretend: their figures say nothing about hardware.",
+        "1 where the GPUs are simulated: the figures are not measurements of hardware.",
     );
     let simulated = look.backend.as_ref().is_some_and(|b| b.simulated);
     for gpu in look.gpus.iter().filter(|_| simulated) {
@@ -25,14 +25,14 @@ pub fn text(look: &Look) -> String {
     }
     page.family(
         "plimsoll_gpu_memory_used_bytes",
-        "Memory of the GPU in use, without what the driver keeps for itself where it tells that apart.",
+        "Memory of the GPU in use, without the driver's reserved memory where it is reported separately.",
     );
     for gpu in &look.gpus {
         page.gauge(gpu, &[], gpu.used_bytes.map(|b| b as f64));
     }
     page.family(
         "plimsoll_gpu_memory_bytes",
-        "Memory of the GPU by owner and component: processes (of a container, or of none), unattributed (in use and told of no process), reserved (kept by the driver, beside what is in use).",
+        "Memory of the GPU by owner and component: processes (of a container, or of none), unattributed (in use without a known process), reserved (kept by the driver, beside what is in use).",
     );
     for gpu in &look.gpus {
         for tenant in &gpu.tenants {

@@ -1,4 +1,4 @@
-//! Whose memory the devices hold right now: one look after another, for `top` and Prometheus.
+//! The current memory of the devices by owner, scan by scan, for `top` and Prometheus.
 
 pub mod metrics;
 pub mod render;
@@ -36,12 +36,12 @@ pub struct GpuLook {
     pub name: String,
     /// Memory in all, bytes.
     pub total_bytes: Option<u64>,
-    /// In use, without what the driver keeps for itself where it tells that apart; bytes. Null
-    /// when the GPU could not be read at this look.
+    /// In use, without the driver's reserved memory where it reports that separately; bytes. Null
+    /// when the GPU could not be read in this scan.
     pub used_bytes: Option<u64>,
     /// Kept by the driver, bytes.
     pub reserved_bytes: Option<u64>,
-    /// Whose memory it is.
+    /// Owners of the memory.
     pub tenants: Vec<TenantLook>,
     /// In use and accounted to no process, bytes; null where the driver lists no processes.
     pub unattributed_bytes: Option<u64>,
@@ -77,11 +77,11 @@ pub struct ContainerLook {
     pub name: String,
     /// Engine that was recognised in it.
     pub engine: Option<String>,
-    /// Whether that engine only pretends.
+    /// Whether that engine is simulated.
     pub simulated: bool,
     /// Host memory charged to it, page cache included; bytes.
     pub host_bytes: Option<u64>,
-    /// KV pool on one device of each of its engines, bytes, where the engine tells.
+    /// KV pool on one device of each of its engines, bytes, if the engine reports it.
     pub kv_pool_bytes: Option<u64>,
     /// Share of the pool in use, 0 to 1.
     pub kv_usage: Option<f64>,

@@ -112,7 +112,7 @@ fn container_row(c: &ContainerLook) -> [String; 7] {
     ]
 }
 
-/// What stands for a figure that is not known.
+/// Shown for an unknown figure.
 const UNKNOWN: &str = "-";
 
 fn bytes(b: Option<u64>) -> String {

@@ -96,7 +96,7 @@ fn answer(request: &Request<Incoming>, pages: &watch::Receiver<String>) -> Respo
         (&Method::GET | &Method::HEAD, "/metrics") => (
             StatusCode::OK,
             "text/plain; version=0.0.4; charset=utf-8",
-            // Names of containers and processes are whatever somebody called them.
+            // Containers and processes may have arbitrary names.
             distinct(&pages.borrow()).into_owned(),
         ),
         (&Method::GET | &Method::HEAD, _) => (

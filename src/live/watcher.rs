@@ -44,7 +44,7 @@ struct Known {
     host: Option<Box<dyn MemoryBackend>>,
     /// Whether this host shows its process 1, by which a restart is noticed.
     visible: bool,
-    /// What its endpoints said when it was first met; they hold the size of the pool.
+    /// Responses of its endpoints at the first scan; they contain the size of the pool.
     first: Vec<Probe>,
 }
 
@@ -122,13 +122,13 @@ impl Watcher {
             && !self.last.iter().any(|l| l.tenants.is_some())
         {
             notes.push(format!(
-                "whose memory it is, is not known: {}",
+                "the owners of the memory are unknown: {}",
                 backend.facts().reason
             ));
         }
         for sample in &samples {
             if let Some(last) = self.last.get_mut(sample.device as usize) {
-                // What this reading left out stands as it was.
+                // Figures missing from this reading keep their last value.
                 if sample.power_mw.is_some() || last.sample.power_mw.is_none() {
                     last.sample = sample.clone();
                 }

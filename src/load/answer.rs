@@ -5,8 +5,8 @@ use super::protocol::{self, Piece};
 use crate::capture::{AtNs, ErrorKind, RequestError, RequestRow, TokenSource};
 use crate::engine::Dialect;
 
-/// So many more events with content than tokens asked for are a stream of no end: some servers
-/// stream half tokens.
+/// Limit on events with content, as a multiple of the requested tokens, against endless streams:
+/// some servers stream half tokens.
 const EVENTS_PER_TOKEN: u64 = 4;
 /// The same for short outputs.
 const EVENTS_AT_LEAST: u64 = 1024;
@@ -53,7 +53,7 @@ impl Answer {
         match protocol::read(dialect, data) {
             Ok(piece) => self.piece(at, piece),
             Err(()) => {
-                // Whoever tells it takes secrets out first, and cuts then.
+                // The caller redacts it before shortening it.
                 self.fault = Some((ErrorKind::Garbage, format!("no event of this API: {data}")));
             }
         }
@@ -104,7 +104,7 @@ impl Answer {
         self.anything
     }
 
-    /// Whether nothing follows, as the server said.
+    /// Whether the server marked the end of the stream.
     pub fn done(&self) -> bool {
         self.done
     }

@@ -1,4 +1,5 @@
-//! When requests are sent: so many in flight, or at random moments that wait for nobody.
+//! When requests are sent: with a constant concurrency, or at random times whatever the server
+//! does.
 
 use super::random::Random;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 /// The rule by which requests follow each other.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Arrivals {
-    /// Closed loop: exactly so many are in flight, and each that ends makes room for the next.
+    /// Closed loop: constant concurrency; each finished request makes room for the next.
     Closed {
         /// In flight; at least 1.
         concurrency: u32,
@@ -56,9 +57,9 @@ const SCHEDULE_STREAM: u64 = u64::MAX;
 /// Later than any run ends, and no overflow in sums with the clock.
 const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-/// Sends `n` requests by the rule, from `start` on. `send` gets the number of a request and the moment at which it
-/// was to be sent, and must itself end soon after `cancel` fires; `done` gets what came of each, in
-/// the order in which they end. Nothing is sent after `cancel`.
+/// Sends `n` requests by the rule, from `start` on. `send` gets the number of a request and its
+/// scheduled time, and must itself end soon after `cancel` fires; `done` gets each result, in order
+/// of completion. Nothing is sent after `cancel`.
 pub async fn drive<T: Send + 'static, F>(
     arrivals: Arrivals,
     n: usize,
@@ -99,7 +100,7 @@ pub async fn drive<T: Send + 'static, F>(
         tokio::select! {
             Some(ended) = flying.join_next(), if !flying.is_empty() => match ended {
                 Ok(value) => done(value),
-                // A bug of ours: told where every other one is.
+                // A bug of ours: propagate the panic.
                 Err(e) if e.is_panic() => std::panic::resume_unwind(e.into_panic()),
                 Err(_) => {}
             },

@@ -21,7 +21,7 @@ use tokio::time::{Instant, timeout};
 /// Of an error's body so much is quoted, characters.
 const QUOTED: usize = 300;
 
-/// Longest answer that is no stream, bytes: a count of tokens lists each of them.
+/// Maximum size of a response without a stream, bytes: a token count response lists each token.
 const LONGEST_ANSWER: usize = 16 << 20;
 
 /// Of an error's body so much is read, bytes.
@@ -36,7 +36,7 @@ const LONGEST_HEAD: usize = 64 << 10;
 /// For connecting.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 
-/// For the end of a body whose last event is in.
+/// How long to wait for the end of a body after its last event.
 const REST_PATIENCE: Duration = Duration::from_millis(100);
 
 /// A connection that was idle for longer is not used again: some servers close it after 5 s, and a
@@ -106,8 +106,8 @@ impl Http {
         path: &str,
         body: Bytes,
     ) -> Result<http::Response<Incoming>, RequestError> {
-        // A server may close a connection at the moment that it is used again. Nothing was
-        // answered then, and a fresh connection tells whether the server takes the request.
+        // A server may close a connection just as it is reused. Nothing was answered then, and a
+        // fresh connection shows whether the server accepts the request.
         match self.post_once(path, body.clone()).await {
             Err(Unanswered { stale: true, .. }) => self.post_once(path, body).await,
             answered => answered,

@@ -21,7 +21,7 @@ impl Lengths {
         Lengths(vec![(Length { input, output }, 1.0)])
     }
 
-    /// Lengths with their weights; `Err` tells what is wrong with them.
+    /// Lengths with their weights; `Err` is the reason they are invalid.
     pub fn weighted(shares: Vec<(Length, f64)>) -> Result<Lengths, String> {
         let total: f64 = shares.iter().map(|(_, weight)| weight).sum();
         let bad = shares
@@ -36,7 +36,7 @@ impl Lengths {
     /// `short:long:ratio`, tokens of prompts and the share of short ones (0 to 1), all with the
     /// same output.
     pub fn short_long(text: &str, output: u32) -> Result<Lengths, String> {
-        let wrong = || format!("`{text}` is no mixture: write it as SHORT:LONG:SHARE OF SHORT");
+        let wrong = || format!("invalid mix `{text}`: write it as SHORT:LONG:SHARE OF SHORT");
         let parts: Vec<&str> = text.split(':').collect();
         let [short, long, ratio] = parts[..] else {
             return Err(wrong());
@@ -58,7 +58,7 @@ impl Lengths {
             input: input.max(1),
             output: output.max(1),
         };
-        // No share that is no number.
+        // NaN becomes 0.
         let share = share.clamp(0.0, 1.0).max(0.0);
         Lengths(vec![(length(short), share), (length(long), 1.0 - share)])
     }
@@ -103,7 +103,7 @@ fn even_share(seed: u64, number: u64) -> f64 {
     // Another stream than the prompt's words, so that length and words are independent.
     let draw = |number| Random::new(!seed, number).share();
     let mut random = Random::new(!seed, number);
-    // Where it stands within its place says nothing of which place it has.
+    // Its position within the stratum must not depend on the stratum.
     let (mine, within) = (random.share(), random.share());
     let first = number - number % BLOCK;
     let before = (first..first.saturating_add(BLOCK)).filter(|other| {

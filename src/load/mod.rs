@@ -1,5 +1,5 @@
-//! The built-in load client: sends requests to a server as a plan says, and tells of each how it
-//! went. It knows no container and writes no file.
+//! The built-in load client: sends requests to a server by a plan, and returns the result of each.
+//! It knows no container and writes no file.
 
 mod answer;
 mod arrivals;
@@ -42,7 +42,7 @@ pub struct Target {
     pub model: String,
     /// Key that the server wants: sent as a header, and nowhere else.
     pub key: Option<String>,
-    /// Takes secrets out of what the server says.
+    /// Removes secrets from the server's messages.
     pub redactor: Redactor,
 }
 
@@ -112,16 +112,16 @@ pub enum News<'a> {
     },
 }
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Debug, Clone, Default)]
 pub struct LoadOutcome {
     /// The measured requests in their order. Moments count from the start of the measured part.
     pub requests: Vec<RequestRow>,
     /// How the figures came about, where it is not as asked: sentences.
     pub notes: Vec<String>,
-    /// How late this host woke the client; `None` of a load too short to tell.
+    /// How late this host woke the client; `None` if the load was too short to measure it.
     pub lateness: Option<Lateness>,
-    /// Whether it was cancelled: requests are missing, or have the error that says so.
+    /// Whether it was cancelled: requests are missing or have the corresponding error.
     pub cancelled: bool,
 }
 
@@ -137,8 +137,8 @@ impl LoadOutcome {
     }
 }
 
-/// Puts the load on the server. Fails where no request at all can be made; what happens to single
-/// ones stands in their rows. Ends soon after `cancel` fires, with what it has until then.
+/// Sends the load to the server. Fails if no request at all can be made; errors of single requests
+/// are in their rows. After `cancel` fires it ends soon, with the results so far.
 pub async fn run(
     target: &Target,
     plan: &LoadPlan,

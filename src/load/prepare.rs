@@ -66,7 +66,7 @@ pub struct Prepared {
     pub notes: Vec<String>,
 }
 
-/// Makes the prompts, finds out what the server takes, and warms it up; `warming_up` is told before
+/// Makes the prompts, probes what the server accepts, and warms it up; calls `warming_up` before
 /// the first request.
 pub async fn prepare(
     http: &Http,
@@ -164,7 +164,9 @@ fn no_answer(target: &Target, error: &RequestError, status: Option<u16>) -> Fail
         target.path()
     ));
     match status {
-        Some(401 | 403) => failure.hint("the server wants another key than its settings tell"),
+        Some(401 | 403) => {
+            failure.hint("the server requires another key than its settings contain")
+        }
         Some(404) => failure.hint("is the model's name right? --model names another"),
         Some(400 | 413 | 422) => failure
             .hint("do prompt and output fit into the model's length? --input-len, --output-len"),

@@ -53,7 +53,7 @@ fn words(seed: u64, number: u64) -> impl Iterator<Item = &'static str> {
         .map(|n| WORDS[usize::from(n)])
 }
 
-/// Prompt `number` of `seed`, of so many words.
+/// Prompt `number` of `seed`, with `count` words.
 pub fn of_words(seed: u64, number: u64, count: u32) -> String {
     let words: Vec<&str> = words(seed, number).take(count.max(1) as usize).collect();
     words.join(" ")
@@ -64,8 +64,8 @@ pub fn of_words(seed: u64, number: u64, count: u32) -> String {
 pub enum Fit {
     /// Count this text next.
     Count(String),
-    /// This is the prompt; so many tokens. Not exactly those asked for where the tokenizer leaves
-    /// no way to reach them.
+    /// The prompt and its token count, which can differ from the requested count if the tokenizer
+    /// offers no way to reach it.
     Done {
         /// The prompt.
         text: String,
@@ -81,7 +81,7 @@ pub struct Fitting {
     number: u64,
     target: u64,
     words: usize,
-    /// So many words are known to be too many.
+    /// Word count known to be too large.
     too_many: usize,
     tail: Vec<&'static str>,
     /// Which tail comes next.
@@ -147,7 +147,7 @@ impl Fitting {
     fn step(&mut self, tokens: u64) {
         let per_word = (tokens as f64 / self.words as f64).max(0.1);
         if tokens > self.target {
-            // That end was too much: the next one, whose turn it is already, may not be.
+            // That tail was too long; the next candidate, which is already due, may fit.
             if self.tail.pop().is_some() {
                 return;
             }
@@ -163,7 +163,7 @@ impl Fitting {
         let missing = (self.target - tokens) as f64 / per_word;
         let room = self.too_many.saturating_sub(self.words + 1);
         if missing >= 1.5 && self.tail.is_empty() && room > 0 {
-            // At most doubled: a count that says nothing must not make a prompt of any size.
+            // At most doubled: a wrong count must not make the prompt grow without limit.
             self.words += (missing as usize).min(self.words.max(64)).min(room);
         } else {
             self.tail.push(TAILS[self.turn % TAILS.len()]);

@@ -10,7 +10,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 /// Between two looks.
 const EVERY: Duration = Duration::from_millis(5);
 
-/// So many looks are kept: some 40 minutes. What comes after counts for the worst only.
+/// Number of measurements kept, some 40 minutes; later ones count only for the maximum.
 const KEPT: usize = 500_000;
 
 /// A timer is late by up to this on a quiet host; a note speaks of more than it. Milliseconds.

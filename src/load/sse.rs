@@ -41,8 +41,8 @@ impl SseReader {
         Ok(())
     }
 
-    /// The stream is over: what was not closed by an empty line is no event by the standard, yet
-    /// some servers leave the last empty line out.
+    /// The stream is over: by the standard, text without a closing empty line is not an event, but
+    /// some servers omit the last empty line.
     pub fn end(&mut self, mut event: impl FnMut(&str)) -> Result<(), TooLong> {
         if !self.line.is_empty() {
             self.line_ends(&mut event)?;
@@ -70,7 +70,7 @@ impl SseReader {
             let value = match value {
                 [] => Some(value),
                 [b':', b' ', rest @ ..] | [b':', rest @ ..] => Some(rest),
-                // Another field whose name only begins so.
+                // Another field with the same prefix.
                 _ => None,
             };
             if let Some(value) = value {

@@ -20,7 +20,7 @@ pub fn document(rows: &[RequestRow], notes: &[String]) -> Value {
             .filter_map(|r| pick(r))
             .fold(0, u64::saturating_add)
     };
-    // One answer that nobody counted makes every sum unknown.
+    // One response without a count makes every sum unknown.
     let known = |pick: fn(&RequestRow) -> Option<u64>| -> Option<u64> {
         (!whole.is_empty() && whole.iter().all(|r| pick(r).is_some())).then(|| sum(pick))
     };
@@ -96,7 +96,7 @@ fn errors(rows: &[RequestRow]) -> BTreeMap<ErrorKind, u64> {
     kinds
 }
 
-/// What must be said beside the figures of these rows.
+/// Notes to report with the figures of these rows.
 pub fn notes(rows: &[RequestRow]) -> Vec<String> {
     let whole: Vec<&RequestRow> = rows.iter().filter(|r| r.ok()).collect();
     let count = |pick: fn(&RequestRow) -> bool| whole.iter().filter(|r| pick(r)).count();

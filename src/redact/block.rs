@@ -3,9 +3,9 @@
 use super::REDACTED;
 use std::borrow::Cow;
 
-/// A key has fewer lines. One whose end never comes is over then.
+/// Maximum number of lines of a key block; a block without an end stops here.
 const LONGEST: u32 = 400;
-/// A word of a key is as long, characters; only the last may be shorter, and stands alone.
+/// Minimum length of a word of a key, characters; only the last may be shorter, and is then alone.
 const LONG_WORD: usize = 20;
 
 /// Where a stream of lines is: in a key, or not. Lines of other streams may stand between.
@@ -41,7 +41,7 @@ fn stands_between(c: char) -> bool {
     c.is_whitespace() || "\"'\\{}[],".contains(c)
 }
 
-/// What a line says, also as the only text in a line of JSON (`{"m":"…\n"}`).
+/// A line's text, also if it is the only string in a JSON line (`{"m":"…\n"}`).
 fn alone(line: &str) -> &str {
     let bare = line.trim_matches(stands_between);
     let value = bare.split_once("\":").map_or(bare, |(_, value)| value);

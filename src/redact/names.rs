@@ -12,7 +12,7 @@ pub fn is_secret_name(name: &str) -> bool {
     };
     let has = |w: &str| words.iter().any(|x| x == w);
     let pair = |a: &str, b: &str| words.windows(2).any(|w| w[0] == a && w[1] == b);
-    // Where something is kept, or how long it is, is no secret.
+    // Words for the location or lifetime of a secret; such a value is not secret.
     const ABOUT: &[&str] = &[
         "FILE", "PATH", "DIR", "NAME", "ENABLED", "TYPE", "MODE", "LEN", "LENGTH", "SIZE", "COUNT",
         "LIMIT", "REQUIRED", "METHOD", "SOCK", "PROVIDER", "HEADER", "DTYPE", "URL", "TTL",

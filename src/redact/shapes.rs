@@ -1,5 +1,4 @@
-//! What looks like a secret whatever its value: tokens by their beginning, credentials by what stands
-//! around them.
+//! Text that looks like a secret: tokens by their prefix, credentials by their context.
 
 use super::REDACTED;
 use super::names::is_secret_name;
@@ -12,9 +11,8 @@ use regex::{Captures, Regex};
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-/// Takes out what is a secret by its own look: nothing that stands beside it has to say so. Good for
-/// whole documents: names of flags and settings stay as they are, and so does the syntax of JSON,
-/// HTML and CSV.
+/// Removes secrets that are recognised without context. Usable on whole documents: names of flags
+/// and settings are kept, and so is the syntax of JSON, HTML and CSV.
 pub fn distinct(text: &str) -> Cow<'_, str> {
     let mut text = Cow::Borrowed(text);
     if ANCHORS.is_match(&*text) {
@@ -23,9 +21,9 @@ pub fn distinct(text: &str) -> Cow<'_, str> {
     text
 }
 
-/// Bytes that leave for a file or a terminal, without what is a secret by its own look: the last
-/// net. Everything has passed the redactor on its way in already; what comes from elsewhere (a file
-/// of the user's, a reply of a hub) has not. What is no text (a picture) stays as it is.
+/// Output bytes for a file or a terminal without recognisable secrets: the last safeguard.
+/// Collected data has passed the redactor already; other input (a user's file, a response of a
+/// model hub) has not. Binary data (a picture) is kept.
 pub fn harmless(bytes: &[u8]) -> Cow<'_, [u8]> {
     match std::str::from_utf8(bytes).map(distinct) {
         Ok(Cow::Owned(text)) => Cow::Owned(text.into_bytes()),
@@ -98,7 +96,7 @@ fn compiled(pattern: &str) -> Regex {
     Regex::new(pattern).expect("a constant pattern, compiled by a test")
 }
 
-/// One of these stands in every text that any shape can match. Most log lines have none.
+/// Every text that matches any shape contains one of these. Most log lines contain none.
 static ANCHORS: LazyLock<AhoCorasick> = LazyLock::new(|| {
     let words = [
         "hf_",
@@ -269,7 +267,7 @@ fn redact_assignment(c: &Captures<'_>) -> String {
     let opening = if inner.starts_with(['"', '\'']) && value != REDACTED {
         &value[..value.len() - inner.len() + 1]
     } else {
-        // An unquoted value has no bracket of its own to give back.
+        // An unquoted value has no bracket of its own to restore.
         ""
     };
     let closing = opening.trim_start_matches('[');
@@ -292,8 +290,8 @@ fn is_secret_assignment(c: &Captures<'_>) -> bool {
     !prose || quoted || value.len() >= 16
 }
 
-/// Tells what flags and assignments in a text give to names of secrets. What a shell puts in the
-/// place of `$KEY` is not in the text.
+/// Reports the values that flags and assignments in a text give to secret names. A shell's value
+/// for `$KEY` is not in the text.
 pub(super) fn given(text: &str, mut tell: impl FnMut(&str, &str)) {
     let flags = FLAG.captures_iter(text).filter(is_secret_flag);
     let flags = flags.map(|c| (c.extract::<4>().1[1], c.extract::<4>().1[3]));

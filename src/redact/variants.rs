@@ -22,7 +22,8 @@ pub(super) struct Spellings {
     /// The value and all of its other spellings: also one spelling in another, as a line of JSON in
     /// a URL is.
     pub all: Vec<String>,
-    /// Short texts, one of which stands in each spelling: a line without any needs no other look.
+    /// Short texts; each spelling contains one of them, so a line without any needs no further
+    /// search.
     pub anchors: Vec<String>,
 }
 
@@ -50,8 +51,8 @@ pub(super) fn of(value: &str, is_searched: impl Fn(&str) -> bool) -> Spellings {
     found
 }
 
-/// No encoder of text changes letters and digits, so the longest word of a value stands in each of
-/// them; hex and base64 of that word stand in those of the value.
+/// No text encoding changes letters and digits, so each encoding contains the value's longest word;
+/// hex and base64 encodings of the value contain those of that word.
 fn anchors(value: &str, spellings: &[String]) -> Vec<String> {
     let mut all = vec![longest_word(value)];
     for _ in 0..2 {
@@ -88,8 +89,8 @@ const KEPT_IN_URLS: [&str; 4] = ["-._~", "-._~/", "-._~!*'()", "-._~!*'();/?:@&=
 /// How a language writes a character that it escapes by its number.
 type Number = fn(char) -> String;
 
-/// Escapes by backslash: the quotes that are escaped, and how what is no printable ASCII is written
-/// (`None`: as it is). JSON and C, shells and Python's `repr` in either quotes.
+/// Backslash escapes: the quotes to escape, and the notation for everything except printable ASCII
+/// (`None`: unchanged). JSON and C, shells and Python's `repr` with either quotes.
 const ESCAPED: [&str; 4] = ["\"", "", "'", "\"'"];
 const NUMBERS: [Option<Number>; 5] = [
     None,
@@ -233,7 +234,7 @@ fn replaced(value: &str, pairs: &[(char, &str)]) -> String {
     out
 }
 
-/// As it stands between quotes, where a backslash escapes.
+/// A value as written between quotes with backslash escapes.
 fn escaped(value: &str, quotes: &str, number: Option<Number>) -> String {
     let mut out = String::new();
     for c in value.chars() {
@@ -281,7 +282,7 @@ fn of_bytes(c: char, each: fn(u8) -> String) -> String {
     c.encode_utf8(&mut bytes).bytes().map(each).collect()
 }
 
-/// Without the percent signs of a URL. What is no encoding stays.
+/// Decodes the percent signs of a URL. Invalid sequences are kept.
 pub(super) fn percent_decoded(text: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();
@@ -296,8 +297,8 @@ pub(super) fn percent_decoded(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The characters that a value has in every base64 in which so many bytes (modulo three) stand
-/// before it, whatever they are and whatever follows.
+/// The characters that a value has in every base64 text in which this many bytes (modulo three)
+/// precede it, whatever they are and whatever follows.
 fn pieces(value: &[u8], before: usize, shortest: usize) -> Vec<String> {
     let mut bytes = vec![0; before];
     bytes.extend_from_slice(value);

@@ -8,7 +8,8 @@ pub fn free_name(folder: &Path, stem: &str) -> PathBuf {
         1 => folder.join(format!("{stem}.json")),
         n => folder.join(format!("{stem}-{n}.json")),
     };
-    // A folder with so many of one second is nobody's; then the last is written over.
+    // A folder with this many documents of one second is not in normal use; then the last is
+    // overwritten.
     (1..1000)
         .map(named)
         .find(|path| !path.exists())

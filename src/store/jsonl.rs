@@ -1,9 +1,9 @@
-//! Lines that survive a crash: a file of one JSON document a line, that is only ever added to.
+//! Lines that survive a crash: an append-only file with one JSON document per line.
 //!
-//! A line is written at once and synced before the next step is taken, so a process that is killed
-//! or a host that loses its power leaves at most one torn line, the last. That one was never
-//! finished; it is cut off when the file is opened again. Each line bears a checksum of its document, so that one that
-//! was changed on disk is no result.
+//! A line is written at once and synced before the next step, so a killed process or a host that
+//! loses its power leaves at most one torn line, the last. It is cut off when the file is opened
+//! again. Each line carries a checksum of its document, so that a line changed on disk does not
+//! count as a result.
 
 use super::{bounded, private, write_failure};
 use crate::error::Failure;
@@ -29,7 +29,7 @@ pub struct FoundLines<T> {
     pub whole: u64,
 }
 
-/// A file of lines, open to be added to. Who opens it sees to it that nobody else does.
+/// A file of lines, open for appending. The caller ensures that nothing else opens it.
 #[derive(Debug)]
 pub struct JsonLines {
     path: PathBuf,
@@ -43,9 +43,9 @@ const RECORD_BYTES: u64 = 300;
 /// Lines that are named where something is wrong with several.
 const NAMED: usize = 20;
 
-/// Stands between a line's document and its checksum, as the last key of the same object.
+/// Separates a line's document from its checksum, as the last key of the same object.
 const SUM: &str = ",\"crc32\":\"";
-/// Bytes of the checksum with what stands around it.
+/// Bytes of the checksum with its key and the closing characters.
 const SUM_BYTES: usize = SUM.len() + 8 + "\"}".len();
 
 /// One value as a line, with its checksum.

@@ -19,14 +19,14 @@ pub struct FileLock {
 /// Why a file could not be locked.
 #[derive(Debug)]
 pub enum LockRefusal {
-    /// Another process holds it; which, where the kernel tells.
+    /// Another process holds it; its pid if the kernel reports it.
     Held(Option<u32>),
     /// It cannot be locked at all.
     Cannot(io::Error),
 }
 
 impl FileLock {
-    /// Locks a file, or tells at once who holds it.
+    /// Locks a file, or reports at once who holds it.
     pub fn take(file: File) -> Result<FileLock, LockRefusal> {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(FileLock { _file: file }),
@@ -69,11 +69,11 @@ pub struct ContainerLock {
 }
 
 impl ContainerLock {
-    /// Takes the lock of a container, or tells who holds it.
+    /// Locks a container, or reports who holds the lock.
     ///
-    /// `cgroup` is the container's own directory in the cgroup file system: it is one for all
-    /// users of the host, nobody else can plant it, and nothing is left behind. Where it is not
-    /// visible (a remote daemon) the lock holds among the runs of one user.
+    /// `cgroup` is the container's own directory in the cgroup file system: it is the same for all
+    /// users of the host, no other user can create it, and nothing is left behind. If it is not
+    /// visible (a remote daemon), the lock works only between the runs of one user.
     pub fn take(container_id: &str, name: &str, cgroup: Option<&Path>) -> Result<Self, Failure> {
         match Self::attempt(container_id, cgroup) {
             Ok(lock) => Ok(lock),
@@ -101,13 +101,13 @@ impl ContainerLock {
     }
 }
 
-/// Who holds the lock on a file, as the kernel tells.
+/// Holder of the lock on a file, as reported by the kernel.
 fn holder(file: &File) -> Option<u32> {
     let inode = format!(":{}", file.metadata().ok()?.ino());
     listed(|place| place.ends_with(&inode))
 }
 
-/// The holder of the first lock whose place (`major:minor:inode`) is wanted.
+/// Holder of the first lock with a matching inode (`major:minor:inode`).
 fn listed(wanted: impl Fn(&str) -> bool) -> Option<u32> {
     let locks = std::fs::read_to_string("/proc/locks").ok()?;
     locks
@@ -152,7 +152,7 @@ pub(super) fn own_folder(folder: &Path) -> io::Result<()> {
 
 /// Makes sure that a folder is this user's alone.
 fn is_own(folder: &Path) -> io::Result<()> {
-    // Somebody else may have made it first, with links in it to what only we may open.
+    // Another user may have made it first, with links in it to files that only we may open.
     let made = std::fs::symlink_metadata(folder)?;
     if !made.is_dir()
         || made.uid() != rustix::process::getuid().as_raw()

@@ -74,7 +74,7 @@ fn place(results: &Path, output: Option<&Path>, stem: &str) -> Result<(PathBuf, 
     }
     check_overwrite(file)?;
     let stem = file.file_stem().and_then(|s| s.to_str());
-    let stem = stem.ok_or_else(|| Failure::usage(format!("`{shown}` is no file name")))?;
+    let stem = stem.ok_or_else(|| Failure::usage(format!("`{shown}` is not a file name")))?;
     Ok((folder_of(file).to_owned(), stem.to_owned()))
 }
 
@@ -86,8 +86,7 @@ pub fn check_overwrite(file: &Path) -> Result<(), Failure> {
         _version: serde::de::IgnoredAny,
     }
     if !file.is_file() {
-        // Nothing is there, or what takes bytes and keeps none; whether it can be written is told
-        // by who writes it.
+        // It does not exist, or is a device or pipe; whether it can be written shows when writing.
         return Ok(());
     }
     match bounded::document(file) {
@@ -99,7 +98,7 @@ pub fn check_overwrite(file: &Path) -> Result<(), Failure> {
         Err(_) => return Ok(()),
     }
     Err(Failure::usage(format!(
-        "`{}` is there already and is no document of plimsoll's",
+        "`{}` exists and is not a plimsoll document",
         file.display()
     ))
     .hint("name another file with --output, or remove that one"))
@@ -131,8 +130,8 @@ pub fn claim(
     claim_in(&folder, &stem, 1, output)
 }
 
-/// Claims `<stem>.json` and `<stem>.capture/` in a folder that is there; where something has these
-/// names, `<stem>-2` and so on. A capture is never written over. `number` is the first to try.
+/// Reserves `<stem>.json` and `<stem>.capture/` in an existing folder; if these names are taken,
+/// `<stem>-2` and so on. A capture is never overwritten. `number` is the first to try.
 pub fn claim_numbered(folder: &Path, stem: &str, number: u32) -> Result<RunPaths, Failure> {
     claim_in(folder, stem, number.max(1), None)
 }
@@ -213,7 +212,7 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     written.map_err(|e| write_failure(path, e))
 }
 
-/// A write that failed, told with its way out.
+/// Error for a failed write, with a hint.
 fn write_failure(path: &Path, e: std::io::Error) -> Failure {
     let full = matches!(
         e.kind(),

@@ -1,8 +1,9 @@
-//! The one place that creates files and folders: each is its owner's alone, whatever the umask.
+//! The only place that creates files and folders: only their owner can read them, whatever the
+//! umask.
 //!
-//! Results hold an engine's whole log, its settings and the replies of its endpoints. What looks
-//! like a secret is taken out of them, but no list of shapes is complete; so nobody else reads them
-//! until their owner shares them. What is there already keeps its mode.
+//! Results hold an engine's whole log, its settings and the responses of its endpoints. Everything
+//! that looks like a secret is removed, but no list of patterns is complete, so other users cannot
+//! read them until the owner shares them. Existing files keep their mode.
 
 use rustix::fs::{Mode, OFlags};
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
@@ -62,7 +63,7 @@ pub fn open_to_lock(path: &Path, writable: bool) -> io::Result<File> {
     Ok(File::from(file))
 }
 
-/// A file that is there, to be read and written; of a pipe in its place nothing is waited for.
+/// Opens an existing file for reading and writing; does not block on a pipe in its place.
 pub fn open_there(path: &Path) -> io::Result<File> {
     OpenOptions::new()
         .read(true)
@@ -157,9 +158,9 @@ pub fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
     io::copy(&mut super::bounded::regular(from)?, &mut create_file(to)?).map(drop)
 }
 
-/// Writes to what takes bytes and is no file: `/dev/stdout`, `/dev/null`, a pipe. `None` where
-/// there is no such thing, so that a file is to be made; so too where another user's link leads to
-/// one, which is then replaced as any other. Only what is ours or root's takes any.
+/// Writes to an existing device or pipe: `/dev/stdout`, `/dev/null`. `None` if there is none, so
+/// that a file must be made, and also if another user's link leads to one, which is then replaced
+/// like any other file. Only our own and root's are written to.
 pub fn write_to_device(path: &Path, bytes: &[u8]) -> Option<io::Result<()>> {
     let trusted = |owner: u32| owner == 0 || owner == rustix::process::getuid().as_raw();
     // The links of /dev and /proc/self/fd are root's or ours.

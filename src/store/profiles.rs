@@ -20,10 +20,12 @@ pub enum ProfileFile {
     Older(Box<Value>),
 }
 
-/// Reads one.
+/// Reads a profile.
+///
 ///
 /// # Errors
-/// What is no profile, with the reason in a sentence.
+///
+/// The file is not a profile; the message contains the reason.
 pub fn read_profile(path: &Path) -> Result<ProfileFile, Failure> {
     let shown = path.display();
     let unreadable =
@@ -34,7 +36,7 @@ pub fn read_profile(path: &Path) -> Result<ProfileFile, Failure> {
             .hint("name a profile in it: `<model>-profile_YYYYMMDD_HHMMSS.json`"));
     }
     if !found.is_file() {
-        return Err(no_profile(path, "it is no regular file"));
+        return Err(no_profile(path, "it is not a regular file"));
     }
     let bytes = bounded::document(path).map_err(|e| match e.kind() {
         std::io::ErrorKind::InvalidData => no_profile(path, &e.to_string()),
@@ -105,7 +107,7 @@ fn of_bytes(path: &Path, bytes: &[u8]) -> Result<ProfileFile, Failure> {
     }
 }
 
-/// Any document of plimsoll's and its kind, as its `document` says; `None` where a file is none.
+/// Any plimsoll document and its kind, from its `document` field; `None` for other files.
 pub fn read_document(path: &Path) -> Option<(String, Value)> {
     let document: Value = bounded::json(&bounded::document(path).ok()?).ok()?;
     let kind = document.get("document")?.as_str()?.to_owned();
@@ -117,7 +119,7 @@ pub fn read_document(path: &Path) -> Option<(String, Value)> {
 pub struct FoundProfiles {
     /// Files that may be profiles, sorted, each once.
     pub files: Vec<PathBuf>,
-    /// Files that were named by the user: if one of them is no profile, that is a mistake.
+    /// Files named by the user: an invalid one is an error.
     pub named: Vec<PathBuf>,
     /// Files that were named twice.
     pub twice: u64,

@@ -93,7 +93,7 @@ impl StoredCapture {
                 .caused_by(e)
         })?;
         let broken = |e: serde_json::Error| {
-            Failure::usage(format!("`{}` is no capture", file.display())).caused_by(e)
+            Failure::usage(format!("`{}` is not a capture", file.display())).caused_by(e)
         };
         let Head { capture_version } = bounded::json(&bytes).map_err(broken)?;
         if capture_version.is_some_and(|v| v > u64::from(CAPTURE_VERSION)) {
@@ -135,7 +135,7 @@ impl StoredCapture {
     }
 }
 
-/// The run that a profile speaks of; `None` when it is no profile.
+/// The run id in a profile; `None` for other files.
 fn run_of_profile(profile: &Path) -> Option<String> {
     #[derive(Deserialize)]
     struct Document {
@@ -150,7 +150,7 @@ fn run_of_profile(profile: &Path) -> Option<String> {
     Some(document.metadata.run_id)
 }
 
-/// The lines of a stream, of whose records so many bytes each are kept in memory.
+/// The lines of a stream; its records need `each` bytes in memory.
 fn lines_of(path: &Path, each: u64) -> Result<impl Iterator<Item = String> + use<>, Failure> {
     let mut reader = bounded::records(path, each)
         .map_err(|e| Failure::usage(format!("cannot read `{}`", path.display())).caused_by(e))?;

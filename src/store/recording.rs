@@ -1,5 +1,5 @@
-//! A recorded session of device samples: one JSON document a line. The first says what was
-//! measured, the last how it went, all between are samples.
+//! A recorded session of device samples, one JSON document per line. The first describes what was
+//! measured, the last how it went; all others are samples.
 
 use super::{bounded, private, write_failure};
 use crate::capture::{BackendFacts, DeviceFacts, MemorySample, SamplingFacts};
@@ -27,7 +27,7 @@ pub struct RecordingHeader {
     pub interval_ns: u64,
     /// Which backend measured.
     pub backend: BackendFacts,
-    /// The devices, whose indexes the samples bear.
+    /// The devices; samples refer to their indexes.
     pub devices: Vec<DeviceFacts>,
 }
 
@@ -57,7 +57,7 @@ impl Recording {
             .map_err(cannot)?
             .unwrap_or_default();
         let header: RecordingHeader = serde_json::from_slice(&first).map_err(|e| {
-            Failure::usage(format!("`{}` is no recording", path.display()))
+            Failure::usage(format!("`{}` is not a recording", path.display()))
                 .hint("`plimsoll record -o FILE` makes one")
                 .caused_by(e)
         })?;

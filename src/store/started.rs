@@ -85,7 +85,7 @@ fn forget_in(folder: &Path, container: &str) {
 }
 
 fn all_in(folder: &Path, boot: &str) -> Vec<Started> {
-    // What somebody else can write there is no word of ours.
+    // Files that another user can write are not trusted.
     if boot.is_empty() || !folder.is_dir() || own_folder(folder).is_err() {
         return Vec::new();
     }

@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Between two attempts.
 const AGAIN: Duration = Duration::from_millis(10);
 
-/// A file that nobody else reads or writes while this lives.
+/// A file locked for exclusive use while this value lives.
 #[derive(Debug)]
 pub struct SharedFile {
     path: PathBuf,
@@ -22,8 +22,8 @@ pub struct SharedFile {
 }
 
 impl SharedFile {
-    /// Opens a file of this name in the state folder; `None` where there is no such folder that
-    /// could be written to, or somebody else has it for too long.
+    /// Opens and locks a file of this name in the state folder; `None` if there is no writable
+    /// state folder, or another process holds the lock for too long.
     pub fn open(name: &str) -> Option<SharedFile> {
         SharedFile::open_in(&folder()?, name)
     }

@@ -79,7 +79,7 @@ impl CaptureWriter {
         self.note(written, SAMPLES_FILE);
     }
 
-    /// Adds a request, whose words are redacted already.
+    /// Adds a request with redacted texts.
     pub fn request(&mut self, row: &RequestRow) {
         if self.failure.is_some() {
             return;
@@ -109,7 +109,7 @@ impl CaptureWriter {
             self.keep(line);
             return;
         }
-        // Beyond the cap the newest lines count: they tell how it ended.
+        // Beyond the cap the newest lines are kept: they show how it ended.
         self.tail_bytes += line.text.len();
         self.tail.push_back(line.clone());
         while self.tail_bytes > TAIL_BYTES {

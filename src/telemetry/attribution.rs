@@ -1,5 +1,5 @@
-//! Which container a process belongs to, from the names of its cgroups. It refuses where pids do
-//! not mean the same to the driver and to us.
+//! Which container a process belongs to, from the names of its cgroups. Refuses where the driver's
+//! pids differ from ours.
 
 use super::cgroup;
 use super::process::pids_below;
@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 /// Inode of the host's pid namespace: a constant of the kernel (`PROC_PID_INIT_INO`).
 const HOST_PID_NAMESPACE: &str = "pid:[4026531836]";
 
-/// Names before an id in a cgroup's name, and the runtime that writes them. The monitors beside
-/// containers (`libpod-conmon-…`) have names of their own and are not in this list.
+/// Prefixes of container ids in cgroup names, and the runtime that writes them. The monitors next
+/// to containers (`libpod-conmon-…`) have other names and are not listed.
 const PREFIXES: [(&str, &str); 6] = [
     ("docker", "docker"),
     ("cri-containerd", "containerd"),
@@ -23,19 +23,20 @@ const PREFIXES: [(&str, &str); 6] = [
     ("libpod", "podman"),
 ];
 
-/// A container as a cgroup's name tells it.
+/// A container, as named by a cgroup.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ContainerRef {
-    /// `docker`, `containerd`, `podman`, …; `unknown` where only the id is told.
+    /// `docker`, `containerd`, `podman`, …; `unknown` if the name contains only an id.
     pub runtime: &'static str,
     /// Its id.
     pub id: String,
 }
 
-/// The containers that a process with this `/proc/PID/cgroup` is in, the outermost first. The
-/// host's daemon knows only the outermost of nested ones.
+/// The containers of a process with this `/proc/PID/cgroup`, the outermost first. The host's daemon
+/// knows only the outermost of nested ones.
 pub fn containers(membership: &str) -> Vec<ContainerRef> {
-    // Hybrid hosts tell the id in the v1 lines only: every line counts, and the best one wins.
+    // Hybrid hosts have the id in the v1 lines only: every line is checked, and the longest result
+    // wins.
     let mut best = Vec::new();
     for line in membership.lines() {
         let Some(path) = line.splitn(3, ':').nth(2) else {
@@ -99,7 +100,7 @@ fn named<'a>(
     fargate.then_some(("ecs", name))
 }
 
-/// 64 hexadecimal digits. Shorter ones are many things.
+/// 64 lower-case hexadecimal digits; shorter names are not specific to containers.
 fn is_id(text: &str) -> bool {
     text.len() == 64
         && text
@@ -107,14 +108,14 @@ fn is_id(text: &str) -> bool {
             .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
 }
 
-/// Whether the pids that a driver tells can be looked up here.
+/// Whether the driver's pids can be looked up in our `/proc`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum View {
     /// We see the host's pids.
     Host,
     /// We see those of the container runtime, though it may itself run in a container.
     Runtime,
-    /// Neither: every pid could be anybody.
+    /// Neither: a pid could be any process.
     Own,
 }
 
@@ -126,8 +127,8 @@ impl View {
         )
     }
 
-    /// The view of this process. `target` (pid of process 1 and id) is a container that the
-    /// runtime told: when that pid is the container's here too, we see what the runtime sees.
+    /// The view of this process. `target` (pid of process 1, and id) is a container reported by the
+    /// runtime: if that pid is in the container here too, we see the runtime's pids.
     pub fn here(target: Option<(u32, &str)>) -> View {
         Self::below(Path::new("/proc"), target)
     }
@@ -145,23 +146,23 @@ impl View {
     }
 }
 
-/// What is remembered of a process.
+/// What is cached about a process.
 #[derive(Debug, Clone)]
 struct Known {
-    /// Start time, clock ticks since boot: with the pid it names one process for ever. `None` is
-    /// recognised by nothing.
+    /// Start time, clock ticks since boot: together with the pid it identifies a process. Without
+    /// it the process is never recognised.
     started: Option<u64>,
     name: Option<String>,
-    /// `None`: it could not be told.
+    /// `None` if they could not be read.
     containers: Option<Vec<ContainerRef>>,
-    /// Whether it is in the container of interest, whatever form that one's id has.
+    /// Whether it is in the target container, whatever form that container's id has.
     in_target: bool,
     round: u64,
-    /// The reading of the devices in which it was recognised last.
+    /// Number of the device reading in which it was last recognised.
     reading: u64,
 }
 
-/// Tells whose processes are, remembering what it found out.
+/// Assigns processes to containers, with a cache.
 #[derive(Debug)]
 pub struct Attribution {
     proc: PathBuf,
@@ -170,17 +171,16 @@ pub struct Attribution {
     target: Option<(String, Option<PathBuf>)>,
     known: HashMap<u32, Known>,
     round: u64,
-    /// Counts the readings of the devices; 0 where nobody says when one begins.
+    /// Number of the current device reading; 0 if the caller never starts one.
     reading: u64,
-    /// Pids in the container of interest, as they were at this reading.
+    /// Pids in the target container during this reading.
     members: Option<Vec<u32>>,
     text: String,
     buffer: Vec<u8>,
 }
 
 impl Attribution {
-    /// For a container of interest: process 1 and id. Without one every container is a tenant
-    /// like the others.
+    /// For a target container (process 1 and id). Without one, every container is treated alike.
     pub fn new(target: Option<(u32, &str)>) -> Attribution {
         let group = target.map(|(pid, id)| {
             let found = cgroup::find(pid, id).ok().map(|c| c.dir);
@@ -199,7 +199,7 @@ impl Attribution {
         }
     }
 
-    /// For a container known by its id alone, with another directory for `/proc`.
+    /// For a target container known by its id alone, with another directory for `/proc`.
     pub fn of(proc: &Path, container_id: &str) -> Attribution {
         let target = (!container_id.is_empty()).then(|| (container_id.to_owned(), None));
         Attribution {
@@ -220,16 +220,16 @@ impl Attribution {
         self.view.refusal()
     }
 
-    /// A reading of the devices begins: a process that is on several of them is looked at once for
-    /// all. Whoever never says so has every list looked at anew.
+    /// Starts a device reading: a process on several devices is looked up once for all of them.
+    /// Without this call every list is looked up anew.
     pub fn begin_reading(&mut self) {
         self.reading += 1;
         self.members = None;
     }
 
-    /// The processes (pid, bytes) with their names and containers. One that does not exist (any
-    /// more) is left out. Costs some ten microseconds for each process that is new, and about as
-    /// much again for one that has to be recognised.
+    /// The processes (pid, bytes) with their names and containers, without those that have ended.
+    /// Costs some ten microseconds for each new process, and about as much for recognising a known
+    /// one.
     pub fn identify(&mut self, raw: &[(u32, Option<u64>)]) -> Vec<ProcessMemory> {
         self.round += 1;
         let members = self.members.take().unwrap_or_else(|| self.members());
@@ -254,7 +254,7 @@ impl Attribution {
             self.members = Some(members);
         }
         let round = self.round;
-        // Several GPUs share the memory of this: what was not asked for lately has ended.
+        // The cache is shared by several GPUs; an entry that was not used lately has ended.
         self.known.retain(|_, k| round - k.round < 64);
         found
     }
@@ -275,8 +275,8 @@ impl Attribution {
                 return Some(known.clone());
             }
         }
-        // What is opened stays the directory of this process: when the number goes to another one
-        // meanwhile, the files behind it are gone rather than the other's.
+        // An opened directory stays that of this process: if the pid is reused meanwhile, its files
+        // fail to open.
         let process = self.open(pid)?;
         let (started, name) = self.stat(&process)?;
         if let Some(known) = self.known.get_mut(&pid) {
@@ -312,7 +312,7 @@ impl Attribution {
         }
         let (from, to) = (self.text.find('(')?, self.text.rfind(')')?);
         let name = self.text.get(from + 1..to).map(str::to_owned);
-        // Behind the name comes field 3; the start time is field 22.
+        // Field 3 follows the name; the start time is field 22.
         let started = self
             .text
             .get(to + 1..)?
@@ -328,7 +328,7 @@ impl Attribution {
         rustix::fs::open(self.proc.join(pid.to_string()), flags, Mode::empty()).ok()
     }
 
-    /// Reads a file of a process into `text`. A process may bear any bytes as its name.
+    /// Reads a file of a process into `text`. A process name may contain any bytes.
     fn read(&mut self, process: &OwnedFd, file: &str) -> bool {
         self.text.clear();
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;

@@ -1,6 +1,6 @@
 //! The memory cgroup of a container, v1 and v2, from its own level up to the root: limits, usage,
-//! swap, and the counters of kills for lack of memory. Nothing is ever written to these files:
-//! resetting the kernel's peak would spoil it for whoever else reads it.
+//! swap, and the counters of OOM kills. Nothing is ever written to these files: resetting the
+//! kernel's peak would falsify it for other readers.
 
 use crate::capture::{HostSplit, LimitLevel, MemoryLimit};
 use std::collections::VecDeque;
@@ -18,7 +18,7 @@ pub enum Version {
     V2,
 }
 
-/// The names of a generation's files. Each holds one number, `max` for no limit.
+/// File names of one version. Each file holds one number, or `max` for no limit.
 struct FileNames {
     usage: &'static str,
     peak: &'static str,
@@ -32,9 +32,10 @@ struct FileNames {
     kernel: Option<&'static str>,
     /// Counts the killed processes of a cgroup (`oom_kill`), whichever limit was reached.
     kills: &'static str,
-    /// Numbers, or tables with `oom`, that grow where this level's own limit was reached; the surest first.
+    /// Counters (numbers, or tables with `oom`) that grow when this level's own limit is reached;
+    /// the most reliable first.
     reached: &'static [&'static str],
-    /// The highest use so far and its limit, for kernels that no longer move the counters above.
+    /// Peak usage and its limit, for kernels that no longer update the counters above.
     highest: &'static [(&'static str, &'static str)],
 }
 
@@ -48,7 +49,7 @@ const V1: FileNames = FileNames {
     swap_peak: None,
     kernel: Some("memory.kmem.usage_in_bytes"),
     kills: "memory.oom_control",
-    // Where there is swap, a limit on memory alone is reached all the time and kills nothing.
+    // With swap, a limit on memory alone is reached all the time and kills nothing.
     reached: &["memory.memsw.failcnt", "memory.failcnt"],
     highest: &[
         (
@@ -68,7 +69,7 @@ const V2: FileNames = FileNames {
     swap: Some("memory.swap.current"),
     swap_peak: Some("memory.swap.peak"),
     kernel: None,
-    // With what is below the container's cgroup: an init system inside makes cgroups of its own.
+    // Includes sub-cgroups: an init system inside the container makes its own.
     kills: "memory.events",
     reached: &["memory.events.local"],
     highest: &[],
@@ -82,7 +83,7 @@ impl Version {
         }
     }
 
-    /// As it is called in texts.
+    /// Name for messages.
     pub fn name(self) -> &'static str {
         match self {
             Version::V1 => "cgroup v1",
@@ -91,7 +92,7 @@ impl Version {
     }
 }
 
-/// A memory cgroup that may be there.
+/// A candidate for the container's memory cgroup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cgroup {
     /// Generation.
@@ -100,11 +101,11 @@ pub struct Cgroup {
     pub path: String,
     /// Where its files are.
     pub dir: PathBuf,
-    /// Where its hierarchy is mounted: levels above that are not visible.
+    /// Mount point of its hierarchy: levels above are not visible.
     pub mount: PathBuf,
 }
 
-/// Limits of this size are v1's way to say that there is none.
+/// v1 writes "no limit" as a number of this size or more.
 const NO_LIMIT_BYTES: u64 = 1 << 60;
 
 impl Cgroup {
@@ -113,7 +114,7 @@ impl Cgroup {
         self.dir.join(self.version.names().usage).exists()
     }
 
-    /// This cgroup and those above it, as far as they are visible, the innermost first.
+    /// This cgroup and its visible ancestors, the innermost first.
     fn levels(&self) -> Vec<Cgroup> {
         let mut levels = vec![self.clone()];
         let mut level = self.clone();
@@ -123,7 +124,7 @@ impl Cgroup {
                 .rfind('/')
                 .map_or("", |slash| &level.path[..slash]);
             level.path = parent.to_owned();
-            // Old v1 hosts count some cgroups apart from those above them.
+            // Old v1 hosts account some cgroups separately from their parents.
             if self.version == Version::V1
                 && text_in(&level.dir, "memory.use_hierarchy").as_deref() == Some("0")
             {
@@ -134,26 +135,26 @@ impl Cgroup {
         levels
     }
 
-    /// The limit that is set here, whatever the levels above allow.
+    /// The limit set at this level, whatever the levels above allow.
     fn own_limit(&self) -> Option<u64> {
         number_of(&self.dir, self.version.names().limit).filter(|b| *b < NO_LIMIT_BYTES)
     }
 
-    /// The smallest limit on the way from this cgroup to the root, or the host's memory.
+    /// The smallest limit from this cgroup up to the root, or the host's memory.
     pub fn effective_limit(&self, host_bytes: Option<u64>) -> Option<MemoryLimit> {
         let limit = |bytes, level| MemoryLimit { bytes, level };
         let levels = self.levels();
         let visible = levels.iter().enumerate().filter_map(|(place, level)| {
             Some(limit(level.own_limit()?, level.level_name(place == 0)))
         });
-        // v1 knows the result, also where levels above are not visible from here.
+        // v1 reports the result even where levels above are not visible.
         let hidden = text_in(&self.dir, "memory.stat")
             .filter(|_| self.version == Version::V1)
             .and_then(|stat| field(&stat, "hierarchical_memory_limit"))
             .filter(|b| *b < NO_LIMIT_BYTES)
             .map(|bytes| limit(bytes, LimitLevel::Cgroup("/..".into())));
         let host = host_bytes.map(|bytes| limit(bytes, LimitLevel::Host));
-        // Of equal ones the first: the innermost.
+        // `min_by_key` takes the first of equal limits: the innermost.
         visible.chain(hidden).chain(host).min_by_key(|l| l.bytes)
     }
 
@@ -166,50 +167,52 @@ impl Cgroup {
     }
 }
 
-/// Counts the container's processes that the kernel killed for lack of memory, and finds the level
-/// of its cgroup path that had reached its limit.
+/// Counts OOM kills of the container's processes, and finds the level of its cgroup path that
+/// reached its limit.
 pub struct OomWatch {
     levels: Vec<Cgroup>,
-    /// The container's own limit: its files are gone with it.
+    /// The container's own limit; kept because its files disappear with it.
     own_limit: Option<u64>,
     host_bytes: Option<u64>,
     kills: u64,
-    /// All kills of this host for lack of memory since its boot.
+    /// All OOM kills on this host since boot.
     host_kills: Option<u64>,
-    /// What the last looks saw, the oldest first; those before a kill are gone.
+    /// The last observations, the oldest first; those before a kill are dropped.
     reached: VecDeque<LimitsReached>,
 }
 
-/// How often each level's limit was reached, by each of the generation's counters.
+/// How often each level's limit was reached, by each of the version's counters.
 type LimitsReached = Vec<Vec<Option<u64>>>;
 
-/// A limit was reached at most so many looks before its kill is counted: reclaiming takes a while.
+/// A limit may be reached up to this many looks before its kill is counted, because reclaiming
+/// takes time.
 const RECLAIM_LOOKS: usize = 40;
 
-/// What changed since the look before.
+/// Changes since the previous look.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OomLook {
-    /// The container's processes that were killed; `None` where its cgroup is gone and another
-    /// process of the host may have been killed instead.
+    /// Killed processes of the container; `None` if its cgroup is gone and a host process may have
+    /// been killed instead.
     pub kills: Option<u64>,
-    /// The limit that was reached, where something was killed.
+    /// The limit that was reached, if something was killed.
     pub limit: Option<MemoryLimit>,
     /// Whether the cgroup is gone.
     pub gone: bool,
 }
 
 impl OomWatch {
-    /// Begins to count; what happened in a container `since_start` counts from its start on.
+    /// Starts counting; with `since_start`, earlier kills in the container count too.
     pub fn start(cgroup: &Cgroup, since_start: bool) -> OomWatch {
         let levels = cgroup.levels();
-        // Before the container's own: a kill between the two readings must not be in this one.
+        // Read before the container's own counter: a kill between the two readings must not be in
+        // this one.
         let host_kills = host_kills();
         let own = own_kills(cgroup);
         OomWatch {
             own_limit: cgroup.own_limit(),
             host_bytes: crate::host::memory_bytes(),
             kills: own.filter(|_| !since_start).unwrap_or(0),
-            // What was killed since the container's start and before this call is in it.
+            // Otherwise kills between the container's start and this call are included.
             host_kills: host_kills.filter(|_| !since_start || own == Some(0)),
             reached: VecDeque::from([limits_reached(&levels)]),
             levels,
@@ -247,7 +250,7 @@ impl OomWatch {
         }
     }
 
-    /// The innermost level on which a counter moved, by the surest counter.
+    /// The innermost level with a changed counter, by the most reliable counter.
     fn limit_reached(&self, now: &LimitsReached, gone: bool) -> Option<MemoryLimit> {
         let earlier = self.reached.front()?;
         let counters = now.iter().map(Vec::len).max().unwrap_or(0);
@@ -285,7 +288,7 @@ impl OomWatch {
 }
 
 impl OomWatch {
-    /// The innermost level that was once full.
+    /// The innermost level that ever reached its limit.
     fn level_at_limit(&self) -> Option<usize> {
         let names = self.levels.first()?.version.names().highest;
         names.iter().find_map(|(highest, limit)| {
@@ -305,7 +308,7 @@ fn own_kills(cgroup: &Cgroup) -> Option<u64> {
     )
 }
 
-/// Processes that the kernel killed for lack of memory since the host's boot, wherever.
+/// All OOM kills on this host since its boot.
 fn host_kills() -> Option<u64> {
     field(&text_in(Path::new("/proc"), "vmstat")?, "oom_kill")
 }
@@ -318,7 +321,7 @@ fn limits_reached(levels: &[Cgroup]) -> LimitsReached {
     let counts = |(place, level): (usize, &Cgroup)| {
         let names = level.version.names();
         let name = |name: &&'static str| match (place, level.version) {
-            // With what is below: a limit inside the container is the container's own.
+            // Includes sub-cgroups: a limit inside the container counts as the container's own.
             (0, Version::V2) => names.kills,
             _ => name,
         };
@@ -344,27 +347,27 @@ fn field(table: &str, name: &str) -> Option<u64> {
         .find_map(|l| number(l.strip_prefix(name)?.strip_prefix(' ')?))
 }
 
-/// The files of one cgroup, kept open: reading one again costs a microsecond, opening it ten.
-/// Everything that is read as in use counts swap.
+/// The files of one cgroup, kept open: reading one again costs a microsecond, opening it ten. All
+/// usage figures include swap.
 pub struct MemoryFiles {
     version: Version,
     usage: File,
     swap: Option<File>,
-    /// v1 always has it, v2 since Linux 5.19; with swap v1 only.
+    /// v1 always has it, v2 since Linux 5.19; includes swap on v1 only.
     peak: Option<File>,
     /// Since Linux 6.5.
     swap_peak: Option<File>,
     kernel: Option<File>,
     stat: Option<File>,
-    /// Swapped out and in memory at once at the last reading of the kinds: v2 counts it twice, bytes.
+    /// Bytes both swapped out and in memory at the last split; v2 counts them twice.
     swap_cached: u64,
-    /// Whether memory was ever seen in swap: then v2's peak of memory alone is not that of both.
+    /// Whether memory was ever in swap: then v2's memory peak is not the combined peak.
     swapped: bool,
     buffer: Vec<u8>,
 }
 
 impl MemoryFiles {
-    /// Opens those that are there.
+    /// Opens the files that exist.
     pub fn open(cgroup: &Cgroup) -> io::Result<MemoryFiles> {
         let names = cgroup.version.names();
         let open = |name: &str| File::open(cgroup.dir.join(name));
@@ -392,14 +395,14 @@ impl MemoryFiles {
         Ok(usage.saturating_add(self.swap().unwrap_or(0)))
     }
 
-    /// What is in swap alone, where a file of its own says it; bytes.
+    /// Swap usage, where a separate file reports it; bytes.
     fn swap(&mut self) -> Option<u64> {
         let swap = number_in(self.swap.as_ref()?, &mut self.buffer).ok()?;
         self.swapped |= swap > 0;
         Some(swap.saturating_sub(self.swap_cached))
     }
 
-    /// The highest use of memory and swap together that the kernel knows of, bytes.
+    /// The kernel's peak of memory and swap together, bytes.
     pub fn peak(&mut self) -> Option<u64> {
         let swap_peak = self.swap_peak.as_ref();
         let swap_peak = swap_peak.and_then(|f| number_in(f, &mut self.buffer).ok());
@@ -409,7 +412,7 @@ impl MemoryFiles {
         number_in(self.peak.as_ref()?, &mut self.buffer).ok()
     }
 
-    /// The kinds of memory.
+    /// The kinds of memory in use.
     pub fn split(&mut self) -> Option<HostSplit> {
         let kernel = self.kernel.as_ref();
         let kernel = kernel.and_then(|f| number_in(f, &mut self.buffer).ok());
@@ -432,18 +435,18 @@ impl MemoryFiles {
 pub enum NotFound {
     /// `/proc/<pid>/cgroup` cannot be read.
     NoProcess(io::Error),
-    /// There is a process of that number, but it is not in the container.
+    /// The process exists but is not in the container.
     ForeignProcess,
     /// The container's cgroups (these paths) have no memory files that are visible here.
     Invisible(Vec<String>),
 }
 
-/// The memory cgroup of the container that process `pid` belongs to. An empty `container_id`
-/// takes the cgroup of the process itself.
+/// The memory cgroup of the container of process `pid`. An empty `container_id` takes the process's
+/// own cgroup.
 pub fn find(pid: u32, container_id: &str) -> Result<Cgroup, NotFound> {
     let membership =
         std::fs::read_to_string(format!("/proc/{pid}/cgroup")).map_err(NotFound::NoProcess)?;
-    // With a remote daemon the pid is one of another machine, and here it may be anybody's.
+    // With a remote daemon the pid belongs to another machine; here it may be any process.
     if !container_id.is_empty() && !names_container(&membership, container_id) {
         return Err(NotFound::ForeignProcess);
     }
@@ -466,10 +469,10 @@ pub fn names_container(membership: &str, container_id: &str) -> bool {
         && lines(membership).any(|l| l.path.split('/').any(|c| is_of(c, container_id)))
 }
 
-/// The cgroups that could hold the container's memory charge, the likeliest first.
+/// The cgroups that could hold the container's memory charge, the most likely first.
 pub fn candidates(membership: &str, mountinfo: &str, container_id: &str) -> Vec<Cgroup> {
     let mounts = mounts(mountinfo);
-    // A v1 memory controller comes first: where there is one, the v2 hierarchy does not have it.
+    // v1 first: if it has a memory controller, the v2 hierarchy does not.
     [Version::V1, Version::V2]
         .into_iter()
         .flat_map(|version| {
@@ -493,7 +496,7 @@ pub fn candidates(membership: &str, mountinfo: &str, container_id: &str) -> Vec<
 }
 
 struct Line<'a> {
-    /// The generation whose memory controller the line may speak of; `None` for others.
+    /// The version of the memory controller in this line; `None` for other lines.
     version: Option<Version>,
     path: &'a str,
 }
@@ -507,7 +510,7 @@ fn lines(membership: &str) -> impl Iterator<Item = Line<'_>> {
             (_, c) if c.split(',').any(|c| c == "memory") => Some(Version::V1),
             _ => None,
         };
-        // The kernel appends this once the cgroup is removed under a zombie.
+        // The kernel appends " (deleted)" once the cgroup is removed under a zombie.
         Some(Line {
             version,
             path: path.strip_suffix(" (deleted)").unwrap_or(path),
@@ -515,8 +518,8 @@ fn lines(membership: &str) -> impl Iterator<Item = Line<'_>> {
     })
 }
 
-/// Whether a component of a path names the container: `<id>`, `docker-<id>.scope`,
-/// `kubepods-…:cri-containerd:<id>`. The monitor beside a container is named after it too.
+/// Whether a path component names the container: `<id>`, `docker-<id>.scope`,
+/// `kubepods-…:cri-containerd:<id>`. The monitor next to a container also contains the id.
 fn is_of(component: &str, container_id: &str) -> bool {
     let name = component.strip_suffix(".scope").unwrap_or(component);
     match name.strip_suffix(container_id) {
@@ -526,9 +529,8 @@ fn is_of(component: &str, container_id: &str) -> bool {
     }
 }
 
-/// The path down to the container's own component. Process 1 may sit deeper: Podman has
-/// `/container` below the scope, and an init system in the container makes cgroups of its own,
-/// while the charge of all of them is the container's.
+/// The path down to the container's own component. Process 1 may be deeper: Podman has `/container`
+/// below the scope, and an init system makes its own cgroups, all of them charged to the container.
 fn cut<'a>(path: &'a str, container_id: &str) -> &'a str {
     if container_id.is_empty() {
         return path;
@@ -546,20 +548,21 @@ fn cut<'a>(path: &'a str, container_id: &str) -> &'a str {
 
 struct Mount {
     version: Version,
-    /// What of the hierarchy is mounted.
+    /// The mounted part of the hierarchy.
     root: String,
     at: String,
 }
 
 impl Mount {
-    /// Where a cgroup is to be found under this mount.
+    /// The directory of a cgroup under this mount.
     fn resolve(&self, path: &str) -> Option<PathBuf> {
         let below = if self.root == "/" {
             path
         } else {
             path.strip_prefix(self.root.as_str())?
         };
-        // Outside our cgroup namespace paths begin with `/..`: only a mount whose own root does too shows them.
+        // Outside our cgroup namespace paths begin with `/..`: only a mount with such a root
+        // shows them.
         if !(below.is_empty() || below.starts_with('/')) || below.split('/').any(|c| c == "..") {
             return None;
         }
@@ -625,17 +628,17 @@ fn unescape(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// A file that holds one number. `max` (no limit) is `None`.
+/// Parses a file with one number; `None` for `max` (no limit).
 fn number(text: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
 
-/// The kinds of memory in `memory.stat`; on v1 `kernel` is what its own file says.
+/// The kinds of memory in `memory.stat`; `kernel` is v1's separate kernel memory figure.
 fn split(version: Version, stat: &str, kernel: Option<u64>) -> HostSplit {
     let field = |name: &str| field(stat, name);
     match version {
         Version::V1 => {
-            // Without hierarchy the `total_` lines are missing and the plain ones are the whole.
+            // Without hierarchy the `total_` lines are missing, and the plain ones are the total.
             let of = |total: &str| field(total).or_else(|| field(total.strip_prefix("total_")?));
             let shmem = of("total_shmem");
             HostSplit {
@@ -651,7 +654,7 @@ fn split(version: Version, stat: &str, kernel: Option<u64>) -> HostSplit {
         }
         Version::V2 => {
             let shmem = field("shmem");
-            // `kernel` came with Linux 5.18. Before, its parts are told one by one.
+            // `kernel` was added in Linux 5.18; before, only its parts are reported.
             let parts = || {
                 let parts = ["slab", "kernel_stack", "pagetables", "percpu"].map(field);
                 parts.iter().any(Option::is_some).then(|| {
@@ -674,8 +677,7 @@ fn split(version: Version, stat: &str, kernel: Option<u64>) -> HostSplit {
     }
 }
 
-/// The whole of a small file from its beginning. The kernel makes such a file's text anew for
-/// every reading at offset 0.
+/// Reads all of a small file. The kernel generates its text anew for every read at offset 0.
 pub(super) fn read_at_start<'a>(file: &File, buffer: &'a mut Vec<u8>) -> io::Result<&'a str> {
     if buffer.is_empty() {
         buffer.resize(4096, 0);
@@ -702,7 +704,7 @@ fn number_in(file: &File, buffer: &mut Vec<u8>) -> io::Result<u64> {
     number(text).ok_or_else(|| {
         io::Error::new(
             io::ErrorKind::InvalidData,
-            format!("`{}` is no number", text.trim()),
+            format!("`{}` is not a number", text.trim()),
         )
     })
 }

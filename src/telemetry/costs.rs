@@ -1,4 +1,4 @@
-//! What each kind of call of a backend costs: counted in bounded memory, for hours.
+//! Cost of each kind of backend call, counted in bounded memory.
 
 use super::jitter::Histogram;
 use crate::capture::CallCost;
@@ -17,7 +17,7 @@ struct Entry {
 }
 
 impl Ledger {
-    /// Notes a call that took so long (nanoseconds; what a clock says went backwards counts as 0).
+    /// Records a call of this duration, nanoseconds; negative (clock stepped back) counts as 0.
     pub fn note(&mut self, name: &'static str, ns: i64) {
         let ns = ns.max(0).unsigned_abs();
         let entry = match self.0.iter().position(|e| e.name == name) {
@@ -40,13 +40,13 @@ impl Ledger {
         entry.histogram.add(ns);
     }
 
-    /// The account so far.
+    /// The costs so far.
     pub fn report(&self) -> Vec<CallCost> {
         let cost = |e: &Entry| CallCost {
             name: e.name.to_owned(),
             calls: e.calls,
             mean_ns: e.sum_ns / e.calls.max(1),
-            // The end of a bucket can lie beyond the longest call.
+            // The end of a bucket can exceed the longest call.
             p99_ns: e.histogram.quantile(0.99).unwrap_or(0).min(e.max_ns),
             max_ns: e.max_ns,
         };

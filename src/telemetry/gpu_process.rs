@@ -1,16 +1,17 @@
-//! What the driver says about processes on a GPU, made sense of: nonsense recognised, lists
-//! merged, processes assigned to the container.
+//! Cleans up the driver's process lists: detects nonsense, merges lists, assigns processes to the
+//! container.
 
 use super::attribution::Attribution;
 use crate::capture::ProcessMemory;
 use std::path::Path;
 
-/// A process as the driver lists it, its memory in bytes where the driver tells.
+/// Pid and memory in bytes of a process in the driver's list; `None` if the driver does not report
+/// the memory.
 pub type Raw = (u32, Option<u64>);
 
-/// Drivers whose process lists are laid out otherwise than their header says: from the second
-/// process on they are nonsense, and past the fifteenth they are written beyond the list's end.
-/// Versions 535.43 up to 535.97.
+/// Whether the driver's process lists have another layout than its header: from the second process
+/// on they are nonsense, and beyond the fifteenth they overflow the buffer. Versions 535.43 to
+/// 535.97.
 pub fn has_broken_lists(driver: &str) -> bool {
     let mut numbers = driver
         .trim_start_matches(|c: char| !c.is_ascii_digit())
@@ -22,17 +23,17 @@ pub fn has_broken_lists(driver: &str) -> bool {
     )
 }
 
-/// One list of several (compute, graphics): a process in more than one is there once, with the
-/// larger figure, because each list gives the whole of its memory. `None` when the lists are
-/// nonsense: one entry that cannot be makes all others doubtful.
+/// Merges several lists (compute, graphics). A process in more than one has the larger figure,
+/// because each list counts all of its memory. `None` when an entry is impossible, which makes the
+/// other entries doubtful too.
 pub fn merge(lists: &[Vec<Raw>], total_bytes: u64) -> Option<Vec<Raw>> {
     let mut merged: Vec<Raw> = Vec::new();
     for &(pid, bytes) in lists.iter().flatten() {
-        // The idle task and the host's first process are on no GPU.
+        // The idle task and the host's init are never on a GPU.
         if pid <= 1 || i32::try_from(pid).is_err() || bytes.is_some_and(|b| b > total_bytes) {
             return None;
         }
-        // A process that holds a context holds memory: 0 is how some drivers say "not told".
+        // A process with a context always has memory: some drivers write 0 for "not available".
         let bytes = bytes.filter(|b| *b > 0);
         match merged.iter_mut().find(|(known, _)| *known == pid) {
             Some((_, known)) => *known = bytes.max(*known),
@@ -43,8 +44,8 @@ pub fn merge(lists: &[Vec<Raw>], total_bytes: u64) -> Option<Vec<Raw>> {
     Some(merged)
 }
 
-/// The processes with what this `/proc` says about them, for a reader that keeps nothing in mind
-/// between two lists. One that does not exist (any more) is left out.
+/// The processes with their names and containers from `proc`, without those that have ended. Keeps
+/// no cache between two lists.
 pub fn identify_in(proc: &Path, raw: Vec<Raw>, container_id: &str) -> Vec<ProcessMemory> {
     Attribution::of(proc, container_id).identify(&raw)
 }

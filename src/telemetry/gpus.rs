@@ -5,13 +5,13 @@ use super::Target;
 /// A GPU as the driver lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
-    /// Place in the driver's list, which is also the index that container runtimes count by.
+    /// Index in the driver's list, which container runtimes use too.
     pub index: u32,
-    /// Number of its `/dev/nvidiaN`; `None` where the driver does not say.
+    /// N of its `/dev/nvidiaN`; `None` where the driver does not report it.
     pub minor: Option<u32>,
-    /// `GPU-…`, of a slice `MIG-…`.
+    /// `GPU-…`, or `MIG-…` for a slice.
     pub uuid: String,
-    /// For a MIG slice its GPU and its place there.
+    /// For a MIG slice: its GPU and its index there.
     pub slice: Option<(u32, u32)>,
 }
 
@@ -20,29 +20,29 @@ pub struct Listed {
 pub enum Item {
     /// Every GPU.
     All,
-    /// The first so many.
+    /// The first N.
     First(u32),
-    /// The one at this place.
+    /// The one with this index.
     Index(u32),
     /// The one behind `/dev/nvidiaN`.
     Minor(u32),
-    /// The one whose UUID begins so.
+    /// The one with this prefix of its UUID.
     Uuid(String),
-    /// A slice of one: `MIG-…`, or GPU and place as in `0:1`.
+    /// A MIG slice: `MIG-…`, or GPU and index as in `0:1`.
     Mig(String),
     /// Something else.
     Unknown(String),
 }
 
-/// A request for GPUs.
+/// A container's request for GPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     /// What is asked for.
     pub items: Vec<Item>,
-    /// Where that was found, to be read after "according to".
+    /// Source of the request, to be read after "according to".
     pub found_in: &'static str,
-    /// Whether it may be a leftover that means nothing: CUDA images set `NVIDIA_VISIBLE_DEVICES`
-    /// for every container made of them, also for one that was given no GPU.
+    /// Whether it may be meaningless: CUDA images set `NVIDIA_VISIBLE_DEVICES` for every container,
+    /// also without a GPU.
     pub doubtful: bool,
 }
 
@@ -77,7 +77,7 @@ pub fn request(target: &Target) -> Option<Request> {
 fn item(text: &str) -> Option<Item> {
     // CDI writes `nvidia.com/gpu=0`.
     let text = text.trim();
-    // Another maker's.
+    // AMD's GPUs are handled elsewhere.
     if text.starts_with("amd.com/") {
         return None;
     }
@@ -112,8 +112,7 @@ fn device_file(text: &str) -> Option<Item> {
     number.split(':').next()?.parse().ok().map(Item::Minor)
 }
 
-/// The requested ones among all GPUs, in the driver's order, and a sentence for each item that
-/// leads to none.
+/// The requested GPUs in the driver's order, and a sentence for each item that matches none.
 pub fn select(request: &Request, listed: &[Listed]) -> (Vec<u32>, Vec<String>) {
     let mut notes = Vec::new();
     let mut chosen = Vec::new();
@@ -130,7 +129,7 @@ pub fn select(request: &Request, listed: &[Listed]) -> (Vec<u32>, Vec<String>) {
                 Item::Mig(name) => {
                     format!("no GPU of this host has the MIG slice `{name}`")
                 }
-                Item::Unknown(name) => format!("`{name}` is no name of a GPU"),
+                Item::Unknown(name) => format!("`{name}` is not the name of a GPU"),
                 Item::All | Item::First(_) => "there is no GPU on this host".to_owned(),
                 Item::Index(n) => format!("there is no GPU {n} on this host"),
                 Item::Minor(n) => format!("no GPU of this host is `/dev/nvidia{n}`"),
@@ -162,13 +161,13 @@ fn wants(item: &Item, gpu: &Listed) -> bool {
     }
 }
 
-/// Whether there is an NVIDIA GPU inside the container whose process 1 this is; `None` when that
-/// cannot be looked at.
+/// Whether the container of this process 1 has an NVIDIA GPU device inside; `None` if that is not
+/// visible.
 pub fn inside(init_pid: u32) -> Option<bool> {
     let root = format!("/proc/{init_pid}/root/dev");
-    // Reading the link needs the right to trace the process; without it nothing below is visible.
+    // Reading the link needs ptrace permission; without it nothing below is visible.
     std::fs::metadata(&root).ok()?;
-    // `dxg` is the GPU of WSL.
+    // `dxg` is the GPU device of WSL.
     let device = ["nvidiactl", "dxg"]
         .iter()
         .any(|name| std::fs::exists(format!("{root}/{name}")).unwrap_or(false));

@@ -1,5 +1,5 @@
-//! The container's host memory: what the kernel charges to its cgroup. For engines on the CPU,
-//! and for GPUs that share the host's memory.
+//! The container's host memory: what the kernel charges to its cgroup. For engines on the CPU, and
+//! for GPUs without own memory.
 
 use super::cgroup::{self, Cgroup, MemoryFiles, NotFound};
 use super::process::SessionMemory;
@@ -20,7 +20,7 @@ pub struct HostBackend {
 }
 
 impl HostBackend {
-    /// Opens the cgroup of a running container. `reason` says why this backend was chosen.
+    /// Opens the cgroup of a running container. `reason`: why this backend was chosen.
     pub fn open(target: &Target, reason: String) -> Result<HostBackend, Failure> {
         let Some(pid) = target.init_pid else {
             return Err(Failure::environment(
@@ -51,8 +51,8 @@ impl HostBackend {
 
     fn usage(&mut self) -> Result<u64, ReadingError> {
         let first = self.files.used();
-        // A cgroup that was removed answers ENODEV for ever, also when the container has started
-        // again under the same path meanwhile.
+        // A removed cgroup returns ENODEV forever, even if the container has restarted under the
+        // same path.
         let read = match first {
             Ok(bytes) => Ok(bytes),
             Err(_) => MemoryFiles::open(&self.cgroup).and_then(|files| {
@@ -110,7 +110,7 @@ impl MemoryBackend for HostBackend {
         wanted: Wanted,
         into: &mut Vec<MemorySample>,
     ) -> Result<(), ReadingError> {
-        // The kinds first and the whole last, so that the time of the sample is that of the whole.
+        // The total last, so that the sample's timestamp is that of the total.
         let host = self.files.split();
         let bench_client_bytes = self.client_bytes(wanted.bench_client, clock);
         let used_bytes = self.usage()?;
@@ -138,7 +138,7 @@ impl MemoryBackend for HostBackend {
     }
 }
 
-/// What a plimsoll lacks that runs in a container itself (docs/INSTALL.md).
+/// Requirements for running plimsoll in a container (docs/INSTALL.md).
 const CONTAINED: &str = "inside a container plimsoll needs `--pid=host`, `--cgroupns=host` and `-v /sys/fs/cgroup:/sys/fs/cgroup:ro`";
 
 fn not_found(why: NotFound, pid: u32) -> Failure {
@@ -147,7 +147,7 @@ fn not_found(why: NotFound, pid: u32) -> Failure {
             let failure = Failure::environment(format!("process {pid} of the container is not visible here"));
             let failure = if e.kind() == io::ErrorKind::NotFound {
                 failure
-                    .hint("if the container has just ended, its log tells why")
+                    .hint("if the container has just ended, its log shows why")
                     .hint("plimsoll measures from the host that runs the container: run it there, not against a remote daemon")
                     .hint(CONTAINED)
             } else {

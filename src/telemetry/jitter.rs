@@ -1,6 +1,6 @@
 //! A histogram of durations in bounded memory, for a percentile.
 
-/// Steps to each doubling: a percentile is at most an eighth too high.
+/// Buckets per doubling: a percentile is at most an eighth too high.
 const STEPS: u32 = 8;
 
 /// Counts durations in buckets that widen with the duration.
@@ -26,8 +26,8 @@ impl Histogram {
         self.total += 1;
     }
 
-    /// The duration that this share (0 to 1) of all does not exceed, nanoseconds; `None` when
-    /// there are none. It is the upper end of a bucket: at most an eighth more than the truth.
+    /// The duration that this share (0 to 1) of all does not exceed, nanoseconds; `None` without
+    /// any. It is the upper end of a bucket: at most an eighth too high.
     pub fn quantile(&self, share: f64) -> Option<u64> {
         let rank = ((self.total as f64 * share).ceil() as u64).clamp(1, self.total.max(1));
         let mut seen = 0;
@@ -57,7 +57,7 @@ fn upper_end(bucket: usize) -> u64 {
         return bucket;
     }
     let (power, step) = (bucket / steps - 1, bucket % steps);
-    // The last bucket of all ends at u64::MAX, one before a power of two that does not exist.
+    // The last bucket ends at u64::MAX, one below a power of two that does not fit.
     (u128::from(steps + step + 1) << power)
         .saturating_sub(1)
         .min(u128::from(u64::MAX)) as u64

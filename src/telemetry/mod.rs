@@ -1,6 +1,6 @@
-//! Reading the memory of the devices that a container uses: the trait, and which backend to take.
+//! Reads the memory of the devices that a container uses: the trait, and the choice of the backend.
 //!
-//! Everything here blocks and knows no container runtime: a container is a [`Target`], its facts.
+//! Everything here blocks and is independent of the container runtime: a container is a [`Target`].
 //! A new kind of device is one new file and one arm in [`open`].
 
 pub mod amd;
@@ -39,18 +39,18 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Reads the memory of some devices. Used by one thread at a time, which it may block.
+/// Reads the memory of some devices. Used by one thread at a time, and may block it.
 pub trait MemoryBackend: Send {
-    /// Which backend this is and why it was chosen.
+    /// Which backend this is, and why it was chosen.
     fn facts(&self) -> BackendFacts;
 
-    /// The devices that are read. [`DeviceFacts::index`] is the place in this list, and the list
-    /// stays the same for the life of the backend.
+    /// The devices that are read. [`DeviceFacts::index`] is the position in this list, which stays
+    /// the same for the life of the backend.
     fn devices(&self) -> Vec<DeviceFacts>;
 
-    /// One full reading of every device, added to `into`; each sample carries the time at which
-    /// its device was read. After an error `into` still holds what could be read. What cannot be
-    /// read is `None` in the sample, never 0.
+    /// One full reading of every device, appended to `into`; each sample carries the time at which
+    /// its device was read. After an error `into` still holds what could be read. A figure that
+    /// cannot be read is `None`, never 0.
     fn sample(
         &mut self,
         clock: &Clock,
@@ -58,15 +58,15 @@ pub trait MemoryBackend: Send {
         into: &mut Vec<MemorySample>,
     ) -> Result<(), ReadingError>;
 
-    /// The shortest interval at which [`MemoryBackend::probe`] may be called; `None` when it may
-    /// not be called between full readings.
+    /// The shortest interval between calls of [`MemoryBackend::probe`]; `None` if it may not be
+    /// called between full readings.
     fn probe_floor(&self) -> Option<Duration> {
         None
     }
 
-    /// The cheapest reading of the used bytes per device, for probing between full readings:
-    /// replaces the contents of `into` by one number per device. A device that cannot be read
-    /// now counts as 0 here, and 0 is left out.
+    /// The cheapest reading of the used bytes per device, for probing between full readings.
+    /// Replaces the contents of `into` by one number per device; 0 for a device that cannot be read
+    /// now.
     fn probe(&mut self, into: &mut Vec<u64>) -> Result<(), ReadingError> {
         into.clear();
         Err(ReadingError::Failed(
@@ -74,50 +74,50 @@ pub trait MemoryBackend: Send {
         ))
     }
 
-    /// What its calls have cost so far, by kind, where it keeps account.
+    /// Costs of its calls so far, by kind, if it records them.
     fn costs(&self) -> Vec<CallCost> {
         Vec::new()
     }
 
-    /// Devices that are there and could not be opened, a sentence each.
+    /// Devices that exist but could not be opened, a sentence each.
     fn unopened(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// What has happened to the devices since the last call.
+    /// Events of the devices since the last call.
     fn take_events(&mut self) -> Vec<DeviceEvent> {
         Vec::new()
     }
 }
 
-/// What a full reading shall hold beyond the memory of the devices.
+/// What a full reading includes besides the memory of the devices.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// Also what is too dear to be read at every tick (memory per process).
+    /// Include what is too expensive for every tick (memory per process).
     pub detail: bool,
-    /// Host pid of the bench client whose memory is wanted: process 1 of an exec.
+    /// Host pid of process 1 of the bench client's exec, to read its memory too.
     pub bench_client: Option<u32>,
 }
 
 /// Why a reading failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReadingError {
-    /// This reading, or one device of it. The next may succeed.
+    /// This reading, or one device of it, failed. The next may succeed.
     #[error("{0}")]
     Failed(String),
-    /// What was measured is not there at the moment: a container that ended. It may come back.
+    /// The container has ended or the device is gone. It may come back.
     #[error("{0}")]
     Gone(String),
-    /// A replay is over; there will be no more.
+    /// A replay is over; there are no more readings.
     #[error("the replay is over")]
     Over,
 }
 
-/// The backend asked for by name.
+/// The requested backend.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum BackendChoice {
-    /// NVML when the container uses an NVIDIA GPU and NVML can read one, else AMD's GPUs when it
-    /// was given one, the host's memory otherwise.
+    /// NVML if the container uses an NVIDIA GPU and NVML can read one, else AMD's GPUs if it was
+    /// given one, else the host's memory.
     #[default]
     Auto,
     /// NVIDIA GPUs.
@@ -129,7 +129,7 @@ pub enum BackendChoice {
 }
 
 impl BackendChoice {
-    /// The words that parse to a choice.
+    /// The accepted names.
     pub const NAMES: [&'static str; 4] = ["auto", "nvml", "amd", "host"];
 }
 
@@ -154,21 +154,21 @@ impl FromStr for BackendChoice {
             "amd" => Ok(BackendChoice::Amd),
             "host" => Ok(BackendChoice::Host),
             other => Err(format!(
-                "`{other}` is no memory backend: one of {}",
+                "invalid memory backend `{other}`: one of {}",
                 Self::NAMES.join(", ")
             )),
         }
     }
 }
 
-/// The container to measure, as far as reading its memory needs to know it.
+/// The facts of the container that reading its memory needs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Target {
     /// Host pid of its process 1; `None` when it is not running.
     pub init_pid: Option<u32>,
-    /// Full id, as it stands in the names of its cgroups. Empty: the pid alone tells.
+    /// Full id, as in the names of its cgroups. If empty, only the pid identifies it.
     pub container_id: String,
-    /// GPU request as Docker holds it: a device id each, or `all`, or `count=N`.
+    /// GPU request as Docker stores it: a device id each, or `all`, or `count=N`.
     pub gpu_request: Vec<String>,
     /// Value of `NVIDIA_VISIBLE_DEVICES` in its environment.
     pub visible_devices: Option<String>,
@@ -177,7 +177,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// The target that a container is.
+    /// The target for a container.
     pub fn of(container: &ContainerFacts) -> Target {
         Target {
             init_pid: container.state.pid,
@@ -189,21 +189,21 @@ impl Target {
     }
 }
 
-/// The directory of a container's own cgroup, where this host shows it.
+/// The directory of a container's own cgroup, if this host shows it.
 pub fn cgroup_directory(target: &Target) -> Option<std::path::PathBuf> {
     cgroup::find(target.init_pid?, &target.container_id)
         .ok()
         .map(|c| c.dir)
 }
 
-/// Counts the kernel's kills for lack of memory in a container, where this host shows its cgroup.
-/// Where `since_start`, those before this call count too.
+/// Counts OOM kills in a container, if this host shows its cgroup. With `since_start`, earlier
+/// kills count too.
 pub fn watch_oom_kills(target: &Target, since_start: bool) -> Option<OomWatch> {
     let cgroup = cgroup::find(target.init_pid?, &target.container_id).ok()?;
     Some(OomWatch::start(&cgroup, since_start))
 }
 
-/// Opens the backend that was asked for, or the one that fits.
+/// Opens the requested backend, or the one that fits.
 pub fn open(choice: BackendChoice, target: &Target) -> Result<Box<dyn MemoryBackend>, Failure> {
     let request = gpus::request(target);
     match choice {
@@ -216,7 +216,7 @@ pub fn open(choice: BackendChoice, target: &Target) -> Result<Box<dyn MemoryBack
             amd::open(target, &amd::Roots::from_environment()).map_err(|why| unusable(why, false))
         }
         BackendChoice::Auto => {
-            // A leftover of the image counts only where there is a GPU inside.
+            // An environment variable set by the image counts only if there is a GPU inside.
             let leftover =
                 |r: &Request| r.doubtful && target.init_pid.and_then(gpus::inside) == Some(false);
             let request = request.filter(|r| !leftover(r));
@@ -231,7 +231,7 @@ pub fn open(choice: BackendChoice, target: &Target) -> Result<Box<dyn MemoryBack
                     ),
                 ),
                 Err(_) => match amd::open(target, &amd::Roots::from_environment()) {
-                    // A privileged container was given nothing and has everything.
+                    // A privileged container has every GPU without a request.
                     Ok(backend) => Ok(backend),
                     Err(_) => host(target, "the container uses no GPU".into()),
                 },
@@ -240,13 +240,13 @@ pub fn open(choice: BackendChoice, target: &Target) -> Result<Box<dyn MemoryBack
     }
 }
 
-/// Opens every GPU of the host, whoever uses it: NVIDIA's, or else AMD's.
+/// Opens every GPU of the host: NVIDIA's, or else AMD's.
 pub fn open_host() -> Result<Box<dyn MemoryBackend>, Failure> {
     let why = match NvmlBackend::of_host() {
         Ok(backend) => return Ok(Box::new(backend)),
         Err(why) => why,
     };
-    // As a container that was given all of them.
+    // The same as for a container that was given all GPUs.
     let all = Target {
         devices: vec!["/dev/kfd".into(), "/dev/dri".into()],
         ..Target::default()
@@ -260,7 +260,7 @@ pub fn open_host() -> Result<Box<dyn MemoryBackend>, Failure> {
     })
 }
 
-/// The same for one maker's GPUs; `Auto` takes either, and `Host` none.
+/// As [`open_host`] for one vendor's GPUs; `Auto` takes either, and `Host` none.
 pub fn open_host_as(choice: BackendChoice) -> Result<Box<dyn MemoryBackend>, Failure> {
     let all = || Target {
         devices: vec!["/dev/kfd".into(), "/dev/dri".into()],
@@ -279,7 +279,7 @@ pub fn open_host_as(choice: BackendChoice) -> Result<Box<dyn MemoryBackend>, Fai
     }
 }
 
-/// For a container that has ended: there is nothing to read.
+/// A backend for a container that has ended: every reading fails.
 pub fn ended_container() -> Box<dyn MemoryBackend> {
     Box::new(EndedContainer)
 }
@@ -311,7 +311,7 @@ impl MemoryBackend for EndedContainer {
 
 const ENDED: &str = "the container ended before its memory could be read";
 
-/// Whether this host shows signs of a GPU's driver, whether or not it can be read.
+/// Whether this host shows signs of a GPU driver, readable or not.
 pub fn has_driver() -> bool {
     let signs = [
         "/proc/driver/nvidia/version",
@@ -325,7 +325,7 @@ pub fn has_driver() -> bool {
             .any(|sign| std::fs::exists(sign).unwrap_or(false))
 }
 
-/// For a container that was given graphics devices, of whichever maker.
+/// For a container that was given graphics devices of any vendor.
 fn amd_or_host(target: &Target) -> Result<Box<dyn MemoryBackend>, Failure> {
     amd::open(target, &amd::Roots::from_environment()).or_else(|why| {
         let reason = format!(

@@ -1,5 +1,5 @@
-//! NVIDIA GPUs through NVML: the only user of nvml-wrapper. The library is loaded when it is
-//! needed, so plimsoll runs where there is none.
+//! NVIDIA GPUs through NVML; the only user of nvml-wrapper. The library is loaded on first use, so
+//! plimsoll runs without it.
 
 mod calls;
 mod events;
@@ -26,7 +26,7 @@ use lists::ProcessLists;
 use nvml_wrapper::{Device, Nvml};
 use std::time::Duration;
 
-/// The drivers' version texts begin so in our stand-in library, and in no other.
+/// Only our simulated library has driver versions with this prefix.
 const SIMULATED_PREFIX: &str = "fake-";
 
 /// Reads the GPUs that a container can see, or all of the host.
@@ -42,18 +42,18 @@ pub struct NvmlBackend {
     unopened: Vec<String>,
 }
 
-/// What the driver's process lists are worth.
+/// Whether the driver's process lists can be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lists {
     Good,
-    /// Known from the start; the reason says so.
+    /// Unusable from the start; `reason` explains why.
     Useless,
-    /// Found out while sampling.
+    /// Found to be nonsense while sampling.
     Spoilt,
 }
 
 impl NvmlBackend {
-    /// Opens the GPUs of `request`, or, without one, those on which the container has a process.
+    /// Opens the GPUs of `request`, or without one those on which the container has a process.
     pub fn open(target: &Target, request: Option<&Request>) -> Result<NvmlBackend, Unusable> {
         let nvml = library()?;
         let driver = nvml.sys_driver_version().ok();
@@ -171,7 +171,7 @@ impl NvmlBackend {
         })
     }
 
-    /// Takes what the events' thread has heard.
+    /// Collects the events of the watch thread.
     fn listen(&mut self, clock: &Clock) {
         let Some(watch) = &self.watch else { return };
         for event in watch.take() {
@@ -187,19 +187,19 @@ impl NvmlBackend {
                 message: format!("{called}: {}", event.message),
             });
         }
-        // A GPU in trouble repeats itself for hours; the first words tell what happened.
+        // A failing GPU repeats its events for hours; the first ones suffice.
         self.happened.truncate(MOST_EVENTS);
     }
 }
 
-/// Events kept of one run.
+/// Maximum number of events kept per run.
 const MOST_EVENTS: usize = 200;
 
 fn broken_lists(driver: Option<&str>) -> bool {
     driver.is_some_and(gpu_process::has_broken_lists)
 }
 
-/// Says in `notes` what is read in an unusual way or not at all.
+/// Adds to `notes` what is read in an unusual way or not at all.
 fn describe(
     gpus: &[Gpu],
     driver: Option<&str>,
@@ -207,11 +207,11 @@ fn describe(
     notes: &mut Vec<String>,
 ) -> Lists {
     if gpus.iter().any(|g| g.layout == Layout::V1) {
-        notes.push("used memory includes what the driver reserves, because this driver does not tell it apart".into());
+        notes.push("used memory includes what the driver reserves, because this driver does not report it separately".into());
     }
     for gpu in gpus.iter().filter(|g| g.sliced) {
         notes.push(format!(
-            "{} is cut into MIG slices: its memory and processes are those of all slices together, and its utilisation is not told",
+            "{} is split into MIG slices: its memory and processes are those of all slices together, and its utilisation is not reported",
             gpu.called()
         ));
     }
@@ -236,7 +236,7 @@ fn describe(
     Lists::Good
 }
 
-/// The GPUs of a request, by their place in the driver's list, and why there are not more.
+/// The GPUs of a request, by index, and the reasons for missing ones.
 fn asked_for(
     request: &Request,
     devices: &[(Device<'static>, Listed)],
@@ -270,7 +270,7 @@ fn in_use(nvml: &Nvml, target: &Target, devices: &[(Device<'static>, Listed)]) -
     used.map(|(_, listed)| listed.index).collect()
 }
 
-/// Driver and GPUs of this host, in a line.
+/// Driver version and GPUs of this host, on one line.
 pub fn survey() -> Result<String, Unusable> {
     let nvml = library()?;
     let found = calls::devices(nvml)?;
@@ -363,8 +363,8 @@ impl MemoryBackend for NvmlBackend {
     }
 
     fn probe_floor(&self) -> Option<Duration> {
-        // The memory call itself takes some ten microseconds, but under a lock of the driver: no
-        // more often than full readings may be asked for.
+        // The memory call takes some ten microseconds, but under a lock of the driver: no more
+        // often than full readings.
         Some(super::Options::SHORTEST)
     }
 

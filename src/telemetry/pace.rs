@@ -1,18 +1,19 @@
-//! How often full readings are made: less often than asked for when they are slow, more often for
-//! a moment at the edges of phases.
+//! How often full readings are made: less often than requested when they are slow, more often for a
+//! moment at phase boundaries.
 
 use crate::capture::AtNs;
 
-/// Full readings take no more than this share of the time (one tenth). Slow ones hold locks that
-/// the GPU's users need too.
+/// Full readings take at most one tenth of the time. Slow ones hold locks that users of the GPU
+/// need too.
 const COST_FACTOR: i64 = 10;
-/// No tick is ever put off further than this, nanoseconds.
+/// Longest delay of a tick, nanoseconds.
 const LONGEST_NS: i64 = 10_000_000_000;
-/// Readings to judge by.
+/// Minimum number of readings for an estimate.
 const ENOUGH: usize = 5;
-/// After the edge of a phase so long, nanoseconds: a load of weights begins, a pool is taken.
+/// Length of a burst after a phase boundary, nanoseconds: loading weights or allocating a pool
+/// begins.
 const BURST_NS: i64 = 300_000_000;
-/// Between two readings of a burst, nanoseconds.
+/// Interval of readings in a burst, nanoseconds.
 const BURST_EVERY_NS: i64 = 10_000_000;
 
 /// Decides when the next full reading is made.
@@ -36,14 +37,14 @@ impl Pace {
         }
     }
 
-    /// Notes how long a full reading took.
+    /// Records how long a full reading took.
     pub fn note(&mut self, cost_ns: i64) {
         self.costs[self.readings % self.costs.len()] = cost_ns;
         self.readings += 1;
     }
 
-    /// Every how many ticks one is taken: 1 is all of them. By the median of the last readings:
-    /// one that was interrupted tells nothing.
+    /// Take every Nth tick; 1 takes all. Uses the median of the last readings, because an
+    /// interrupted one is not representative.
     pub fn stretch(&self) -> i64 {
         let mut costs = self.costs;
         let known = &mut costs[..self.readings.min(self.costs.len())];
@@ -57,7 +58,7 @@ impl Pace {
             .max(1)
     }
 
-    /// Begins a burst, where ticks are far enough apart to leave room for one.
+    /// Begins a burst, if the ticks are far enough apart to leave room for one.
     pub fn begin_burst(&mut self, now: AtNs) {
         if self.interval_ns >= 2 * BURST_EVERY_NS {
             self.burst_until = now + BURST_NS;
@@ -69,7 +70,7 @@ impl Pace {
         let at = now + BURST_EVERY_NS;
         let cost = self.costs[self.readings.saturating_sub(1) % self.costs.len()];
         let cheap = cost.saturating_mul(COST_FACTOR) <= BURST_EVERY_NS;
-        // One right before the tick would tell nothing new.
+        // A reading right before the tick would add nothing.
         (cheap && at <= self.burst_until && at + BURST_EVERY_NS / 2 <= due).then_some(at)
     }
 }

@@ -1,4 +1,4 @@
-//! Cheap readings between two full ones, made as often as they are worth their cost.
+//! Cheap readings between two full ones, as often as their cost permits.
 
 use super::MemoryBackend;
 use super::sampler::Options;
@@ -6,32 +6,32 @@ use crate::capture::{AtNs, MemorySample};
 use crate::clock::{Clock, nanos};
 use std::time::Duration;
 
-/// Probing takes no more than this share of the time (one hundredth): a probe that takes long,
-/// because there are many GPUs or the driver is busy, is made less often.
+/// Probing takes at most one hundredth of the time: a slow probe (many GPUs, a busy driver) is made
+/// less often.
 const PROBE_COST_FACTOR: i64 = 100;
 
 /// The cheap readings between two full ones.
 pub struct Probing {
-    /// The interval to start from; `None` forbids probing.
+    /// The initial interval; `None` forbids probing.
     base_ns: Option<i64>,
     tick_ns: i64,
     /// The interval now, nanoseconds.
     pub interval_ns: i64,
-    /// Whether there ever was a probe.
+    /// Whether any probe succeeded.
     pub used: bool,
     /// How long the last probes took, nanoseconds.
     costs: [i64; 15],
     probes: usize,
     /// Ticks without probes, because a probe takes too long.
     rested: u32,
-    /// Lowest and highest use since the last sample, per device.
+    /// Lowest and highest usage since the last sample, per device.
     range: Vec<Option<(u64, u64)>>,
     values: Vec<u64>,
 }
 
-/// A tick in equal parts, none longer than `longest` where parts of at least `floor` allow it:
-/// the length of a part, with a probe at each end but the last. `None` where there is no room for
-/// one. Parts of a fixed length would leave a longer gap before the full reading.
+/// Splits a tick into equal parts, none longer than `longest` if parts of at least `floor` allow
+/// it, with a probe at the end of each part but the last. `None` where there is no room for one.
+/// Parts of a fixed length would leave a longer gap before the full reading.
 fn share(tick_ns: i64, longest: i64, floor: i64) -> Option<i64> {
     let wanted = tick_ns.saturating_add(longest - 1) / longest;
     let parts = wanted.min(tick_ns / floor);
@@ -67,14 +67,14 @@ impl Probing {
         self.base_ns?;
         let mut interval = self.interval_ns;
         if interval * 2 > self.tick_ns {
-            // Too dear now. Look once in a while whether it still is.
+            // Too expensive now; retried once in a while.
             self.rested += 1;
             if self.rested % 16 != 0 {
                 return None;
             }
             interval = self.tick_ns / 2;
         }
-        // One right before the full reading would tell nothing new.
+        // A probe right before the full reading would add nothing.
         Some(now + interval).filter(|at| at + interval / 2 <= due)
     }
 
@@ -96,7 +96,7 @@ impl Probing {
         self.probes += 1;
         if let Some(base) = self.base_ns {
             if self.probes >= self.costs.len() {
-                // The median: a probe that was interrupted took long, but costs no more than others.
+                // The median: an interrupted probe took longer, but did not cost more.
                 let mut costs = self.costs;
                 let (_, median, _) = costs.select_nth_unstable(self.costs.len() / 2);
                 self.interval_ns = median.saturating_mul(PROBE_COST_FACTOR).max(base);
@@ -104,13 +104,13 @@ impl Probing {
         }
     }
 
-    /// Notes in a sample the lowest and the highest use of its device since its sample before.
+    /// Adds to a sample the lowest and highest usage of its device since its previous sample.
     pub fn note_range(&mut self, sample: &mut MemorySample) {
         let range = self
             .range
             .get_mut(sample.device as usize)
             .and_then(Option::take);
-        // A backend that knows of what was in between (a replay) keeps its word.
+        // A backend with its own range (a replay) keeps it.
         if let Some((low, high)) = range {
             let (own_low, own_high) = (sample.low_bytes, sample.high_bytes);
             sample.low_bytes = Some(low.min(own_low.unwrap_or(u64::MAX)).min(sample.used_bytes));

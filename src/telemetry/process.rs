@@ -1,31 +1,30 @@
-//! Memory of the processes of one session or tree inside a cgroup, from `/proc`.
+//! Memory of the processes of one session or process tree inside a cgroup, from `/proc`.
 //!
-//! `statm` tells the same as `RssAnon` in `status` (resident less file-backed and shared pages),
-//! from the same counters, at a sixth of the cost; `smaps_rollup` walks page tables and costs a
-//! hundred times more.
+//! `statm` gives the same figure as `RssAnon` in `status` (resident less file-backed and shared
+//! pages), from the same counters, at a sixth of the cost; `smaps_rollup` walks page tables and
+//! costs a hundred times more.
 
 use crate::capture::AtNs;
 use crate::telemetry::cgroup::read_at_start;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// How long the list of processes may be old, nanoseconds. Finding them reads one file for every
-/// process of the container, which is too dear for every tick.
+/// Maximum age of the process list, nanoseconds. Listing reads one file per process of the
+/// container, which is too expensive for every tick.
 const LIST_AGE_NS: i64 = 1_000_000_000;
 
 /// The memory of the processes that an exec started.
 pub struct SessionMemory {
     leader: u32,
     cgroup: PathBuf,
-    /// `statm` of each process, kept open: a number that is given to another process later then
-    /// reads as an error instead of as that process.
+    /// `statm` of each process, kept open: after the pid is reused the old file reads as an error.
     members: Vec<File>,
     listed_at: Option<AtNs>,
     buffer: Vec<u8>,
 }
 
 impl SessionMemory {
-    /// Of the exec whose first process is `leader`, in the cgroup with this directory.
+    /// For the exec with this first process, in the cgroup with this directory.
     pub fn new(leader: u32, cgroup: &Path) -> SessionMemory {
         SessionMemory {
             leader,
@@ -36,12 +35,12 @@ impl SessionMemory {
         }
     }
 
-    /// The exec.
+    /// First process of the exec.
     pub fn leader(&self) -> u32 {
         self.leader
     }
 
-    /// Anonymous memory of all its processes together, bytes; `None` when none is left.
+    /// Anonymous memory of all its processes, bytes; `None` when none is left.
     pub fn read(&mut self, now: AtNs) -> Option<u64> {
         if self.listed_at.is_none_or(|at| now - at >= LIST_AGE_NS) {
             self.list(now);
@@ -64,7 +63,7 @@ impl SessionMemory {
             }
         }
         if lost {
-            // What ended may have left others behind; look again at the next tick.
+            // An ended process may have left children; list again at the next tick.
             self.listed_at = None;
         }
         sum
@@ -93,17 +92,17 @@ impl SessionMemory {
     }
 }
 
-/// The processes of a cgroup and of those below it.
+/// The processes of a cgroup and its sub-cgroups.
 pub(super) fn pids_below(dir: &Path, depth: u32, into: &mut Vec<u32>) {
     if let Ok(text) = std::fs::read_to_string(dir.join("cgroup.procs")) {
-        // Pid 0 stands for a process that is not visible from our pid namespace.
+        // The kernel writes pid 0 for a process that is not visible in our pid namespace.
         into.extend(
             text.lines()
                 .filter_map(|l| l.parse::<u32>().ok())
                 .filter(|&pid| pid > 0),
         );
     }
-    // A container may make cgroups of its own; nobody nests them deeper than a few.
+    // A container may make its own cgroups, but rarely nests them deeply.
     if depth < 8 {
         if let Ok(entries) = std::fs::read_dir(dir) {
             for entry in entries
@@ -116,7 +115,7 @@ pub(super) fn pids_below(dir: &Path, depth: u32, into: &mut Vec<u32>) {
     }
 }
 
-/// What `/proc/<pid>/stat` tells of kinship.
+/// Family relations of a process, from `/proc/<pid>/stat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Row {
     pid: u32,
@@ -126,7 +125,7 @@ struct Row {
 
 impl Row {
     fn parse(stat: &str) -> Option<Row> {
-        // The name may hold spaces and parentheses: the fields begin after the last one.
+        // The name may contain spaces and parentheses: the fields begin after the last one.
         let (pid, _) = stat.split_once(' ')?;
         let (_, rest) = stat.rsplit_once(')')?;
         let mut fields = rest.split_ascii_whitespace().skip(1);
@@ -140,8 +139,8 @@ impl Row {
     }
 }
 
-/// The processes that are in the session of `leader` or descend from it. A daemon that left the
-/// session is still found while its parent lives, an orphan while it kept the session.
+/// The processes in the session of `leader` or descending from it. A daemon that left the session
+/// is found while its parent lives, an orphan while it is in the session.
 fn members(table: &[Row], leader: u32) -> Vec<u32> {
     let mut found: Vec<u32> = table
         .iter()
@@ -160,8 +159,8 @@ fn members(table: &[Row], leader: u32) -> Vec<u32> {
     found
 }
 
-/// Pages of anonymous memory in a `statm`: resident less shared. A process that has ended, and a
-/// zombie, has none: its file is empty or all zeros.
+/// Pages of anonymous memory in a `statm`: resident less shared. For an ended process or a zombie
+/// the file is empty or all zeros.
 fn anonymous_pages(statm: &str) -> Option<u64> {
     let mut fields = statm
         .split_ascii_whitespace()

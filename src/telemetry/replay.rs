@@ -1,5 +1,5 @@
-//! A backend that plays back samples, on whatever clock it is read with: for tests and for
-//! watching an old capture again.
+//! A backend that plays back samples on the clock it is read with: for tests and for replaying an
+//! old capture.
 
 use super::{MemoryBackend, ReadingError, Wanted};
 use crate::capture::{AtNs, BackendFacts, DeviceFacts, MemorySample};
@@ -7,16 +7,16 @@ use crate::clock::{Clock, nanos};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Plays back samples. At any moment a device holds what its last sample before that moment says;
-/// after the last sample of all the replay is over.
+/// Plays back samples. A reading returns the last sample before its time; after the last sample the
+/// replay is over.
 pub struct Replay {
     clock: Clock,
     facts: BackendFacts,
     devices: Vec<DeviceFacts>,
-    /// Of each device, in order of time.
+    /// Per device, ordered by time.
     tracks: Vec<Track>,
     ends_at: Option<AtNs>,
-    /// Whether what is read rarely comes as it was recorded, rather than when it is asked for.
+    /// Whether gauges appear as recorded, instead of at every reading.
     as_recorded: bool,
     upsets: BTreeMap<u64, Upset>,
     probe_floor: Option<Duration>,
@@ -26,18 +26,18 @@ pub struct Replay {
 #[derive(Default)]
 struct Track {
     samples: Vec<MemorySample>,
-    /// How many of them were played.
+    /// Number of samples already played.
     played: usize,
 }
 
 impl Track {
-    /// How many samples lie up to a moment.
+    /// Number of samples up to a moment.
     fn upto(&self, now: AtNs) -> usize {
         self.samples.partition_point(|s| s.at_ns <= now)
     }
 }
 
-/// Something that goes wrong with one reading.
+/// A simulated problem of one reading.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Upset {
     /// It takes this long.
@@ -47,7 +47,8 @@ pub enum Upset {
 }
 
 impl Replay {
-    /// Plays `samples` of `devices` on `clock`, which the sampler must be given too: probing asks it for the time.
+    /// Plays `samples` of `devices` on `clock`, which the sampler must use too: probing asks it for
+    /// the time.
     pub fn new(clock: &Clock, devices: Vec<DeviceFacts>, mut samples: Vec<MemorySample>) -> Replay {
         samples.sort_by_key(|s| s.at_ns);
         let facts = BackendFacts {
@@ -76,8 +77,8 @@ impl Replay {
         }
     }
 
-    /// Plays a recorded session from now on. What the recorded backend was stands in the facts:
-    /// the figures are as real as that one's were. `named` is where the session is from.
+    /// Plays a recorded session from now on. The facts name the recorded backend, because the
+    /// figures are as real as that backend's. `named`: the source of the session.
     pub fn of_session(
         clock: &Clock,
         recorded: &BackendFacts,
@@ -107,20 +108,20 @@ impl Replay {
         }
     }
 
-    /// Lets the full reading with this number (from 0) go wrong.
+    /// Makes the full reading with this number (from 0) fail or hang.
     pub fn upset(mut self, reading: u64, upset: Upset) -> Replay {
         self.upsets.insert(reading, upset);
         self
     }
 
-    /// Sets the shortest interval at which it may be probed; `None` forbids probing.
+    /// Sets the shortest probe interval; `None` forbids probing.
     pub fn probed_every(mut self, floor: Option<Duration>) -> Replay {
         self.probe_floor = floor;
         self
     }
 }
 
-/// The memory alone of a sample that was played already.
+/// The memory figures alone, for a sample that was already played.
 fn memory_of(sample: &MemorySample) -> MemorySample {
     MemorySample {
         used_bytes: sample.used_bytes,
@@ -131,8 +132,7 @@ fn memory_of(sample: &MemorySample) -> MemorySample {
     }
 }
 
-/// What a reading shows that was made now: the last sample, and of those passed over since the
-/// reading before it what this one does not hold.
+/// A reading now: the last sample, completed by the samples passed since the previous reading.
 fn joined(passed: &[MemorySample]) -> Option<MemorySample> {
     let (last, earlier) = passed.split_last()?;
     let mut sample = last.clone();
@@ -184,7 +184,7 @@ impl MemoryBackend for Replay {
             None => {}
         }
         let now = clock.now();
-        // What lies between the last reading and the end belongs to the session too.
+        // Samples between the last reading and the end belong to the session too.
         let rest = self.as_recorded && self.tracks.iter().any(|t| t.played < t.samples.len());
         if self.ends_at.is_none_or(|end| now > end) && !rest {
             return Err(ReadingError::Over);
@@ -194,7 +194,7 @@ impl MemoryBackend for Replay {
             let last = upto.checked_sub(1).map(|last| &track.samples[last]);
             let sample = match joined(&track.samples[track.played.min(upto)..upto]) {
                 _ if !self.as_recorded => last.cloned(),
-                // Between two recorded samples the memory is known and nothing else was read.
+                // Between two recorded samples only the memory is known.
                 None => last.map(memory_of),
                 joined => joined,
             };
@@ -204,7 +204,7 @@ impl MemoryBackend for Replay {
             sample.device = device.index;
             sample.burst = false;
             if !self.as_recorded {
-                // As a real backend has it: only what was asked for.
+                // Like a real backend: only what was requested.
                 sample.processes = sample.processes.filter(|_| wanted.detail);
                 sample.bench_client_bytes = sample
                     .bench_client_bytes

@@ -1,5 +1,5 @@
-//! The sampling thread: full readings at fixed moments, cheap probes in between for what comes
-//! and goes faster, and an honest account of what was missed.
+//! The sampling thread: full readings at fixed times, cheap probes in between for short peaks, and
+//! a count of missed readings.
 
 use super::costs::Ledger;
 use super::jitter::Histogram;
@@ -16,27 +16,26 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Readings are handed on together when so much time has passed: waking the reader costs more than
-/// the reading.
+/// Readings are delivered together after this time: waking the reader costs more than a reading.
 const HOLD_NS: i64 = 250_000_000;
-/// So often they may wait for their reader: about a minute.
+/// Channel capacity, in deliveries: about a minute of samples.
 const WAITING: usize = 256;
-/// Events kept of a run, beyond the first of each kind and device. A GPU in trouble repeats itself
-/// for hours.
+/// Maximum number of events kept of a run, beyond the first of each kind and device. A failing GPU
+/// repeats itself for hours.
 const MOST_EVENTS: usize = 200;
-/// Of the sampling thread, which needs few but punctual moments.
+/// Of the sampling thread, which needs little time but punctually.
 const NICENESS: i32 = -10;
 
 /// How to sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// Between full readings; from 10 ms up.
+    /// Interval of full readings; 10 ms or more.
     pub interval: Duration,
-    /// Between probes. There are none when not at least one fits between two full readings.
+    /// Interval of probes. There are none unless at least one fits between two full readings.
     ///
-    /// Being woken costs some fifty times what the reading does (`benches/sampler.rs`): on an idle
-    /// virtual machine 10 ms take 0.7 % of a core, 20 ms 0.4 %. The default is as rare as still
-    /// sees whatever lasts 30 ms.
+    /// Waking the thread costs some fifty times the reading (`benches/sampler.rs`): on an idle
+    /// virtual machine 10 ms take 0.7 % of a core, 20 ms 0.4 %. The default is the longest that
+    /// still sees whatever lasts 30 ms.
     pub probe_interval: Duration,
 }
 
@@ -60,7 +59,7 @@ pub struct Sampler {
     thread: Option<JoinHandle<Stopped>>,
 }
 
-/// What a sampler leaves.
+/// Result of a stopped sampler.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stopped {
     /// How sampling went.
@@ -69,7 +68,7 @@ pub struct Stopped {
     pub backend: BackendFacts,
 }
 
-/// Talks to a running sampler, from any thread, without waiting for it.
+/// Controls a running sampler from any thread, without waiting for it.
 #[derive(Clone, Default)]
 pub struct SamplerHandle {
     shared: Arc<Shared>,
@@ -90,16 +89,15 @@ struct Wishes {
 }
 
 impl SamplerHandle {
-    /// Asks for one more full reading at once, with everything in it: at the edge of a phase.
-    /// Several such wishes before the reading are one. One made before [`Sampler::stop`] is
-    /// still granted.
+    /// Requests one more full reading with all details, at a phase boundary. Several requests
+    /// before the reading are one. A request made before [`Sampler::stop`] is still served.
     pub fn sample_now(&self) {
         self.shared.change(|w| w.sample_now = true);
     }
 
-    /// An edge of a phase: as [`SamplerHandle::sample_now`], and for some hundred milliseconds from
-    /// now full readings come every 10 ms, where they are cheap enough. Those carry
-    /// [`MemorySample::burst`].
+    /// Marks a phase boundary: as [`SamplerHandle::sample_now`], and for some hundred milliseconds
+    /// full readings come every 10 ms, if they are cheap enough. Those have [`MemorySample::burst`]
+    /// set.
     pub fn edge(&self) {
         self.shared.change(|w| {
             w.sample_now = true;
@@ -107,8 +105,8 @@ impl SamplerHandle {
         });
     }
 
-    /// Names the exec (host pid of its process 1) whose memory is to be read from now on at every
-    /// full reading, beside the engine's; `None` ends that.
+    /// Sets the exec (host pid of its process 1) to be measured at every full reading, in
+    /// addition to the engine's; `None` ends that.
     pub fn set_bench_client(&self, host_pid: Option<u32>) {
         self.shared.change(|w| w.bench_client = host_pid);
     }
@@ -116,7 +114,7 @@ impl SamplerHandle {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Wishes> {
-        // The wishes are plain values: a panic elsewhere cannot leave them half made.
+        // Plain values: a panic elsewhere cannot leave them inconsistent.
         lock_data(&self.wishes)
     }
 
@@ -125,7 +123,7 @@ impl Shared {
         self.changed.notify_one();
     }
 
-    /// Waits until `due` at most, and says why it returned.
+    /// Waits at most until `due`, and returns the reason for returning.
     fn wait(&self, clock: &Clock, due: AtNs) -> Wake {
         let mut wishes = self.lock();
         loop {
@@ -151,7 +149,7 @@ impl Shared {
         }
     }
 
-    /// Waits a little for the reader of the samples; false when the sampler shall stop instead.
+    /// Waits shortly for the reader of the samples; false when the sampler must stop instead.
     fn wait_for_reader(&self) -> bool {
         let wishes = self.lock();
         if wishes.stop {
@@ -172,9 +170,9 @@ enum Wake {
 }
 
 impl Sampler {
-    /// Starts sampling. The samples come through the channel in the order they were taken; it
-    /// ends with the sampler. When its reader falls far behind, the sampler waits for it, and
-    /// the ticks missed by that are counted: memory stays bounded and no loss goes unsaid.
+    /// Starts sampling. The samples arrive in the order they were taken; the channel closes with
+    /// the sampler. When its reader falls far behind, the sampler waits and counts the missed
+    /// ticks: memory stays bounded and no loss is hidden.
     pub fn start(
         backend: Box<dyn MemoryBackend>,
         clock: &Clock,
@@ -210,12 +208,12 @@ impl Sampler {
         ))
     }
 
-    /// To talk to it from elsewhere.
+    /// A handle for other threads.
     pub fn handle(&self) -> SamplerHandle {
         self.handle.clone()
     }
 
-    /// Ends sampling and waits for the reading that is being made.
+    /// Ends sampling after the reading in progress.
     pub fn stop(mut self) -> Stopped {
         self.handle.shared.change(|w| w.stop = true);
         let ended = self.thread.take().map(JoinHandle::join);
@@ -246,7 +244,7 @@ enum Reason {
     Burst,
 }
 
-/// What comes before the next tick, and when.
+/// The next event before the next tick, with its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Between {
     Nothing,
@@ -318,8 +316,8 @@ impl Run {
     }
 
     fn run(mut self) -> Stopped {
-        // Beside an engine that keeps every core busy a thread like all others is woken too late
-        // for short intervals. Where this is not permitted it stays as it is, and the jitter says so.
+        // When an engine keeps every core busy, a thread of normal priority wakes too late for
+        // short intervals. Without permission it stays normal, and the jitter figures show it.
         if !self.clock.is_manual() {
             let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICENESS);
         }
@@ -479,12 +477,12 @@ impl Run {
                 Err(TrySendError::Full(_)) => {
                     self.facts.failed_readings += 1;
                     self.facts.last_error =
-                        Some("samples were lost at the end: nobody took them".into());
+                        Some("samples were lost at the end: the sample channel was closed".into());
                     return false;
                 }
                 Err(TrySendError::Disconnected(_)) => {
                     self.facts.last_error =
-                        Some("sampling ended early: nobody takes the samples".into());
+                        Some("sampling ended early: the sample channel was closed".into());
                     return false;
                 }
             }

@@ -16,7 +16,7 @@ pub struct Samples {
     now: RefCell<std::vec::IntoIter<MemorySample>>,
 }
 
-/// A channel in which so many readings may wait.
+/// A channel with this capacity, in readings.
 pub(super) fn channel(readings: usize) -> (SyncSender<Vec<MemorySample>>, Samples) {
     let (sender, readings) = sync_channel(readings);
     let samples = Samples {
@@ -32,7 +32,7 @@ impl Samples {
         self.next(|| self.readings.recv())
     }
 
-    /// The next sample, waited for so long.
+    /// The next sample, waiting at most `patience`.
     pub fn recv_timeout(&self, patience: Duration) -> Result<MemorySample, RecvTimeoutError> {
         self.next(|| self.readings.recv_timeout(patience))
     }

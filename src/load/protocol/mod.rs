@@ -1,4 +1,4 @@
-//! What is said to a server and what its events mean: JSON in, values out, no I/O.
+//! The request bodies and the meaning of response events: JSON in, values out, no I/O.
 
 mod openai;
 mod tgi;
@@ -70,7 +70,7 @@ pub fn body(dialect: Dialect, asked: &Asked<'_>, extras: Extras) -> Value {
     }
 }
 
-/// What one event of the stream says.
+/// Content of one event of the stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Piece {
     /// It carries content that a user would see.

@@ -29,7 +29,7 @@ pub fn read(event: &Value) -> Option<Piece> {
         .and_then(|d| d.get("finish_reason"))
         .and_then(Value::as_str)
         .map(str::to_owned);
-    // The details come with the last token; nothing that says so follows.
+    // The details come with the last token; no separate end event follows.
     Some(Piece {
         content: token.is_some(),
         input_tokens: count("input_length"),

@@ -5,38 +5,37 @@ use super::sysfs::Card;
 use crate::telemetry::Target;
 use std::path::Path;
 
-/// Where the graphics devices are.
+/// Directory of the graphics device files.
 const DRI: &str = "/dev/dri";
 
-/// One thing a container was given.
+/// One selector from the container's GPU request or device list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Item {
     /// Every GPU.
     All,
-    /// The one with this place.
+    /// The GPU at this position in the list of cards.
     Place(usize),
     /// `/dev/dri/renderDN`.
     Render(u32),
     /// `/dev/dri/cardN`.
     Card(u32),
-    /// By its PCI address or unique id.
+    /// A PCI address or unique id.
     Name(String),
 }
 
-/// Whether the container was given something that only AMD GPUs are used by, or graphics devices
-/// of any maker.
+/// Whether the container was given AMD GPUs by request, or graphics devices of any vendor.
 pub fn asks(target: &Target) -> bool {
     !items(target).is_empty()
 }
 
-/// Places of the cards that the container was given, and where that was found, to be read after
+/// Positions of the cards that the container was given, and the source of that, to be read after
 /// "according to"; `None` when it was given none by name.
 pub fn given(target: &Target, cards: &[Card]) -> Option<(Vec<usize>, &'static str)> {
     let items = items(target);
     if items.is_empty() {
         return None;
     }
-    // `/dev/kfd` is one for all GPUs; the others say which.
+    // `/dev/kfd` is shared by all GPUs; only the other selectors name one.
     let narrow = items.iter().any(|i| *i != Item::All);
     let whole = target.devices.iter().any(|d| host_path(d) == DRI);
     let chosen = (0..cards.len())
@@ -85,8 +84,8 @@ fn items(target: &Target) -> Vec<Item> {
     requested.chain(files).collect()
 }
 
-/// `/dev/dri:/dev/dri:rwm` is the host's, the container's, and what is allowed. PCI addresses in
-/// names hold colons too, so only one before a slash divides.
+/// `/dev/dri:/dev/dri:rwm` is host path, container path and permissions. PCI addresses in names
+/// contain colons too, so only a colon before a slash separates.
 fn host_path(device: &str) -> &str {
     let end = device.find(":/").unwrap_or(device.len());
     device[..end].trim_end_matches('/')
@@ -106,9 +105,9 @@ fn device_file(path: &str) -> Option<Item> {
         .or_else(|| number("card").map(Item::Card))
 }
 
-/// Places of the cards whose render device is inside the container whose process 1 this is: a
-/// privileged one has them without having been given any. Needs `/dev/kfd` there too, because a
-/// desktop's containers often have the graphics devices and compute with nothing.
+/// Positions of the cards with a render device inside the container of this process 1: a
+/// privileged container has all of them without a request. Needs `/dev/kfd` there too, because
+/// desktop containers often have the graphics devices without computing on them.
 pub fn inside(proc: &Path, init_pid: u32, cards: &[Card]) -> Vec<usize> {
     let dev = proc.join(format!("{init_pid}/root/dev"));
     if !std::fs::exists(dev.join("kfd")).unwrap_or(false) {

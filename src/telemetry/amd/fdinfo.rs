@@ -1,5 +1,5 @@
-//! Memory of processes that draw or compute without the compute driver (Vulkan), from what the
-//! kernel says of their open devices in `/proc/PID/fdinfo`.
+//! Memory of processes that use a GPU without the compute driver (Vulkan), from the kernel's
+//! `/proc/PID/fdinfo` entries of their open devices.
 
 use super::kfd::numbers_in;
 use crate::sync::lock_data;
@@ -10,26 +10,27 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// The shortest time between two looks at all processes.
+/// Shortest time between two scans of all processes.
 const EVERY: Duration = Duration::from_secs(2);
-/// Looking takes no more than this share of the time (one hundredth).
+/// Scanning takes at most one hundredth of the time.
 const COST_FACTOR: u32 = 100;
 
-/// One open device.
+/// One open GPU device of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Client {
     /// PCI address of the GPU.
     pub bdf: String,
-    /// The kernel's number of it: a device that was opened once and handed on is one client.
+    /// The kernel's client number: a device opened once and passed to another process is one
+    /// client.
     pub id: u64,
-    /// Its memory on the GPU, bytes; `None` where the kernel does not say.
+    /// Its memory on the GPU, bytes; `None` where the kernel does not report it.
     pub vram_bytes: Option<u64>,
-    /// Its host memory for the GPU, bytes.
+    /// Its host memory mapped for the GPU (GTT), bytes.
     pub gtt_bytes: Option<u64>,
 }
 
 impl Client {
-    /// From an `fdinfo` file; `None` for one of another kind of file or another driver.
+    /// Parses an `fdinfo` file; `None` for other kinds of file or other drivers.
     pub fn parse(text: &str) -> Option<Client> {
         let field = |name: &str| {
             text.lines()
@@ -38,7 +39,7 @@ impl Client {
                 .map(|(_, value)| value.trim())
         };
         (field("drm-driver")? == "amdgpu").then_some(())?;
-        // Kernels from 6.13 say `resident`; before, `memory` was the same.
+        // Kernels from 6.13 report `resident`; before, `memory` meant the same.
         let memory = |region: &str| {
             field(&format!("drm-resident-{region}"))
                 .or_else(|| field(&format!("drm-memory-{region}")))
@@ -66,18 +67,18 @@ fn bytes(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(factor)
 }
 
-/// The memory of each process on each GPU, by the GPU's address. `integrated` are those whose
-/// memory is the host's.
+/// The memory of each process on each GPU, by the GPU's PCI address. `integrated`: addresses of the
+/// GPUs that use host memory as their own.
 fn scan(proc: &Path, integrated: &[String]) -> BTreeMap<String, Vec<Raw>> {
     let mut seen = Vec::new();
     let mut found: BTreeMap<String, Vec<Raw>> = BTreeMap::new();
     let mut pids: Vec<u32> = numbers_in(proc).collect();
-    // A device handed on belongs to the process that has it first.
+    // A client shared by several processes is counted for the lowest pid.
     pids.sort_unstable();
     for pid in pids {
         let process = proc.join(pid.to_string());
         for fd in numbers_in(&process.join("fd")) {
-            // Reading the link is cheap; most files are no devices.
+            // Reading the link is cheap, and most files are not devices.
             let is_device = std::fs::read_link(process.join(format!("fd/{fd}")))
                 .is_ok_and(|path| path.starts_with("/dev/dri"));
             if !is_device {
@@ -117,15 +118,15 @@ fn scan(proc: &Path, integrated: &[String]) -> BTreeMap<String, Vec<Raw>> {
     found
 }
 
-/// Looks at all processes every now and then, on a thread of its own.
+/// Scans all processes periodically, on its own thread.
 pub struct Clients {
     latest: Arc<Mutex<BTreeMap<String, Vec<Raw>>>>,
-    /// Dropped with this, which ends the thread.
+    /// Dropping it ends the thread.
     _end: Sender<()>,
 }
 
 impl Clients {
-    /// Looks once at once, and goes on looking; `None` where no thread is to be had.
+    /// Scans once before returning, then periodically; `None` if no thread can be started.
     pub fn watch(proc: &Path, integrated: Vec<String>) -> Option<Clients> {
         let proc = proc.to_owned();
         let latest = Arc::new(Mutex::new(scan(&proc, &integrated)));
@@ -146,7 +147,7 @@ impl Clients {
         Some(Clients { latest, _end })
     }
 
-    /// The processes on a GPU, as of the last look.
+    /// Processes on a GPU at the last scan.
     pub fn on(&self, bdf: &str) -> Vec<Raw> {
         let latest = lock_data(&self.latest);
         latest.get(bdf).cloned().unwrap_or_default()

@@ -1,12 +1,12 @@
-//! The sensors of one GPU: power, temperatures, clocks and how busy it is. Asking for them can
-//! wake a sleeping GPU and can take milliseconds of its firmware, so that is done apart from the
-//! sampling, and only while the GPU is awake.
+//! The sensors of one GPU: power, temperatures, clocks and utilisation. Reading them can wake a
+//! sleeping GPU and takes its firmware milliseconds, so they are read apart from the memory, and
+//! only while the GPU is awake.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// One reading of the sensors. What the GPU does not have, or does not tell, is `None`.
+/// One reading of the sensors; `None` for a sensor that is missing or cannot be read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Gauges {
     /// Power draw, milliwatts.
@@ -27,7 +27,7 @@ pub struct Gauges {
     pub memory_busy_pct: Option<u32>,
 }
 
-/// The files of the sensors, kept open. Opening them wakes nothing.
+/// The sensor files of one GPU, kept open. Opening them does not wake it.
 #[derive(Debug, Default)]
 pub struct SensorFiles {
     /// `None` where the kernel has no power management for the GPU: it never sleeps then.
@@ -43,7 +43,7 @@ pub struct SensorFiles {
 }
 
 impl SensorFiles {
-    /// Of the GPU with this directory (`…/device`).
+    /// Opens the sensors of the GPU with this directory (`…/device`).
     pub fn open(device: &Path) -> SensorFiles {
         let hwmon = hwmon(device);
         let sensor = |name: &str| File::open(hwmon.as_ref()?.join(name)).ok();
@@ -68,7 +68,7 @@ impl SensorFiles {
         }
     }
 
-    /// Whether the GPU is awake now. Asking that does not wake it.
+    /// Whether the GPU is awake now. Asking does not wake it.
     pub fn is_awake(&self) -> bool {
         let Some(file) = &self.runtime_status else {
             return true;
@@ -78,7 +78,7 @@ impl SensorFiles {
         is_awake(&String::from_utf8_lossy(&buffer[..read]))
     }
 
-    /// Reads all of them; `None` when the GPU sleeps.
+    /// Reads all sensors; `None` when the GPU sleeps.
     pub fn read(&self) -> Option<Gauges> {
         if !self.is_awake() {
             return None;
@@ -104,14 +104,13 @@ impl SensorFiles {
     }
 }
 
-/// Whether a GPU with this `runtime_status` may be asked. One that is just falling asleep or
-/// waking up is left alone too, and so is one that does not say; `unsupported` is one that never
-/// sleeps.
+/// Whether a GPU with this `runtime_status` may be read. A GPU that is suspending or resuming is
+/// left alone, as is one without a status; `unsupported` means that it never sleeps.
 fn is_awake(status: &str) -> bool {
     matches!(status.trim(), "active" | "unsupported")
 }
 
-/// The directory of the GPU's sensors.
+/// The GPU's `hwmon` directory.
 pub fn hwmon(device: &Path) -> Option<PathBuf> {
     let mut found: Vec<PathBuf> = std::fs::read_dir(device.join("hwmon"))
         .ok()?
@@ -126,7 +125,7 @@ pub fn hwmon(device: &Path) -> Option<PathBuf> {
     found.iter().find(named).or(found.first()).cloned()
 }
 
-/// The number of the temperature with that label. Kernels without labels have the usual order.
+/// The index of the temperature with that label. Kernels without labels use a fixed order.
 fn temperature_of(hwmon: &Path, label: &str, usual: u32) -> Option<u32> {
     let labels: Vec<(u32, Option<String>)> = (1..=3)
         .map(|n| (n, text_in(&hwmon.join(format!("temp{n}_label")))))
@@ -140,14 +139,14 @@ fn temperature_of(hwmon: &Path, label: &str, usual: u32) -> Option<u32> {
         .map(|(n, _)| *n)
 }
 
-/// The text of a small file, trimmed; `None` when there is none.
+/// The trimmed text of a small file; `None` when it is missing or empty.
 pub fn text_in(path: &Path) -> Option<String> {
     let text = std::fs::read_to_string(path).ok()?;
     let text = text.trim();
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// The number in a file of the kernel, made anew by every reading at its beginning.
+/// The number in a kernel file, which is generated anew by each read at offset 0.
 pub fn number_in(file: &File) -> Option<i64> {
     let mut buffer = [0; 32];
     let length = loop {

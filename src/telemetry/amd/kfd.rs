@@ -1,4 +1,4 @@
-//! The compute driver's (KFD's) tree: which of its GPUs is which card, and the memory of each
+//! The tree of the compute driver (KFD): which of its GPUs is which card, and the memory of each
 //! process on each GPU. Reading it is cheap and wakes no GPU.
 
 use super::hwmon::number_in;
@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 /// A GPU as the compute driver knows it. A partitioned GPU is several.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Node {
-    /// The driver's number of it, as in `vram_<number>`.
+    /// The driver's GPU id, as in `vram_<id>`.
     pub gpu_id: u64,
-    /// N of `/dev/dri/renderDN`; `None` where the driver does not say.
+    /// N of `/dev/dri/renderDN`; `None` where the driver does not report it.
     pub render_minor: Option<u32>,
     /// PCI address, as in `0000:83:00.0`.
     pub bdf: String,
@@ -22,7 +22,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node from its two files; `None` for one that is no GPU.
+    /// Parses the two files of a node; `None` for a node without a GPU.
     pub fn parse(gpu_id: &str, properties: &str) -> Option<Node> {
         let gpu_id = gpu_id.trim().parse().ok().filter(|id| *id > 0)?;
         let property = |name: &str| -> Option<u64> {
@@ -32,7 +32,7 @@ impl Node {
                 .find(|(key, _)| *key == name)
                 .and_then(|(_, value)| value.trim().parse().ok())
         };
-        // A processor has none.
+        // CPU nodes have no SIMD units.
         property("simd_count").filter(|n| *n > 0)?;
         let location = property("location_id")?;
         Some(Node {
@@ -55,7 +55,7 @@ impl Node {
     }
 }
 
-/// The PCI address in its usual form. Bus, device and function share the location.
+/// Formats a PCI address; bus, device and function are packed in the location.
 pub fn bdf(domain: u64, location: u64) -> String {
     format!(
         "{domain:04x}:{:02x}:{:02x}.{:x}",
@@ -65,7 +65,7 @@ pub fn bdf(domain: u64, location: u64) -> String {
     )
 }
 
-/// The GPUs of the topology below a `/sys`, by the number of their node.
+/// GPU nodes of the topology below `sys`, ordered by node number.
 pub fn topology(sys: &Path) -> Vec<Node> {
     let nodes = sys.join("class/kfd/kfd/topology/nodes");
     let mut numbers: Vec<u32> = numbers_in(&nodes).collect();
@@ -89,8 +89,8 @@ pub fn numbers_in(directory: &Path) -> impl Iterator<Item = u32> {
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
 
-/// The nodes of the card at this address. One of the same render minor or address comes first;
-/// the partitions of a card are further functions in its slot.
+/// The nodes of the card at this address, the node with the same address first; partitions of a
+/// card are further functions of its PCI slot.
 pub fn nodes_of<'a>(
     nodes: &'a [Node],
     bdf: &str,
@@ -113,38 +113,38 @@ pub fn nodes_of<'a>(
     found
 }
 
-/// How old the list of processes may be, nanoseconds.
+/// Maximum age of the process list, nanoseconds.
 const LIST_AGE_NS: i64 = 1_000_000_000;
 const LIST_AGE_ON_REQUEST_NS: i64 = 200_000_000;
-/// Listing and reading take no more than this share of the time (one fiftieth).
+/// Listing and reading take at most one fiftieth of the time each.
 const COST_FACTOR: i64 = 50;
 
-/// The processes on some GPUs. Their files are kept open: one whose process has ended reads as
-/// an error, also when its pid belongs to another process by then.
+/// The processes on some GPUs. Their files stay open: the files of an ended process read as an
+/// error, even when its pid is in use again.
 pub struct Processes {
     directory: PathBuf,
     proc: PathBuf,
     container_id: String,
     offered: bool,
-    /// Per GPU, the driver's numbers of it.
+    /// KFD ids of each GPU.
     gpu_ids: Vec<Vec<u64>>,
     watched: Vec<Watched>,
     listed_at: Option<AtNs>,
     list_cost_ns: i64,
     read_at: Option<AtNs>,
     read_cost_ns: i64,
-    /// What was last told of each GPU, and when.
+    /// Last reported list of each GPU, and when.
     told: Vec<Option<(AtNs, Vec<ProcessMemory>)>>,
 }
 
 struct Watched {
     who: ProcessMemory,
-    /// GPU, by its place, and a file with bytes on it: one for each context and partition.
+    /// GPU position and an open file with its bytes: one for each context and partition.
     files: Vec<(usize, File)>,
 }
 
 impl Processes {
-    /// For GPUs with these numbers of the compute driver.
+    /// For GPUs with these KFD ids.
     pub fn new(sys: &Path, proc: &Path, container_id: &str, gpu_ids: Vec<Vec<u64>>) -> Processes {
         let told = gpu_ids.iter().map(|_| None).collect();
         let directory = sys.join("class/kfd/kfd/proc");
@@ -163,13 +163,13 @@ impl Processes {
         }
     }
 
-    /// Whether the driver lists processes here.
+    /// Whether the driver lists processes on this host.
     pub fn offered(&self) -> bool {
         self.offered
     }
 
-    /// The processes of each GPU, where there is something to tell: what is new, and every second
-    /// what is not. `beside` are processes that another source knows.
+    /// The processes of each GPU when they changed, and once a second when they did not. `beside`
+    /// returns processes known from another source.
     pub fn read(
         &mut self,
         clock: &Clock,
@@ -206,15 +206,16 @@ impl Processes {
             if news {
                 *told = Some((start, listed.clone()));
             }
-            // Where the driver lists nobody, nobody found elsewhere does not mean that there is none.
+            // If the driver lists no processes at all, an empty list does not mean that there are
+            // none.
             let known = self.offered || !listed.is_empty();
             result.push((news && known).then_some(listed));
         }
         result
     }
 
-    /// The driver's list and another's as one. Both count the whole of a process, so the larger
-    /// figure is taken and never the sum.
+    /// Merges the driver's list with another source's. Both count all memory of a process, so the
+    /// larger figure is taken, not the sum.
     fn with(&self, mut listed: Vec<ProcessMemory>, beside: Vec<Raw>) -> Vec<ProcessMemory> {
         let mut unknown = Vec::new();
         for (pid, bytes) in beside {
@@ -248,8 +249,7 @@ impl Processes {
                     }
                 }
             }
-            // Every process of the compute driver has a file for every GPU; on most it holds
-            // nothing.
+            // Every process of the compute driver has a file for every GPU; most of them are 0.
             for (gpu, bytes) in sums.into_iter().filter(|(_, bytes)| *bytes > 0) {
                 per_gpu[gpu].push(ProcessMemory {
                     used_bytes: Some(bytes),
@@ -264,8 +264,7 @@ impl Processes {
     fn list(&mut self) {
         let mut pids: Vec<u32> = numbers_in(&self.directory).collect();
         pids.sort_unstable();
-        // The driver forgets to remove the directories of some: those that are no process (any
-        // more) fall out here.
+        // The driver keeps the directories of some ended processes; these are dropped here.
         let raw = pids.into_iter().map(|pid| (pid, None)).collect();
         let known = gpu_process::identify_in(&self.proc, raw, &self.container_id);
         self.watched = known
@@ -277,7 +276,7 @@ impl Processes {
             .collect();
     }
 
-    /// The files of a process: of its first context and of every further one.
+    /// The memory files of a process: of its first context and of each further one.
     fn files_of(&self, pid: u32) -> Vec<(usize, File)> {
         let first = self.directory.join(pid.to_string());
         let further = std::fs::read_dir(&first)
@@ -301,7 +300,7 @@ impl Processes {
         files
     }
 
-    /// Places of the GPUs on which a process of the container is, looked at once.
+    /// Positions of the GPUs used by a process of the container at this moment.
     pub fn in_use(&mut self) -> Vec<usize> {
         self.list();
         let used = self.used();

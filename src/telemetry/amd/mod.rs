@@ -1,6 +1,6 @@
-//! AMD GPUs from the kernel's own files: no library of AMD's is needed. The graphics driver tells
-//! memory and sensors, the compute driver the memory of each process; AMD's tools are asked only
-//! for what no file tells, and where there are no files.
+//! AMD GPUs from the kernel's own files; no AMD library is needed. The graphics driver reports
+//! memory and sensors, the compute driver the memory of each process. AMD's command-line tools are
+//! used only where those files are missing.
 
 mod choose;
 pub mod fdinfo;
@@ -29,9 +29,9 @@ use std::path::Path;
 use std::time::Duration;
 use sysfs::{Card, MemoryFiles};
 
-/// How long a full reading may wait for the sensors. They usually take less than one.
+/// How long a full reading may wait for the sensors; they usually take less than 1 ms.
 const PATIENCE: Duration = Duration::from_millis(5);
-/// Said of a host that has none.
+/// Message for a host without AMD GPUs.
 const NO_GPU: &str = "there is no AMD GPU on this host";
 
 fn no_gpu() -> Unusable {
@@ -58,7 +58,8 @@ struct Gpu {
     memory: MemoryFiles,
 }
 
-/// Opens the GPUs of a container, by the kernel's files where they are visible, else by the tools.
+/// Opens the GPUs of a container: by the kernel's files where they are visible, else by AMD's
+/// tools.
 pub fn open(target: &Target, roots: &Roots) -> Result<Box<dyn MemoryBackend>, Unusable> {
     if !sysfs::cards(&roots.sys).is_empty() {
         return Ok(Box::new(AmdBackend::open(target, roots, PATIENCE)?));
@@ -72,7 +73,7 @@ pub fn open(target: &Target, roots: &Roots) -> Result<Box<dyn MemoryBackend>, Un
 /// Opens the GPUs that AMD's tools list, where the driver's files are not visible.
 fn open_tools(roots: &Roots, container_id: &str) -> Result<ToolBackend, Unusable> {
     let drm = roots.sys.join("class/drm");
-    // With the driver's tree there and no card in it, there is no card.
+    // A visible driver tree without a card means that there is no card.
     if drm.is_dir() {
         return Err(no_gpu());
     }
@@ -87,7 +88,7 @@ fn open_tools(roots: &Roots, container_id: &str) -> Result<ToolBackend, Unusable
 
 impl AmdBackend {
     /// Opens the GPUs that the container was given, has inside, or has a process on. A full
-    /// reading waits for the sensors `patience` at most.
+    /// reading waits for the sensors at most `patience`.
     pub fn open(
         target: &Target,
         roots: &Roots,
@@ -189,7 +190,7 @@ impl AmdBackend {
     }
 }
 
-/// Places of the container's GPUs among the cards, and how that was found.
+/// Positions of the container's GPUs among the cards, and how they were found.
 fn chosen(
     target: &Target,
     roots: &Roots,
@@ -235,7 +236,7 @@ fn chosen(
     Ok((used, found))
 }
 
-/// Driver and GPUs of this host, in a line.
+/// Driver version and GPUs of this host, on one line.
 pub fn survey(roots: &Roots) -> Result<String, Unusable> {
     let cards = sysfs::cards(&roots.sys);
     if cards.is_empty() {
@@ -261,7 +262,7 @@ pub fn survey(roots: &Roots) -> Result<String, Unusable> {
         .collect();
     if cards.iter().all(|c| MemoryFiles::open(&c.device).is_err()) {
         return Err(Unusable {
-            message: format!("{}: no driver tells their memory", lines.join(", ")),
+            message: format!("{}: no driver reports their memory", lines.join(", ")),
             hint: Some("load the kernel driver: `modprobe amdgpu`"),
         });
     }
@@ -273,7 +274,7 @@ pub fn survey(roots: &Roots) -> Result<String, Unusable> {
     ))
 }
 
-/// What AMD's tools list, where they are installed and the driver's files are not visible.
+/// The GPUs that AMD's tools list, where the driver's files are not visible.
 fn survey_tools(roots: &Roots) -> Result<String, Unusable> {
     if !smi::is_installed(&roots.tools) {
         return Err(no_gpu());
@@ -291,13 +292,13 @@ fn survey_tools(roots: &Roots) -> Result<String, Unusable> {
     ))
 }
 
-/// The driver's version; one that came with the kernel has the kernel's.
+/// The driver's version; a driver built with the kernel has the kernel's.
 fn version(roots: &Roots) -> Option<String> {
     let kernel = || text_in(&roots.proc.join("sys/kernel/osrelease"));
     text_in(&roots.sys.join(Path::new("module/amdgpu/version"))).or_else(kernel)
 }
 
-/// Whether a file says that its GPU has left the driver.
+/// Whether this error means that the GPU has left the driver.
 fn is_gone(error: &std::io::Error) -> bool {
     let code = error
         .raw_os_error()
@@ -341,7 +342,7 @@ impl MemoryBackend for AmdBackend {
         wanted: Wanted,
         into: &mut Vec<MemorySample>,
     ) -> Result<(), ReadingError> {
-        // The sensors are read on their thread while the files are read here.
+        // The sensor thread reads while the memory files are read here.
         self.sensors.ask();
         let clients = self.clients.as_ref();
         let gpus = &self.gpus;
@@ -369,8 +370,8 @@ impl MemoryBackend for AmdBackend {
                 }
             }
         }
-        // One moment for all: the memory of a tick is added up by it, and reading all of it takes
-        // some ten microseconds.
+        // One timestamp for all devices, because the memory of a tick is summed by it; reading all
+        // of them takes some ten microseconds.
         let at_ns = clock.now();
         let gauges = self.sensors.take();
         for (sample, place) in into[first..].iter_mut().zip(places) {
@@ -390,7 +391,7 @@ impl MemoryBackend for AmdBackend {
         if errors.is_empty() {
             Ok(())
         } else if gone == self.gpus.len() {
-            // They come back when the driver is bound again: the files are opened anew each time.
+            // They return when the driver is bound again: the files are reopened at each reading.
             Err(ReadingError::Gone(format!(
                 "every GPU of the container is gone: {}",
                 errors.join("; ")
@@ -401,7 +402,7 @@ impl MemoryBackend for AmdBackend {
     }
 
     fn probe_floor(&self) -> Option<Duration> {
-        // A number from the kernel's books, without a lock that the GPU's users need.
+        // The kernel answers from a counter, without a lock that users of the GPU need.
         Some(Duration::from_millis(1))
     }
 

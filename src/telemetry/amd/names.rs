@@ -1,15 +1,14 @@
-//! What a GPU is called. Few boards tell it themselves, so libdrm's table and, at last, AMD's
-//! tool are asked, once.
+//! Product names of the GPUs: from the board, else from libdrm's table, else from `amd-smi` once.
 
 use super::Roots;
 use super::smi::{Said, amd_smi};
 use super::sysfs::{Card, product_name};
 use std::time::Duration;
 
-/// How long the start may wait for AMD's tool, when only it knows a name.
+/// How long the start may wait for `amd-smi` when only it knows a name.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A name for each card. `architecture` is that of each, as in `gfx942`, where it is known.
+/// A name for each card. `architecture` is that of each card, as in `gfx942`, where known.
 pub fn of(cards: &[&Card], architecture: &[Option<String>], roots: &Roots) -> Vec<String> {
     let tables: Vec<String> = roots
         .names
@@ -49,7 +48,7 @@ pub fn of(cards: &[&Card], architecture: &[Option<String>], roots: &Roots) -> Ve
         .collect()
 }
 
-/// Addresses and names, as `amd-smi` has them. Without the tool, or when it takes too long, none.
+/// PCI addresses and names reported by `amd-smi`; empty if the tool is missing or too slow.
 fn by_tool(roots: &Roots) -> Vec<(String, String)> {
     let Some(tool) = roots.tools.find("amd-smi") else {
         return Vec::new();

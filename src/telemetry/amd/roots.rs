@@ -1,5 +1,5 @@
-//! Where the system's trees are: the real ones, or directories that stand for them, by which a
-//! machine with AMD GPUs is emulated.
+//! Where `/sys` and `/proc` are read: the real ones, or directories that emulate a machine with AMD
+//! GPUs.
 
 use super::smi::Tools;
 use std::path::{Path, PathBuf};
@@ -13,20 +13,21 @@ pub const PROCFS_VARIABLE: &str = "PLIMSOLL_PROCFS_ROOT";
 /// The directory named on the command line.
 static NAMED: OnceLock<PathBuf> = OnceLock::new();
 
-/// Reads `path` instead of `/sys` from now on, whatever the environment says. The first call counts.
+/// Reads `path` instead of `/sys` from now on, whatever the environment contains. Only the first
+/// call has an effect.
 pub fn use_sysfs(path: PathBuf) {
-    // A second name would give half of a machine.
+    // A second path would mix two machines.
     let _ = NAMED.set(path);
 }
 
-/// Where everything about AMD GPUs is read.
+/// Where the data about AMD GPUs is read.
 #[derive(Debug, Clone)]
 pub struct Roots {
-    /// Stands for `/sys`.
+    /// Path of `/sys`.
     pub sys: PathBuf,
-    /// Stands for `/proc`.
+    /// Path of `/proc`.
     pub proc: PathBuf,
-    /// Tables of product names, in the order in which they are looked at.
+    /// Product name tables, in lookup order.
     pub names: Vec<PathBuf>,
     /// AMD's tools.
     pub tools: Tools,
@@ -63,7 +64,7 @@ impl Roots {
         roots
     }
 
-    /// Whether the machine is an emulated one.
+    /// Whether any path differs from the real machine's.
     pub fn is_emulated(&self) -> bool {
         self.sys != Path::new("/sys") || self.proc != Path::new("/proc")
     }

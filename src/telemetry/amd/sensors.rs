@@ -1,5 +1,5 @@
-//! Reading the sensors of several GPUs on a thread of its own. On some old GPUs such a reading
-//! never returns; then the sampling goes on without it, and the others are read by a new thread.
+//! Reads the sensors of several GPUs on a separate thread. On some old GPUs such a reading never
+//! returns; sampling then continues without it, and a new thread reads the other GPUs.
 
 use super::hwmon::{Gauges, SensorFiles};
 use std::path::PathBuf;
@@ -8,15 +8,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// After this long a reading is taken to hang.
+/// A reading that takes longer counts as hanging.
 const HANGS_AFTER: Duration = Duration::from_secs(2);
 
 /// The sensors of some GPUs.
 pub struct Sensors {
-    /// Of each GPU; `None` once reading it hung.
+    /// Directory of each GPU; `None` once reading it hung.
     devices: Vec<Option<PathBuf>>,
     worker: Option<Worker>,
-    /// How long a full reading may wait for them.
+    /// How long a full reading may wait for the sensors.
     patience: Duration,
     asked_at: Option<Instant>,
 }
@@ -29,15 +29,15 @@ struct Worker {
 }
 
 enum Told {
-    /// `None` for one that sleeps.
+    /// `None` while the GPU sleeps.
     Gpu(usize, Option<Gauges>),
-    /// All have been read.
+    /// All GPUs have been read.
     Round,
 }
 
 impl Sensors {
-    /// Of the GPUs with these directories. A full reading waits for them `patience` at most, and
-    /// takes what comes later with the next.
+    /// For the GPUs with these directories. A full reading waits at most `patience`; later results
+    /// go into the next one.
     pub fn new(devices: Vec<PathBuf>, patience: Duration) -> Sensors {
         let devices: Vec<Option<PathBuf>> = devices.into_iter().map(Some).collect();
         let worker = Worker::start(&devices);
@@ -49,7 +49,7 @@ impl Sensors {
         }
     }
 
-    /// Asks for a reading, unless one is under way. Does not wait.
+    /// Requests a reading, unless one is in progress. Does not wait.
     pub fn ask(&mut self) {
         if self.asked_at.is_none() {
             if let Some(worker) = &self.worker {
@@ -60,8 +60,7 @@ impl Sensors {
         }
     }
 
-    /// What has been read since the last time; of each GPU `None` where nothing came in, or it
-    /// sleeps.
+    /// The readings since the last call; `None` for a GPU without a new one, or asleep.
     pub fn take(&mut self) -> Vec<Option<Gauges>> {
         let mut read = vec![None; self.devices.len()];
         let until = Instant::now() + self.patience;
@@ -82,7 +81,7 @@ impl Sensors {
         read
     }
 
-    /// Leaves the thread that hangs, and the GPU at which it does.
+    /// Abandons the hanging thread and the GPU it hangs at.
     fn give_up(&mut self) {
         if let Some(worker) = self.worker.take() {
             let at = worker.at.load(Ordering::Acquire);
@@ -94,7 +93,7 @@ impl Sensors {
         self.worker = Worker::start(&self.devices);
     }
 
-    /// Places of the GPUs whose sensors hang.
+    /// Positions of the GPUs with hanging sensors.
     pub fn hanging(&self) -> Vec<usize> {
         (0..self.devices.len())
             .filter(|gpu| self.devices[*gpu].is_none())
@@ -103,7 +102,7 @@ impl Sensors {
 }
 
 impl Worker {
-    /// `None` where there is nothing to read, or no thread to be had.
+    /// `None` if there is nothing to read or no thread can be started.
     fn start(devices: &[Option<PathBuf>]) -> Option<Worker> {
         if devices.iter().all(Option::is_none) {
             return None;

@@ -1,5 +1,5 @@
-//! The graphics driver's tree: which cards are AMD's, what they are, and their memory. Reading
-//! the memory files wakes no GPU: the kernel answers them from its own books.
+//! The graphics driver's tree: which cards are AMD's, what they are, and their memory. Reading the
+//! memory files wakes no GPU: the kernel answers from its own counters.
 
 use super::hwmon::{hwmon, number_in, text_in};
 use std::fs::File;
@@ -7,13 +7,13 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// AMD's number among the makers of PCI devices.
+/// AMD's PCI vendor id.
 const VENDOR: &str = "0x1002";
 
-/// A card of AMD.
+/// An AMD graphics card.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Card {
-    /// N of `cardN`. It follows no order.
+    /// N of `cardN`, in no particular order.
     pub number: u32,
     /// PCI address, as in `0000:83:00.0`.
     pub bdf: String,
@@ -21,18 +21,18 @@ pub struct Card {
     pub device: PathBuf,
     /// N of `/dev/dri/renderDN`.
     pub render_minor: Option<u32>,
-    /// PCI device, as in `74a1`.
+    /// PCI device id, as in `74a1`.
     pub device_id: Option<u32>,
     /// PCI revision.
     pub revision: Option<u32>,
-    /// The number burnt into the chip, sixteen digits; consumer cards have none.
+    /// The chip's serial number, sixteen digits; consumer cards have none.
     pub unique_id: Option<String>,
-    /// Name of the board; few boards tell it.
+    /// Name of the board; few boards report one.
     pub product_name: Option<String>,
 }
 
 impl Card {
-    /// How AMD's runtime calls it: `GPU-<unique id>`; where it has no such number, the address.
+    /// The id used by AMD's runtime: `GPU-<unique id>`; without a unique id, the PCI address.
     pub fn id(&self) -> String {
         match &self.unique_id {
             Some(unique) => format!("GPU-{unique}"),
@@ -73,10 +73,10 @@ impl Card {
     }
 }
 
-/// AMD's cards below a `/sys`, in the order of their addresses, which is that of AMD's tools.
+/// AMD's cards below `sys`, ordered by PCI address, as AMD's tools order them.
 pub fn cards(sys: &Path) -> Vec<Card> {
     let drm = sys.join("class/drm");
-    // `card0-DP-1` is a connector of a card and no number.
+    // `card0-DP-1` is a connector, not a card.
     let mut cards: Vec<Card> = numbered(&drm, "card")
         .filter_map(|n| Card::read(n, &drm.join(format!("card{n}/device"))))
         .collect();
@@ -85,7 +85,7 @@ pub fn cards(sys: &Path) -> Vec<Card> {
     cards
 }
 
-/// The numbers of a directory's entries that are a prefix and a number.
+/// The numbers N of a directory's entries named `<prefix>N`.
 fn numbered(directory: &Path, prefix: &str) -> impl Iterator<Item = u32> {
     std::fs::read_dir(directory)
         .into_iter()
@@ -101,10 +101,10 @@ fn numbered(directory: &Path, prefix: &str) -> impl Iterator<Item = u32> {
         })
 }
 
-/// Whether the GPU works in the host's memory; `None` where no file says so. The size of the GTT
-/// is no sign: it is half of the host's memory, also beside a large GPU. The driver gives a voltage
-/// of the north bridge to integrated GPUs only; a power cap, a memory clock, a fan and a memory
-/// load to others only.
+/// Whether the GPU uses host memory as its own; `None` if no file settles it. The size of the GTT
+/// does not: it is half of the host's memory, even with a large discrete GPU. The driver reports a
+/// north bridge voltage for integrated GPUs only; a power cap, a memory clock, a fan and a memory
+/// load for others only.
 fn is_integrated(device: &Path, vram_total: Option<u64>) -> Option<bool> {
     let sensors = hwmon(device);
     let sensor = |name: &str| sensors.as_ref().map(|h| h.join(name));
@@ -126,18 +126,18 @@ fn is_integrated(device: &Path, vram_total: Option<u64>) -> Option<bool> {
 pub struct MemoryFiles {
     device: PathBuf,
     vram_used: Option<File>,
-    /// Only of a GPU that works in the host's memory.
+    /// Only for a GPU that uses host memory.
     gtt_used: Option<File>,
-    /// Memory in all, bytes. Of a GPU that works in the host's memory, what it may take of that
-    /// is included.
+    /// Total memory, bytes; for a GPU that uses host memory, including the part it may take of
+    /// that.
     pub total_bytes: u64,
-    /// Whether it works in the host's memory; `None` where the driver does not say: then only the
-    /// memory of its own is counted.
+    /// Whether it uses host memory; `None` if the driver does not report it: then only its own
+    /// memory is counted.
     pub integrated: Option<bool>,
 }
 
 impl MemoryFiles {
-    /// Of the card with this directory. The error is a sentence.
+    /// Opens the files of the card with this directory. The error is a sentence.
     pub fn open(device: &Path) -> Result<MemoryFiles, String> {
         let total = |name: &str| -> Option<u64> { text_in(&device.join(name))?.parse().ok() };
         let vram_total = total("mem_info_vram_total").filter(|n| *n > 0);
@@ -149,12 +149,14 @@ impl MemoryFiles {
             let driver = std::fs::read_link(device.join("driver")).ok();
             let driver = driver.as_deref().and_then(Path::file_name);
             return Err(match driver {
-                Some(name) if name == "amdgpu" => "its driver does not tell its memory".to_owned(),
+                Some(name) if name == "amdgpu" => {
+                    "its driver does not report its memory".to_owned()
+                }
                 Some(name) => format!(
-                    "its driver is `{}`, and only amdgpu tells its memory",
+                    "its driver is `{}`, and only amdgpu reports its memory",
                     name.to_string_lossy()
                 ),
-                None => "it has no driver that tells its memory (amdgpu)".to_owned(),
+                None => "it has no driver that reports its memory (amdgpu)".to_owned(),
             });
         }
         let mut files = MemoryFiles {
@@ -188,8 +190,8 @@ impl MemoryFiles {
         Ok(())
     }
 
-    /// Bytes in use. After an error the files are opened anew once: a GPU that was reset has new
-    /// ones.
+    /// Bytes in use. After an error the files are reopened once, because a GPU that was reset has
+    /// new ones.
     pub fn read(&mut self) -> io::Result<u64> {
         let first = self.used();
         if first.is_ok() {
@@ -199,18 +201,18 @@ impl MemoryFiles {
         self.used()
     }
 
-    /// The same without a second try.
+    /// Bytes in use, without a second attempt.
     pub fn used(&self) -> io::Result<u64> {
         let files = [&self.vram_used, &self.gtt_used];
         files.into_iter().flatten().try_fold(0u64, |sum, file| {
             let bytes = match number_in(file).and_then(|n| u64::try_from(n).ok()) {
                 Some(bytes) => bytes,
-                // Once more for the reason.
+                // Reads again to get the error.
                 None => {
                     file.read_at(&mut [0; 32], 0)?;
                     return Err(io::Error::new(
                         io::ErrorKind::InvalidData,
-                        "what it says is no number",
+                        "its content is not a number",
                     ));
                 }
             };

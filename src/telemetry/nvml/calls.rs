@@ -1,4 +1,4 @@
-//! The calls to NVML that need care: listing GPUs and their slices, memory.
+//! NVML calls that need care: listing GPUs and their slices, memory.
 
 use crate::telemetry::gpus::Listed;
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
@@ -10,7 +10,7 @@ const MIG_ENABLED: u32 = 1;
 /// Why NVML cannot measure this container.
 #[derive(Debug)]
 pub struct Unusable {
-    /// A sentence without a capital or full stop; holds the library's own words.
+    /// A sentence without capital or full stop; contains the library's own message.
     pub message: String,
     /// What to do about it.
     pub hint: Option<&'static str>,
@@ -28,15 +28,15 @@ impl Unusable {
 
 /// Memory of a device, bytes.
 pub struct Memory {
-    /// All.
+    /// Total.
     pub total: u64,
     /// In use.
     pub used: u64,
-    /// Kept by the driver; `None` when it is part of `used`.
+    /// Reserved by the driver; `None` when it is part of `used`.
     pub reserved: Option<u64>,
 }
 
-/// The newer memory call.
+/// Memory by the newer call.
 pub fn memory_v2(device: &Device) -> Result<Memory, NvmlError> {
     let info = device.memory_info()?;
     Ok(Memory {
@@ -46,7 +46,7 @@ pub fn memory_v2(device: &Device) -> Result<Memory, NvmlError> {
     })
 }
 
-/// The call of drivers before 510, which nvml-wrapper does not offer.
+/// Memory by the call of drivers before 510, which nvml-wrapper lacks.
 #[expect(unsafe_code, reason = "nvml-wrapper has only the newer memory call")]
 pub fn memory_v1(nvml: &Nvml, device: &Device) -> Result<Memory, NvmlError> {
     let read = nvml_sym(nvml.lib().nvmlDeviceGetMemoryInfo.as_ref())?;
@@ -67,9 +67,9 @@ pub fn memory_v1(nvml: &Nvml, device: &Device) -> Result<Memory, NvmlError> {
 
 /// The GPUs of the host.
 pub struct Found {
-    /// Those that can be identified, and behind them their slices.
+    /// GPUs that can be identified, followed by their slices.
     pub gpus: Vec<(Device<'static>, Listed)>,
-    /// A sentence for each other.
+    /// A sentence for each other GPU.
     pub notes: Vec<String>,
 }
 
@@ -108,7 +108,7 @@ pub fn devices(nvml: &'static Nvml) -> Result<Found, Unusable> {
             "NVML finds no GPU on this host{why}"
         )));
     }
-    // Numbered behind the GPUs: a slice has no place of its own in the driver's list.
+    // Numbered after the GPUs: a slice has no index in the driver's list.
     for (place, (device, mut listed)) in slices.into_iter().enumerate() {
         listed.index = count.saturating_add(place as u32);
         found.push((device, listed));
@@ -116,7 +116,7 @@ pub fn devices(nvml: &'static Nvml) -> Result<Found, Unusable> {
     Ok(Found { gpus: found, notes })
 }
 
-/// Whether a GPU is cut into slices (MIG); false where it cannot be.
+/// Whether a GPU is split into MIG slices; false where it cannot be.
 pub fn is_sliced(device: &Device) -> bool {
     device
         .mig_mode()
@@ -131,7 +131,7 @@ fn slices_of(parent: u32, device: &Device<'static>) -> Vec<(Device<'static>, Lis
     let most = device.mig_device_count().unwrap_or(0);
     (0..most)
         .filter_map(|place| {
-            // There are holes where no slice was made.
+            // Indexes have gaps where no slice was made.
             let slice = device.mig_device_by_index(place).ok()?;
             let uuid = slice.uuid().ok()?;
             let listed = Listed {

@@ -1,5 +1,5 @@
-//! Critical events of the GPUs (Xid and uncorrectable memory errors), waited for in a thread of
-//! their own: NVML has no way to look without waiting.
+//! Critical GPU events (Xid and uncorrectable memory errors), received on a separate thread: NVML
+//! can only wait for them.
 
 use nvml_wrapper::bitmasks::event::EventTypes;
 use nvml_wrapper::enums::event::XidError;
@@ -12,23 +12,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-/// How long one wait takes at most: so long the thread may outlive its backend.
+/// Longest single wait; the thread may outlive its backend by this long.
 const PATIENCE_MS: u32 = 500;
-/// After each event: a storm of them shall keep neither a core busy nor the driver.
+/// Pause after each event: a storm of events must not occupy a core or the driver.
 const BREATH: Duration = Duration::from_millis(10);
-/// Events kept for somebody who does not fetch them. A GPU in trouble repeats itself.
+/// Capacity of the queue of unread events. A failing GPU repeats itself.
 const MOST_WAITING: usize = 64;
 
 /// A critical event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// When it was told.
+    /// When it was received.
     pub at: Instant,
-    /// UUID of the GPU; `None` where it could not be asked any more.
+    /// UUID of the GPU; `None` if it could not be read any more.
     pub uuid: Option<String>,
-    /// Machine-readable word.
+    /// Machine-readable code.
     pub code: &'static str,
-    /// What happened; to be read after the GPU's name.
+    /// Description, to be read after the GPU's name.
     pub message: String,
 }
 
@@ -39,7 +39,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Starts to watch; `None` where no GPU tells of such events.
+    /// Starts watching; `None` if no GPU supports such events.
     pub fn start(nvml: &'static Nvml, devices: Vec<Device<'static>>) -> Option<Watch> {
         let set = register(nvml, devices)?;
         let (sender, events) = sync_channel(MOST_WAITING);
@@ -52,7 +52,7 @@ impl Watch {
         Some(Watch { events, end })
     }
 
-    /// What has happened since the last call.
+    /// Events since the last call.
     pub fn take(&self) -> impl Iterator<Item = Event> + '_ {
         self.events.try_iter()
     }
@@ -64,8 +64,8 @@ impl Drop for Watch {
     }
 }
 
-/// A set with every device that can tell of critical events. A refused registration takes the
-/// whole set with it, so the set is made anew without the one that refused.
+/// An event set with every device that supports critical events. A refused registration destroys
+/// the whole set, so it is rebuilt without the device that refused.
 fn register(nvml: &'static Nvml, devices: Vec<Device<'static>>) -> Option<EventSet<'static>> {
     let wanted = EventTypes::CRITICAL_XID_ERROR | EventTypes::DOUBLE_BIT_ECC_ERROR;
     let mut able: Vec<(Device<'static>, EventTypes)> = devices
@@ -99,12 +99,12 @@ fn wait(set: &EventSet<'static>, sender: &SyncSender<Event>, end: &AtomicBool) {
     while !end.load(Ordering::Relaxed) {
         match set.wait(PATIENCE_MS) {
             Ok(data) => {
-                // A full queue means that nobody listens, or that the GPU only repeats itself.
+                // A full queue means that nothing reads it, or that the GPU repeats itself.
                 let _ = sender.try_send(told(&data));
                 std::thread::sleep(BREATH);
             }
             Err(NvmlError::Timeout) => troubles = 0,
-            // A driver that keeps saying no (a GPU off the bus) is not asked for ever.
+            // A driver that keeps failing (a GPU off the bus) is abandoned.
             Err(_) if troubles >= 10 => return,
             Err(_) => {
                 troubles += 1;
@@ -137,7 +137,7 @@ fn told(data: &EventData<'_>) -> Event {
     }
 }
 
-/// What the common Xid numbers stand for, as NVIDIA's list has them.
+/// Meaning of the common Xid numbers, from NVIDIA's list.
 fn meaning(xid: u64) -> &'static str {
     match xid {
         13 => " (graphics engine exception, usually a fault of the program)",

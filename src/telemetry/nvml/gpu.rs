@@ -1,4 +1,4 @@
-//! One GPU, or one slice of it, and when each kind of reading of it is due.
+//! One GPU or MIG slice, and when each kind of its readings is due.
 
 use super::calls::{Memory, is_sliced, memory_v1, memory_v2};
 use super::library::library;
@@ -15,19 +15,19 @@ use nvml_wrapper::structs::device::FieldId;
 use nvml_wrapper::sys_exports::field_id::NVML_FI_DEV_MEMORY_TEMP;
 use nvml_wrapper::{Device, Nvml};
 
-/// Power, temperature and utilisation are averages over a good part of a second.
+/// Power, temperature and utilisation are averages over a large part of a second.
 const GAUGES_EVERY_NS: i64 = 200_000_000;
-/// At the edge of a phase the counter of energy is wanted at that moment.
+/// At a phase boundary the energy counter is needed at that moment.
 const GAUGES_ON_REQUEST_EVERY_NS: i64 = 50_000_000;
-/// They take no more than this share of the time (one twentieth).
+/// Gauges take at most one twentieth of the time.
 const GAUGES_COST_FACTOR: i64 = 20;
-/// A process list takes milliseconds and a lock that the GPU's users need too.
+/// A process list takes milliseconds and a lock that users of the GPU need too.
 const PROCESSES_EVERY_NS: i64 = 1_000_000_000;
 const PROCESSES_ON_REQUEST_EVERY_NS: i64 = 200_000_000;
-/// They take no more than this share of the time (one fiftieth).
+/// Process lists take at most one fiftieth of the time.
 const PROCESSES_COST_FACTOR: i64 = 50;
 
-/// What no GPU comes near to: a driver that tells more tells nonsense. Milliwatts, °C, MHz.
+/// Plausibility limits: larger figures are driver errors. Milliwatts, °C, MHz.
 const MOST_MILLIWATTS: u32 = 20_000_000;
 const MOST_DEGREES: u32 = 250;
 const MOST_MHZ: u32 = 50_000;
@@ -37,16 +37,15 @@ pub struct Gpu {
     pub device: Device<'static>,
     pub facts: DeviceFacts,
     pub layout: Layout,
-    /// Whether it is a slice (MIG): it has memory and processes, and no gauges of its own.
+    /// Whether it is a MIG slice: it has memory and processes, but no gauges of its own.
     slice: bool,
-    /// Whether it is cut into slices.
+    /// Whether it is split into slices.
     pub sliced: bool,
-    /// Whether the driver keeps account of the highest use of each process. Somebody else has
-    /// switched that on; plimsoll never does.
+    /// Whether the driver records the peak memory of each process. Plimsoll never switches this on.
     pub accounting: bool,
     /// How its processes are listed; `None` when they are not.
     pub lists: Option<ProcessLists>,
-    /// It is not read any more.
+    /// Whether it is no longer read.
     pub lost: bool,
     /// Gauges that it does not have, a bit each.
     absent: u16,
@@ -60,16 +59,16 @@ pub struct Gpu {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
     V2,
-    /// Its `used` includes what the driver reserves.
+    /// Its `used` includes the driver's reserved memory.
     V1,
 }
 
-/// A process list that cannot be true.
+/// A process list that cannot be correct.
 pub struct Nonsense;
 
 impl Gpu {
-    /// Opens a GPU; `index` is its place in the samples; its process lists are looked at only where
-    /// `ask_lists` allows it. An error is a sentence.
+    /// Opens a GPU; `index` is its position in the samples. Process lists are tried only with
+    /// `ask_lists`. The error is a sentence.
     pub fn open(
         nvml: &'static Nvml,
         device: Device<'static>,
@@ -121,7 +120,7 @@ impl Gpu {
         })
     }
 
-    /// Its memory now. More in use than there is, is no reading.
+    /// Its memory now; usage above the total is an error.
     pub fn memory(&self) -> Result<Memory, NvmlError> {
         let memory = self.told_memory()?;
         match self.facts.total_bytes {
@@ -178,7 +177,7 @@ impl Gpu {
 
     fn gauges(&mut self, sample: &mut MemorySample) {
         sample.energy_mj = self.ask(0, |d| d.total_energy_consumption());
-        // Some drivers tell nonsense while a GPU changes its state.
+        // Some drivers report nonsense while a GPU changes its state.
         let sane = |figure: Option<u32>, most: u32| figure.filter(|f| *f <= most);
         sample.power_mw = sane(self.ask(1, |d| d.power_usage()), MOST_MILLIWATTS);
         let temperature = self.ask(2, |d| d.temperature(TemperatureSensor::Gpu));
@@ -193,7 +192,7 @@ impl Gpu {
         sample.memory_temp_c = sane(self.ask(7, memory_temperature), MOST_DEGREES);
     }
 
-    /// Asks for a gauge, and never again for one that the GPU does not have.
+    /// Reads a gauge, unless an earlier call showed that the GPU lacks it.
     fn ask<T>(
         &mut self,
         gauge: u16,
@@ -225,7 +224,7 @@ impl Gpu {
         self.lists.is_some() && self.processes_at.is_none_or(|at| now - at >= every)
     }
 
-    /// Its processes with their containers; `None` when the driver did not tell this time.
+    /// Its processes with their containers; `None` when the driver returned no list this time.
     pub fn processes(
         &mut self,
         clock: &Clock,
@@ -259,8 +258,8 @@ impl Gpu {
         Ok(Some(processes))
     }
 
-    /// The driver's own account of a process' highest use. Right after the start of a process it
-    /// is still 0, and the list knows better.
+    /// The driver's record of a process's peak memory. Right after the start of a process it is
+    /// still 0, and the list is right.
     fn highest_of(&self, process: &ProcessMemory) -> Option<u64> {
         let stats = self.device.accounting_stats_for(process.pid).ok()?;
         let sane = |b: &u64| *b > 0 && self.facts.total_bytes.is_none_or(|total| *b <= total);
@@ -270,7 +269,7 @@ impl Gpu {
             .map(|b| b.max(process.used_bytes.unwrap_or(0)))
     }
 
-    /// Notes a failed reading; a sentence about it. A GPU that fell off the bus stays away, and
+    /// Notes a failed reading and describes it. A GPU that fell off the bus does not return, and
     /// asking it again can hang for seconds.
     pub fn failed(&mut self, error: &NvmlError) -> String {
         self.lost = matches!(
@@ -293,13 +292,13 @@ impl Gpu {
         self.slice
     }
 
-    /// As sentences call it.
+    /// Its name in messages.
     pub fn called(&self) -> String {
         format!("GPU {} ({})", self.facts.index, self.facts.name)
     }
 }
 
-/// What a GPU without memory of its own is told as.
+/// Error for a GPU without memory of its own.
 pub const UNIFIED: &str = "it has no memory of its own; it uses the host's";
 
 fn memory_temperature(device: &Device<'static>) -> Result<u32, NvmlError> {

@@ -1,4 +1,4 @@
-//! Loading NVML: where the library is looked for, and what helps when it is not there or says no.
+//! Loads NVML: where the library is searched, and hints for when it is missing or fails.
 
 use super::calls::Unusable;
 use nvml_wrapper::Nvml;
@@ -7,10 +7,10 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// Names the library to load instead of the system's.
+/// Environment variable with the library to load instead of the system's.
 pub const LIBRARY_VARIABLE: &str = "PLIMSOLL_NVML_LIBRARY";
 const LIBRARY: &str = "libnvidia-ml.so.1";
-/// Where the library is on systems whose loader does not look there: WSL, NixOS, Google's
+/// Where the library is on systems where the loader does not find it: WSL, NixOS, Google's
 /// container-optimised OS, and Debian's alternatives.
 const EXTRA_DIRECTORIES: [&str; 4] = [
     "/usr/lib/wsl/lib",
@@ -19,23 +19,23 @@ const EXTRA_DIRECTORIES: [&str; 4] = [
     "/usr/lib/x86_64-linux-gnu/nvidia/current",
 ];
 
-/// The library named on the command line.
+/// The library path from the command line.
 static NAMED: OnceLock<PathBuf> = OnceLock::new();
 
-/// Loads NVML from `path` from now on, whatever the environment says. The first call counts, and
-/// only before NVML is used.
+/// Loads NVML from `path`, whatever the environment contains. Only the first call has an effect,
+/// and only before NVML is used.
 pub fn use_library(path: PathBuf) {
-    // A second name would come too late: a library stays loaded for the life of the process.
+    // A later path would have no effect: a library stays loaded for the life of the process.
     let _ = NAMED.set(path);
 }
 
-/// Whether somebody named a library.
+/// Whether a library path was configured.
 pub fn is_named() -> bool {
     NAMED.get().is_some() || std::env::var_os(LIBRARY_VARIABLE).is_some_and(|p| !p.is_empty())
 }
 
 /// The library, loaded once for the life of the process: devices borrow it, and a sweep opens
-/// backends one after another.
+/// several backends in turn.
 pub fn library() -> Result<&'static Nvml, Unusable> {
     static NVML: OnceLock<Nvml> = OnceLock::new();
     if let Some(nvml) = NVML.get() {
@@ -61,8 +61,8 @@ fn load() -> Result<Nvml, Unusable> {
     }
     let mut result = from(OsStr::new(LIBRARY));
     for path in EXTRA_DIRECTORIES.iter().map(|d| Path::new(d).join(LIBRARY)) {
-        // Only a library that is not there is looked for elsewhere: one that is there and says no
-        // knows best.
+        // Other directories are searched only if the library is missing; a library that fails to
+        // start is final.
         if !matches!(result, Err(NvmlError::LibloadingError(_))) {
             break;
         }
@@ -80,7 +80,7 @@ fn load() -> Result<Nvml, Unusable> {
                 Some("the driver was updated under the running kernel module: reboot, or reload the module")
             }
             NvmlError::NoPermission => Some("run plimsoll as a user that may use /dev/nvidiactl"),
-            _ => Some("`nvidia-smi` on this host should tell more"),
+            _ => Some("run `nvidia-smi` on this host for details"),
         },
         message: format!("NVML cannot be used: {e}"),
     })

@@ -1,30 +1,30 @@
-//! The driver's process lists, asked for with room of our own: the count that a driver tells is
-//! neither trusted to be true nor to be small.
+//! The driver's process lists, read into a buffer of our own size, because the driver's count can
+//! be wrong or huge.
 
 use crate::telemetry::gpu_process::{self, Raw};
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper::{Device, Nvml};
 use std::ffi::c_uint;
 
-/// Processes for which there is room at first; hardly any GPU has more.
+/// Initial room, in processes; few GPUs have more.
 const FIRST_ROOM: usize = 64;
-/// More than any GPU runs. A driver that tells of more is not believed.
+/// More than any GPU runs; a larger count is a driver error.
 const MOST: usize = 16_384;
-/// Processes come while they are listed: so much more room than were counted.
+/// Processes may start during the call: room for this many more than counted.
 const HEADROOM: usize = 16;
-/// Lists that a device can be asked for.
+/// Lists that a device may have.
 const KINDS: [Kind; 3] = [Kind::Compute, Kind::Graphics, Kind::Mps];
 
 /// Why there is no process list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ListError {
-    /// It cannot be true.
+    /// It cannot be correct.
     Nonsense,
-    /// The driver gives none.
+    /// The driver returned none.
     Driver,
 }
 
-/// Which of the calls for process lists a driver has.
+/// Which version of the list calls a driver has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ListCall {
     /// Since 510.
@@ -33,16 +33,16 @@ pub enum ListCall {
     V2,
 }
 
-/// What processes do on a GPU. Each is a list of its own.
+/// Kinds of processes; each has a separate list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Compute,
     Graphics,
-    /// Clients of NVIDIA's multi-process service: in no other list, only their server is.
+    /// Clients of NVIDIA's multi-process service: the other lists contain only their server.
     Mps,
 }
 
-/// `nvmlProcessInfo_v2_t`, by which the lists of both versions are made up.
+/// `nvmlProcessInfo_v2_t`, the record of both versions.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Record {
@@ -52,8 +52,8 @@ struct Record {
     compute_instance: c_uint,
 }
 
-/// Room for one process. Some drivers write records of 32 bytes where 24 were agreed on; they are
-/// not asked knowingly, but a version can be wrong or missing, and then nothing may be overwritten.
+/// Room for one process. Some drivers write records of 32 bytes instead of 24. They are not called
+/// knowingly, but a version can be wrong or missing, and then nothing may be overwritten.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 struct Slot([u64; 4]);
@@ -61,7 +61,7 @@ struct Slot([u64; 4]);
 /// Reads the lists of one device.
 pub struct ProcessLists {
     call: ListCall,
-    /// Lists that the device has.
+    /// Lists that the device supports.
     kinds: Vec<Kind>,
     room: Vec<Slot>,
 }
@@ -107,7 +107,7 @@ impl ProcessLists {
                 Ok(list) => lists.push(list),
                 Err(Trouble::Nonsense) => return Err(ListError::Nonsense),
                 Err(Trouble::Driver(_)) if kind == Kind::Compute => return Err(ListError::Driver),
-                // Many boards draw nothing, and the service is rarely there.
+                // Many boards have no graphics, and the service is rarely running.
                 Err(Trouble::Driver(
                     NvmlError::NotSupported
                     | NvmlError::FunctionNotFound
@@ -119,13 +119,13 @@ impl ProcessLists {
         gpu_process::merge(&lists, total_bytes).ok_or(ListError::Nonsense)
     }
 
-    /// One list. Asked once where there is room for all, which halves what it costs the driver.
+    /// One list, in a single call if the room suffices, which halves the driver's cost.
     fn ask(&mut self, nvml: &Nvml, device: &Device, kind: Kind) -> Result<Vec<Raw>, Trouble> {
         for _ in 0..4 {
             match self.fill(nvml, device, kind) {
                 (Ok(()), count) if count <= self.room.len() => return Ok(self.records(count)),
                 (Err(NvmlError::InsufficientSize(_)), count) if count <= MOST => {
-                    // A driver that wants more room than it says gets twice as much.
+                    // A driver that needs more room than it reported gets twice as much.
                     let wanted = (count + HEADROOM).max(self.room.len() * 2);
                     self.room
                         .resize(wanted.min(MOST + HEADROOM), Slot::default());
@@ -137,13 +137,13 @@ impl ProcessLists {
         Err(Trouble::Driver(NvmlError::InsufficientSize(None)))
     }
 
-    /// Lets the driver write into the room; how many it says there are.
+    /// Lets the driver fill the room; returns the driver's count.
     #[expect(
         unsafe_code,
         reason = "nvml-wrapper trusts the driver's count, and asks twice for each list"
     )]
     fn fill(&mut self, nvml: &Nvml, device: &Device, kind: Kind) -> (Result<(), NvmlError>, usize) {
-        /// Calls a function whose types nvml-wrapper keeps to itself.
+        /// Calls a function with types that nvml-wrapper does not export.
         ///
         /// # Safety
         /// `call` fills records of type `T` into an array and knows how many fit by the count;
@@ -200,7 +200,7 @@ impl ProcessLists {
         }
     }
 
-    /// The first records in the room: they lie one after the other, without the slots' slack.
+    /// The first records in the room: they are adjacent, without the slots' padding.
     #[expect(
         unsafe_code,
         reason = "the slots are read as what was written into them"

@@ -1,12 +1,12 @@
-//! What `amd-smi` prints, from ROCm 5.7 to tool 10.x: one reader for every release, because the
-//! releases differ in where a figure stands and not in what it is.
+//! Parses `amd-smi` output, from ROCm 5.7 to tool 10.x. One reader serves every release, because
+//! they differ in where a figure is, not in its meaning.
 
 use super::shapes::{Bare, bytes, celsius, megahertz, milliwatts, percent, text, whole};
 use super::{GpuReport, ToolProcess, combine, documents};
 use serde_json::{Map, Value};
 
-/// The GPUs that the output speaks of, in the tool's order. When it speaks of one several times
-/// (a watching tool), the last word counts.
+/// The GPUs in the output, in the tool's order. Where it repeats a GPU (watch mode), the last
+/// values count.
 pub fn parse(output: &str) -> Vec<GpuReport> {
     let mut all = Vec::new();
     for document in documents::documents(output) {
@@ -15,7 +15,7 @@ pub fn parse(output: &str) -> Vec<GpuReport> {
     all
 }
 
-/// Keys in one spelling: some releases write them in capitals, some with blanks.
+/// Keys in one spelling: some releases write them in capitals, some with spaces.
 fn plain(value: Value) -> Value {
     match value {
         Value::Object(map) => Value::Object(
@@ -28,7 +28,7 @@ fn plain(value: Value) -> Value {
     }
 }
 
-/// The GPUs of one document: a list, a list in `gpu_data`, or one GPU alone.
+/// The GPUs of one document: a list, a list in `gpu_data`, or a single GPU.
 fn one_reading(document: Value) -> Vec<GpuReport> {
     let entries = match document {
         Value::Array(list) => list,
@@ -46,12 +46,12 @@ fn one_reading(document: Value) -> Vec<GpuReport> {
         };
         for (report, part) in reports(&entry) {
             match gpus.iter_mut().find(|g| g.gpu == report.gpu) {
-                // Sorted by pid, each entry holds a process.
+                // Sorted by pid, each entry holds one process.
                 Some(known) if entry.contains_key("pid") => {
                     let more = report.processes.unwrap_or_default();
                     known.processes.get_or_insert_default().extend(more);
                 }
-                // Further partitions of a GPU only add to what its first one says.
+                // Further partitions of a GPU only fill what its first one left out.
                 Some(known) if part => known.fill(report),
                 Some(known) => known.update(report),
                 None => gpus.push(report),
@@ -61,7 +61,7 @@ fn one_reading(document: Value) -> Vec<GpuReport> {
     gpus
 }
 
-/// What one entry says, with whether it is a further partition of its GPU.
+/// The reports in one entry, with whether each is a further partition of its GPU.
 fn reports(entry: &Map<String, Value>) -> Vec<(GpuReport, bool)> {
     let index = |entry: &Map<String, Value>| {
         entry
@@ -73,7 +73,7 @@ fn reports(entry: &Map<String, Value>) -> Vec<(GpuReport, bool)> {
         let part = entry.get("xcp").and_then(whole).is_some_and(|n| n > 0);
         return vec![(report(gpu, entry), part)];
     }
-    // Sorted by pid, the GPUs stand below the processes.
+    // Sorted by pid, the GPUs are nested below the processes.
     let info = entry.get("process_info").and_then(Value::as_object);
     let process = info.unwrap_or(entry);
     let gpus = process.get("gpus").or_else(|| entry.get("gpus"));
@@ -95,7 +95,7 @@ fn reports(entry: &Map<String, Value>) -> Vec<(GpuReport, bool)> {
         .collect()
 }
 
-/// The first of the places that has a value which `read` understands. A place is a path of keys.
+/// The value at the first of these places (paths of keys) that `read` understands.
 fn first<T>(
     entry: &Map<String, Value>,
     places: &[&str],
@@ -112,7 +112,7 @@ fn first<T>(
 }
 
 fn report(gpu: u32, entry: &Map<String, Value>) -> GpuReport {
-    // 5.7 has everything below one more key.
+    // ROCm 5.7 nests everything below one more key.
     let inner = entry.get("values").and_then(Value::as_object);
     let entry = inner.unwrap_or(entry);
     let memory = |places: &[&str]| first(entry, places, |v| bytes(v, Bare::Mebibytes));
@@ -184,7 +184,7 @@ fn report(gpu: u32, entry: &Map<String, Value>) -> GpuReport {
     }
 }
 
-/// The clock of one domain. A GPU of several dies has one for each; the first that runs counts.
+/// The clock of one domain. A GPU of several dies has one each; the first running one counts.
 fn clock(entry: &Map<String, Value>, domain: &str, plain: &[&str]) -> Option<u32> {
     let running = |clock: &Value| -> Option<u32> {
         first(
@@ -220,7 +220,7 @@ fn numbered(value: &Value) -> Option<u32> {
     }
 }
 
-/// The processes of an entry; `None` where it has no place for them.
+/// The processes of an entry; `None` if it has no process list.
 fn processes(entry: &Map<String, Value>) -> Option<Vec<ToolProcess>> {
     let list = entry
         .get("process_list")
@@ -229,7 +229,7 @@ fn processes(entry: &Map<String, Value>) -> Option<Vec<ToolProcess>> {
     let items = list.as_array().map_or(one, Vec::as_slice);
     let found = items.iter().filter_map(|item| {
         let map = item.as_object()?;
-        // Where nothing runs this is a sentence.
+        // Without processes this is a sentence.
         match map.get("process_info") {
             Some(info) => process(info.as_object()?),
             None => process(map),
@@ -248,8 +248,8 @@ fn process(map: &Map<String, Value>) -> Option<ToolProcess> {
     })
 }
 
-/// What it holds of the GPU's own memory, where that is told apart; `mem_usage` is the sum with
-/// host memory in some releases and always 0 in others.
+/// Its memory on the GPU where reported separately. `mem_usage` includes host memory in some
+/// releases and is always 0 in others.
 fn process_memory(map: &Map<String, Value>) -> Option<u64> {
     let places = ["memory_usage.vram_mem", "vram_mem", "mem_usage"];
     first(map, &places, |v| bytes(v, Bare::Bytes))

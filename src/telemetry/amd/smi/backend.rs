@@ -1,5 +1,5 @@
-//! Memory of AMD GPUs through their tools alone: for a plimsoll that runs in a container without
-//! the host's `/sys`. A reading every few seconds is the best that can be had so.
+//! Memory of AMD GPUs through AMD's tools alone, for a plimsoll in a container without the host's
+//! `/sys`. It reads only every few seconds.
 
 use super::{GpuReport, Said, ToolProcess, Tools, amd_smi, combine, rocm_smi};
 use crate::capture::{BackendFacts, DeviceFacts, DeviceKind, MemorySample, ProcessMemory};
@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// The shortest time between two calls of a tool, from the end of one to the start of the next.
+/// Shortest time between two calls of a tool, end to start.
 const EVERY: Duration = Duration::from_secs(5);
-/// Calling takes no more than this share of the time (one fifth).
+/// Calling takes at most one fifth of the time.
 const COST_FACTOR: u32 = 4;
-/// A tool that takes longer is left to itself.
+/// A tool that takes longer is abandoned, not killed.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 const ROCM_ARGUMENTS: [&str; 11] = [
@@ -31,14 +31,14 @@ const ROCM_ARGUMENTS: [&str; 11] = [
     "--json",
 ];
 
-/// Reads GPUs through `amd-smi`, or `rocm-smi` where that is all there is.
+/// Reads GPUs through `amd-smi`, else `rocm-smi`.
 pub struct ToolBackend {
     devices: Vec<DeviceFacts>,
-    /// The tool's numbers of the devices.
+    /// The tool's index of each device.
     numbers: Vec<u32>,
     readings: Receiver<Reading>,
     first: Option<Reading>,
-    /// Dropped with this, which ends the thread.
+    /// Dropping it ends the thread.
     _end: Sender<()>,
     proc: PathBuf,
     container_id: String,
@@ -64,7 +64,7 @@ pub fn is_installed(tools: &Tools) -> bool {
 }
 
 impl ToolBackend {
-    /// Asks the tool once, and goes on asking. The error is a sentence.
+    /// Calls the tool once, then periodically on a thread. The error is a sentence.
     pub fn open(tools: &Tools, proc: &Path, container_id: &str) -> Result<ToolBackend, String> {
         let tool =
             Tool::installed(tools).ok_or("neither amd-smi nor rocm-smi is installed here")?;
@@ -77,7 +77,7 @@ impl ToolBackend {
             Err(why) => return Err(why.clone()),
         };
         if gpus.is_empty() {
-            return Err(format!("{} tells the memory of no GPU", tool.name));
+            return Err(format!("{} reports the memory of no GPU", tool.name));
         }
         let facts = tool.facts();
         let devices = gpus
@@ -128,7 +128,7 @@ impl ToolBackend {
             proc: proc.to_owned(),
             container_id: container_id.to_owned(),
             reason: format!(
-                "the driver's files are not visible here, so {name} is asked every few seconds; which of the host's GPUs are the container's cannot be told"
+                "the driver's files are not visible here, so {name} is asked every few seconds; which of the host's GPUs are the container's is unknown"
             ),
             tool: name,
         })
@@ -195,7 +195,7 @@ impl Tool {
         }
     }
 
-    /// Standard output and the tool's own pid.
+    /// Standard output, first line of standard error, and the tool's own pid.
     fn ask(&self, arguments: &[&str]) -> Result<(String, Option<String>, u32), String> {
         match self.tools.run(&self.path, arguments, PATIENCE) {
             Said::Text { text, error, pid } => Ok((text, error, pid)),
@@ -209,7 +209,7 @@ impl Tool {
         if gpus.is_empty() {
             return Err(nothing(self.name, error, &text));
         }
-        // Without a process list there is still the memory.
+        // Without a process list the memory is still valid.
         if let Ok((text, _, pid)) = self.ask(&["process", "--json"]) {
             combine(&mut gpus, amd_smi::parse(&text));
             for gpu in &mut gpus {
@@ -222,7 +222,7 @@ impl Tool {
     fn rocm(&self) -> Result<Vec<GpuReport>, String> {
         let (text, error, pid) = self.ask(&ROCM_ARGUMENTS)?;
         let mut said = rocm_smi::parse(&text);
-        // It does not say on which GPU a process is; with one GPU that is no question.
+        // `rocm-smi` does not report the GPU of a process; with one GPU it is known.
         if let [only] = said.gpus.as_mut_slice() {
             without(said.processes.as_mut(), pid);
             only.processes = said.processes;
@@ -233,7 +233,7 @@ impl Tool {
         Ok(said.gpus)
     }
 
-    /// What does not change: names and UUIDs.
+    /// Static facts: names and UUIDs.
     fn facts(&self) -> Vec<GpuReport> {
         let mut facts = Vec::new();
         if self.name == "amd-smi" {
@@ -250,14 +250,15 @@ impl Tool {
     }
 }
 
-/// Older releases list themselves.
+/// Removes the tool itself: older releases list their own process.
 fn without(processes: Option<&mut Vec<ToolProcess>>, pid: u32) {
     if let Some(processes) = processes {
         processes.retain(|p| p.pid != pid);
     }
 }
 
-/// Why a tool's output holds no GPU: its own words. Some say them on standard output, in colour.
+/// Why a tool's output contains no GPU, in its own words. Some print an error on standard output,
+/// in colour.
 fn nothing(name: &str, error: Option<String>, text: &str) -> String {
     let text = super::documents::without_colours(text);
     let said = error.or_else(|| {
@@ -292,7 +293,7 @@ impl MemoryBackend for ToolBackend {
         _wanted: Wanted,
         into: &mut Vec<MemorySample>,
     ) -> Result<(), ReadingError> {
-        // Most ticks have nothing new, and the same memory again would be no reading.
+        // Most ticks have no new reading, and repeating the last one would not be a measurement.
         let Some(reading) = self
             .first
             .take()

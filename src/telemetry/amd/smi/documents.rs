@@ -1,12 +1,12 @@
-//! The JSON documents in what a tool printed: after banners, warnings and coloured prose, one or
-//! several in a row, the last one perhaps cut off.
+//! The JSON documents in a tool's output: after banners, warnings and coloured text, one or more in
+//! a row, the last one possibly truncated.
 
 use serde_json::Value;
 
 /// A document.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Document {
-    /// Its contents; of one that is not whole, what stands complete in it.
+    /// Its contents; for a truncated document, the complete part of it.
     pub value: Value,
     /// Whether it was there to its end.
     pub whole: bool,
@@ -90,8 +90,8 @@ pub fn without_colours(text: &str) -> String {
     clean
 }
 
-/// What stands complete at the beginning of a document that is cut off or goes wrong, and where
-/// reading ended.
+/// The complete part at the beginning of a truncated or malformed document, and where reading
+/// ended.
 fn salvage(text: &str) -> (Option<Value>, usize) {
     // The last place up to which everything is complete, with the brackets open there.
     let mut complete: (usize, Vec<u8>) = (0, Vec::new());

@@ -12,7 +12,7 @@ pub mod shapes;
 pub use backend::{ToolBackend, is_installed};
 pub use run::{Said, Tools};
 
-/// What a tool says of one GPU. What it does not say is `None`.
+/// A tool's report of one GPU; `None` for what it does not report.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct GpuReport {
     /// The tool's own number of the GPU; not the number of its card.
@@ -53,8 +53,8 @@ pub struct GpuReport {
     pub gfx_mhz: Option<u32>,
     /// Clock of the memory, MHz.
     pub memory_mhz: Option<u32>,
-    /// Processes on it; `None` where the tool was not asked or did not say, empty where it said
-    /// that there are none.
+    /// Processes on it; `None` where the tool reports no list, empty where it reports that there
+    /// are none.
     pub processes: Option<Vec<ToolProcess>>,
 }
 
@@ -65,19 +65,19 @@ pub struct ToolProcess {
     pub pid: u32,
     /// Name; tools without rights have none.
     pub name: Option<String>,
-    /// Its memory on this GPU, bytes, as the tool writes it: releases that cannot tell write 0.
+    /// Its memory on this GPU, bytes, as the tool writes it: releases without the figure write 0.
     pub vram_bytes: Option<u64>,
     /// Name of its container, from release 10 on.
     pub container: Option<String>,
 }
 
 impl GpuReport {
-    /// Takes over what `newer` says about the same GPU.
+    /// Takes over the values of a newer report of the same GPU.
     pub fn update(&mut self, newer: GpuReport) {
         self.take(newer, true);
     }
 
-    /// Takes over only what is not known yet.
+    /// Takes over only the values that are not known yet.
     pub fn fill(&mut self, other: GpuReport) {
         self.take(other, false);
     }

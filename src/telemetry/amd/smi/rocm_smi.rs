@@ -4,7 +4,7 @@ use super::shapes::{Bare, bytes, celsius, megahertz, milliwatts, percent, text};
 use super::{GpuReport, ToolProcess, documents};
 use serde_json::{Map, Value};
 
-/// What the output says.
+/// Content of the output.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RocmReport {
     /// The GPUs, by the tool's own number.

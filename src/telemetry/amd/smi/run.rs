@@ -1,5 +1,5 @@
-//! Running a tool: found on the path, given its time, and never killed. Killed in the middle of
-//! a call these tools leave a lock in `/dev/shm` behind that stops every later one.
+//! Runs a tool found on the path, with a time limit and without killing it. Killed in the middle of
+//! a call, these tools leave a lock in `/dev/shm` that blocks every later call.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -16,22 +16,23 @@ pub struct Tools {
     running: Arc<AtomicBool>,
 }
 
-/// What came of running a tool.
+/// Result of running a tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Said {
-    /// It ended. The exit status is left out on purpose: some fail with 0 and some speak with 255.
+    /// It ended. The exit status is ignored on purpose: some fail with 0, and some succeed with
+    /// 255.
     Text {
         /// Standard output.
         text: String,
-        /// First line of standard error that says something.
+        /// First non-empty line of standard error.
         error: Option<String>,
         /// The tool's own pid: older releases list themselves among the GPU's processes.
         pid: u32,
     },
     /// It could not be started.
     Failed(String),
-    /// It has not ended within its time, or one before it still has not. It is left to end by
-    /// itself; a sentence.
+    /// It exceeded its time, or an earlier call still runs. It is left to end by itself; a
+    /// sentence.
     StillRunning(String),
 }
 
@@ -52,7 +53,7 @@ impl Tools {
         }
     }
 
-    /// The tool of that name; `None` where it is not installed, which is no error.
+    /// Path of the tool; `None` where it is not installed, which is not an error.
     pub fn find(&self, name: &str) -> Option<PathBuf> {
         self.directories
             .iter()
@@ -78,7 +79,7 @@ impl Tools {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .env("LC_ALL", "C.UTF-8")
-            // Ctrl-C at our terminal is not for it.
+            // Ctrl-C at our terminal must not reach it.
             .process_group(0)
             .spawn();
         let child = match child {
@@ -91,7 +92,7 @@ impl Tools {
         let pid = child.id();
         let (sender, ended) = channel();
         let running = Arc::clone(&self.running);
-        // It waits for the tool's end however long that takes, so that no zombie is left.
+        // The thread waits for the tool's end without limit, so that no zombie is left.
         let waiter = std::thread::Builder::new()
             .name("smi".into())
             .spawn(move || {
@@ -100,7 +101,7 @@ impl Tools {
                 let _ = sender.send(output);
             });
         if let Err(e) = waiter {
-            return Said::StillRunning(format!("nobody can wait for {name}: {e}"));
+            return Said::StillRunning(format!("no thread can be started to wait for {name}: {e}"));
         }
         match ended.recv_timeout(patience) {
             Ok(Ok(output)) => Said::Text {

@@ -1,22 +1,22 @@
-//! One figure as AMD's tools write it: a bare number, `{"value": n, "unit": "W"}`, a text with
-//! its unit, or one of the many ways to say that there is none.
+//! One figure as AMD's tools write it: a bare number, `{"value": n, "unit": "W"}`, a text with its
+//! unit, or one of many ways to write "not available".
 
 use serde_json::Value;
 
-/// What tools print where the library gave its largest 16-bit number, which means "not told".
+/// Printed when the library returned its largest 16-bit number, which means "not available".
 const NOT_TOLD: f64 = 65535.0;
 
-/// A figure with the unit that stood beside it.
+/// A figure with its unit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Quantity {
-    /// Figure.
+    /// The number.
     pub value: f64,
     /// Unit in lower case, without blanks; `None` for a bare number.
     pub unit: Option<String>,
 }
 
-/// What a bare number of bytes counts: releases before 6.1 write megabytes without a unit, the
-/// process lists bytes.
+/// The unit of a bare number of bytes: releases before 6.1 write megabytes without a unit, process
+/// lists write bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bare {
     /// One byte.
@@ -25,7 +25,7 @@ pub enum Bare {
     Mebibytes,
 }
 
-/// The figure in a value; `None` where there is none.
+/// The figure in a value; `None` if there is none.
 pub fn quantity(value: &Value) -> Option<Quantity> {
     match value {
         Value::Number(n) => n.as_f64().map(|value| Quantity { value, unit: None }),
@@ -56,7 +56,7 @@ fn in_text(text: &str) -> Option<Quantity> {
     let (number, unit) = text.split_at(end);
     let value: f64 = number.parse().ok()?;
     let unit = tidy(unit);
-    // `0x744c` and `1 (16.0GT/s x16)` are no figures of ours.
+    // `0x744c` and `1 (16.0GT/s x16)` are not figures that we read.
     let known = unit.is_empty() || known(&unit);
     known.then(|| Quantity {
         value,
@@ -78,7 +78,7 @@ fn known(unit: &str) -> bool {
         )
 }
 
-/// The tools count in steps of 1024 and write MB.
+/// The tools write MB for units of 1024 * 1024.
 fn byte_factor(unit: &str) -> Option<f64> {
     Some(match unit {
         "b" | "bytes" => 1.0,
@@ -110,7 +110,7 @@ fn watt_factor(unit: &str) -> Option<f64> {
     })
 }
 
-/// Bytes. Memory is never negative, and never more than a machine can hold.
+/// Bytes; `None` if negative or larger than any machine's memory.
 pub fn bytes(value: &Value, bare: Bare) -> Option<u64> {
     let q = quantity(value)?;
     let factor = match q.unit.as_deref() {
@@ -164,7 +164,7 @@ pub fn whole(value: &Value) -> Option<u64> {
     (q.value.fract() == 0.0 && (0.0..9e15).contains(&q.value)).then_some(q.value as u64)
 }
 
-/// A text that says something.
+/// A text, unless it means "not available".
 pub fn text(value: &Value) -> Option<String> {
     let text = value.as_str()?.trim();
     let nothing = text.is_empty()
