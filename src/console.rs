@@ -213,6 +213,22 @@ impl Console {
         Ok(self.data(&text)?)
     }
 
+    /// Writes a document to stdout: as JSON, or as the page that `render` makes of it.
+    ///
+    /// # Errors
+    /// As [`Console::print_json`].
+    pub fn show(
+        &self,
+        json: bool,
+        document: &impl serde::Serialize,
+        render: impl FnOnce(TextOptions) -> String,
+    ) -> anyhow::Result<()> {
+        if json {
+            return self.print_json(document);
+        }
+        Ok(self.data(render(self.text_options()).as_bytes())?)
+    }
+
     /// As [`Console::data`], of which there will be more. False when nobody reads it any more.
     pub fn stream(&self, bytes: &[u8]) -> Result<bool, Failure> {
         let bytes = harmless(bytes);

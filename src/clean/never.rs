@@ -10,114 +10,20 @@ const NAME_BYTES: usize = 15;
 const LAST_PID: u32 = 1 << 22;
 
 /// Names of programs, and what such a process is.
-const SPARED: &[(&str, &[&str])] = &[
-    (
-        "runs containers",
-        &[
-            "dockerd",
-            "containerd",
-            "containerd-shim",
-            "containerd-shim-runc-v1",
-            "containerd-shim-runc-v2",
-            "docker-proxy",
-            "docker-containerd",
-            "docker-containerd-shim",
-            "runc",
-            "crun",
-            "youki",
-            "nvidia-container-runtime",
-            "nvidia-container-cli",
-            "nvidia-ctk",
-            "conmon",
-            "conmonrs",
-            "crio",
-            "podman",
-            "buildkitd",
-            "rootlesskit",
-            "kata-runtime",
-            "lxd",
-            "incusd",
-        ],
-    ),
-    (
-        "belongs to Kubernetes",
-        &[
-            "kubelet",
-            "kube-proxy",
-            "kube-apiserver",
-            "k3s",
-            "k3s-server",
-            "k3s-agent",
-            "k0s",
-            "rke2",
-            "nvidia-device-plugin",
-            "k8s-device-plugin",
-            "gpu-feature-discovery",
-        ],
-    ),
-    (
-        "belongs to Slurm",
-        &["slurmd", "slurmstepd", "slurmctld", "slurmdbd"],
-    ),
-    (
-        "is a service of the GPU's driver",
-        &[
-            "nvidia-persistenced",
-            "nv-fabricmanager",
-            "nvidia-fabricmanager",
-            "nvidia-topologyd",
-            "nvidia-powerd",
-            "nvidia-gridd",
-            "nvidia-vgpu-mgr",
-            "nvidia-imex",
-            "nvlsm",
-        ],
-    ),
-    (
-        "is CUDA's MPS, which other processes compute through",
-        &["nvidia-cuda-mps-control", "nvidia-cuda-mps-server"],
-    ),
-    (
-        "watches GPUs",
-        &[
-            "nv-hostengine",
-            "dcgm-exporter",
-            "dcgmproftester",
-            "nvsm_core",
-            "rdcd",
-            "gpuagent",
-            "amd-metrics-exporter",
-            "amd_smi_exporter",
-        ],
-    ),
-    (
-        "is a desktop",
-        &[
-            "Xorg",
-            "Xorg.bin",
-            "X",
-            "Xwayland",
-            "gnome-shell",
-            "gnome-session-binary",
-            "gdm-x-session",
-            "gdm-wayland-session",
-            "kwin_x11",
-            "kwin_wayland",
-            "plasmashell",
-            "sddm",
-            "lightdm",
-            "mutter",
-            "muffin",
-            "cinnamon",
-            "sway",
-            "weston",
-            "labwc",
-            "wayfire",
-            "Hyprland",
-            "cosmic-comp",
-        ],
-    ),
-];
+const SPARED: &str = "\
+runs containers: dockerd containerd containerd-shim containerd-shim-runc-v1 containerd-shim-runc-v2 docker-proxy \
+    docker-containerd docker-containerd-shim runc crun youki nvidia-container-runtime nvidia-container-cli nvidia-ctk \
+    conmon conmonrs crio podman buildkitd rootlesskit kata-runtime lxd incusd
+belongs to Kubernetes: kubelet kube-proxy kube-apiserver k3s k3s-server k3s-agent k0s rke2 nvidia-device-plugin \
+    k8s-device-plugin gpu-feature-discovery
+belongs to Slurm: slurmd slurmstepd slurmctld slurmdbd
+is a service of the GPU's driver: nvidia-persistenced nv-fabricmanager nvidia-fabricmanager nvidia-topologyd \
+    nvidia-powerd nvidia-gridd nvidia-vgpu-mgr nvidia-imex nvlsm
+is CUDA's MPS, which other processes compute through: nvidia-cuda-mps-control nvidia-cuda-mps-server
+watches GPUs: nv-hostengine dcgm-exporter dcgmproftester nvsm_core rdcd gpuagent amd-metrics-exporter \
+    amd_smi_exporter
+is a desktop: Xorg Xorg.bin X Xwayland gnome-shell gnome-session-binary gdm-x-session gdm-wayland-session kwin_x11 \
+    kwin_wayland plasmashell sddm lightdm mutter muffin cinnamon sway weston labwc wayfire Hyprland cosmic-comp";
 
 /// Parts of a cgroup's path, and who rules what is below.
 const RULERS: &[(&str, &str)] = &[("kubepods", "Kubernetes"), ("slurm", "Slurm")];
@@ -139,9 +45,9 @@ pub fn spared(process: &ProcessLook) -> Option<&'static str> {
     // A process may give itself another name, and then its command line still has the old one.
     let command = process.command.split_whitespace().next().unwrap_or("");
     let program = command.rsplit('/').next().unwrap_or(command);
-    let called = |name: &&str| cut(&process.name) == cut(name) || program == *name;
-    let kind = SPARED.iter().find(|(_, names)| names.iter().any(called));
-    kind.map(|(what, _)| *what)
+    let called = |name: &str| cut(&process.name) == cut(name) || program == name;
+    let mut kinds = SPARED.lines().filter_map(|line| line.split_once(": "));
+    kinds.find_map(|(what, names)| names.split(' ').any(called).then_some(what))
 }
 
 /// Who rules the process, by its cgroup: `Kubernetes`, `Slurm`.

@@ -1,6 +1,6 @@
 //! What is still there after an end: processes, and GPU memory; and whose it is.
 
-use super::apply::{Done, Outcome};
+use super::apply::{Done, Outcome, identity};
 use super::facts::{ContainerLook, ProcessLook, Survey};
 use super::memory::{Gate, Held, HeldDevice, Level, TOLERANCE};
 use super::verdict::{Act, Of};
@@ -140,10 +140,6 @@ impl Target {
         let held = self.gpu_bytes.as_ref().and_then(|b| b.get(device));
         held.is_some_and(|bytes| *bytes > 0)
     }
-}
-
-fn identity(look: &ProcessLook) -> Option<ProcessId> {
-    super::apply::identity(look)
 }
 
 /// Waits until the memory of what has ended is given back, and changes the outcomes where it is not.

@@ -27,6 +27,18 @@ struct Check {
     hint: Option<String>,
 }
 
+impl Check {
+    /// Something that is as it should be.
+    fn good(name: &str, found: String) -> Check {
+        Check {
+            name: name.into(),
+            found,
+            ok: true,
+            hint: None,
+        }
+    }
+}
+
 pub fn run(console: &Console, args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     let mut checks = vec![platform()];
     let docker_ok = tokio()?.block_on(docker(&mut checks));
@@ -68,12 +80,7 @@ fn platform() -> Check {
         h.cpus,
         env!("CARGO_PKG_VERSION")
     );
-    Check {
-        name: "platform".into(),
-        found,
-        ok: true,
-        hint: None,
-    }
+    Check::good("platform", found)
 }
 
 /// Whether Docker answers; the engines in its running containers.
@@ -86,12 +93,8 @@ async fn docker(checks: &mut Vec<Check>) -> bool {
         }
     };
     let v = runtime.version();
-    checks.push(Check {
-        name: "docker".into(),
-        found: format!("{} (API {})", v.server, v.api),
-        ok: true,
-        hint: None,
-    });
+    let found = format!("{} (API {})", v.server, v.api);
+    checks.push(Check::good("docker", found));
     match runtime.list_running().await {
         Ok(running) => {
             let running: Vec<String> = running.into_iter().map(|c| c.id).collect();
@@ -126,18 +129,14 @@ async fn engines(runtime: &Runtime, running: &[String]) -> Check {
             }
         }
     }
-    let none = seen.is_empty();
+    if !seen.is_empty() {
+        return Check::good("engines", seen.join("\n"));
+    }
+    let found = format!("none in {} running containers", running.len());
+    let hint = "start one and `plimsoll profile NAME` it, or let `plimsoll run` start it";
     Check {
-        name: "engines".into(),
-        found: if none {
-            format!("none in {} running containers", running.len())
-        } else {
-            seen.join("\n")
-        },
-        ok: true,
-        hint: none.then(|| {
-            "start one and `plimsoll profile NAME` it, or let `plimsoll run` start it".into()
-        }),
+        hint: Some(hint.into()),
+        ..Check::good("engines", found)
     }
 }
 
@@ -154,12 +153,8 @@ async fn memory(runtime: &Runtime, running: &[String]) -> Option<Check> {
         let target = Target::of(&found.facts);
         match telemetry::open(BackendChoice::Host, &target) {
             Ok(_) => {
-                return Some(Check {
-                    name: NAME.into(),
-                    found: format!("readable, as that of {}", found.facts.name),
-                    ok: true,
-                    hint: None,
-                });
+                let found = format!("readable, as that of {}", found.facts.name);
+                return Some(Check::good(NAME, found));
             }
             Err(failure) => lack = Some(failure),
         }

@@ -36,11 +36,7 @@ struct Here {
 
 pub fn run(console: &Console, args: &GpusArgs) -> anyhow::Result<ExitCode> {
     let gpus = look(catalog::gpus()?);
-    if args.json {
-        console.print_json(&gpus)?;
-    } else {
-        console.data(text(&gpus).as_bytes())?;
-    }
+    console.show(args.json, &gpus, |_| text(&gpus))?;
     Ok(ExitCode::Done)
 }
 

@@ -2,7 +2,7 @@
 
 mod rounds;
 
-use super::load::{end_by_signals, publish, tokio};
+use super::load::{publish, run_until_stopped};
 use crate::capture::RunEnd;
 use crate::cli::LoadlineArgs;
 use crate::collect::{AttachedEngine, Stop};
@@ -37,11 +37,9 @@ pub fn run(console: &Console, args: LoadlineArgs) -> anyhow::Result<ExitCode> {
         .hint("give a smaller --start, or a larger --max-concurrency")
         .into());
     }
-    let stop = Stop::new();
-    tokio()?.block_on(async {
-        let words = "stopping: the rounds that were made are kept (once more leaves at once)";
-        end_by_signals(&stop, console, Some(words))?;
-        loadline(console, args, objectives, &stop).await
+    let words = "stopping: the rounds that were made are kept (once more leaves at once)";
+    run_until_stopped(console, Some(words), async |stop| {
+        loadline(console, args, objectives, stop).await
     })
 }
 

@@ -4,7 +4,6 @@ mod ablate;
 mod calibrate;
 mod clean;
 mod compare;
-mod completions;
 mod config;
 mod cuda_graphs;
 mod derive;
@@ -76,7 +75,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Record(args) => record::run(&console, &args),
         Command::Config(args) => config::run(&console, &args),
         Command::Schema(args) => schema::run(&console, &args),
-        Command::Completions(args) => completions::run(&console, &args),
+        Command::Completions(args) => man::write_completions(&console, &args),
         Command::Man(args) => man::run(&console, &args),
     };
     ended.unwrap_or_else(|error| console.error(&error))

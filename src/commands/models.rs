@@ -53,11 +53,7 @@ pub fn run(console: &Console, args: &ModelsArgs) -> anyhow::Result<ExitCode> {
         }
     }
     lines.sort_by_key(|line| line.name.to_lowercase());
-    if args.json {
-        console.print_json(&lines)?;
-    } else {
-        console.data(text(&lines).as_bytes())?;
-    }
+    console.show(args.json, &lines, |_| text(&lines))?;
     Ok(ExitCode::Done)
 }
 

@@ -44,11 +44,9 @@ pub fn run(console: &Console, args: &ParseArgs) -> anyhow::Result<ExitCode> {
     all.for_each(|said| *said = redactor.text(said).into_owned());
     let cause = parser.root_cause();
     let cause = cause.map(|cause| redactor.text(&cause).into_owned());
-    if args.json {
-        console.print_json(&report)?;
-    } else {
-        console.data(report::facts::render(&report, cause.as_deref()).as_bytes())?;
-    }
+    console.show(args.json, &report, |_| {
+        report::facts::render(&report, cause.as_deref())
+    })?;
     // What no line says ("no out-of-memory") is no sign that it is such a log.
     let silent = report.facts.values().all(|f| f.quote.is_empty());
     if silent && report.steps.is_empty() && cause.is_none() {

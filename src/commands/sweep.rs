@@ -8,7 +8,7 @@ mod slurm;
 pub(super) mod source;
 pub(super) mod watch;
 
-use super::load::{live_backend, max_log_bytes, run_stoppable};
+use super::load::{exit_code_of, live_backend, max_log_bytes, run_stoppable};
 use crate::cli::{SweepArgs, SweepCommand, SweepRunArgs};
 use crate::collect::{Stop, unless_stopped};
 use crate::console::Console;
@@ -148,7 +148,8 @@ fn folder_of(
             true => Ok((Folder::open(path, &now)?, true)),
             false if args.begin_or_resume.is_none() => Err(no_run_in(path)),
             false => {
-                console.note(&not_yet(path));
+                let shown = path.display();
+                console.note(&format!("there is no run in {shown} yet: it begins"));
                 Ok((Folder::create_at(path, &now)?, false))
             }
         },
@@ -183,10 +184,6 @@ fn elsewhere_begun(folder: &Path) -> Failure {
             "to go on with it here and never again there, remove `{shown}/{}`",
             folder::REMOTE_FILE
         ))
-}
-
-fn not_yet(folder: &Path) -> String {
-    format!("there is no run in {} yet: it begins", folder.display())
 }
 
 /// A folder that was named to be resumed, and holds no run: it may be a typing error.
@@ -239,7 +236,8 @@ fn same_run(
         .hint("go on as it was begun, or begin a new run"));
     }
     if first.fresh != fresh {
-        return Err(Failure::usage(if first.fresh { format!("the run in `{shown}` was begun with --fresh") } else { format!("the run in `{shown}` was begun without --fresh") })
+        let with = if first.fresh { "with" } else { "without" };
+        return Err(Failure::usage(format!("the run in `{shown}` was begun {with} --fresh"))
         .hint("two ways of measuring do not go into one table: go on as it was begun, or begin a new run"));
     }
     Ok(())
@@ -338,9 +336,5 @@ async fn sweep_through(
         return Err(failure.hint(go_on(args, folder.path())).into());
     }
     let counts = counts?;
-    Ok(match (counts.done, counts.failed) {
-        (_, 0) => ExitCode::Done,
-        (0, _) => ExitCode::RunFailed,
-        _ => ExitCode::Partial,
-    })
+    Ok(exit_code_of(counts.done, counts.failed))
 }

@@ -1,6 +1,6 @@
 //! `plimsoll top`: whose memory the GPUs hold, live, once, or for Prometheus.
 
-use super::load::{end_by_signals, tokio};
+use super::load::run_until_stopped;
 use crate::cli::TopArgs;
 use crate::collect::Stop;
 use crate::console::Console;
@@ -11,12 +11,7 @@ use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
 pub fn run(console: &Console, args: &TopArgs) -> anyhow::Result<ExitCode> {
-    let stop = Stop::new();
-    tokio()?.block_on(async {
-        // Its normal end, by which nothing is lost.
-        end_by_signals(&stop, console, None)?;
-        top(console, args, &stop).await
-    })
+    run_until_stopped(console, None, async |stop| top(console, args, stop).await)
 }
 
 async fn top(console: &Console, args: &TopArgs, stop: &Stop) -> anyhow::Result<ExitCode> {

@@ -169,15 +169,6 @@ impl Forecast {
         }
         estimate
     }
-
-    /// Seconds that the rest of a running sweep takes.
-    pub fn remaining<'a>(
-        &self,
-        cells: impl Iterator<Item = &'a Cell>,
-        starts: impl Iterator<Item = &'a GroupId>,
-    ) -> f64 {
-        self.of(cells, starts).seconds
-    }
 }
 
 /// How unlike two loads are: by how many times they differ, each length and number alike.
@@ -265,7 +256,7 @@ mod tests {
         let estimate = known.plan(&plan);
         assert_eq!(estimate.seconds, 20.0 + 90.0 + 2.0 + 2.0);
         assert_eq!(estimate.basis.words(), "from 1 cell of earlier runs");
-        let rest = known.remaining([&b].into_iter(), std::iter::empty());
-        assert_eq!(rest, 2.0);
+        let rest = known.of([&b].into_iter(), std::iter::empty());
+        assert_eq!(rest.seconds, 2.0);
     }
 }

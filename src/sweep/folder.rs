@@ -50,10 +50,7 @@ impl Folder {
         private::create_folders(&place).map_err(|e| unwritable(&place, e))?;
         let stamp = stamp(now);
         for n in 1..1000 {
-            let path = match n {
-                1 => place.join(&stamp),
-                n => place.join(format!("{stamp}-{n}")),
-            };
+            let path = numbered(&place, &stamp, n);
             match private::create_folder(&path) {
                 Ok(()) => {
                     let lock = lock(&path)?;
@@ -227,6 +224,20 @@ impl ResultPaths {
             report: folder.join(format!("{REPORT}{stamp}.txt")),
             batch_csv: folder.join(format!("batch-bench-results-{stamp}.csv")),
         }
+    }
+}
+
+/// `stem` in a folder, with a number behind it where two of one second bear the name.
+pub fn free_path(parent: &Path, stem: &str) -> PathBuf {
+    let mut paths = (1..1000).map(|n| numbered(parent, stem, n));
+    let free = paths.find(|path| !path.exists());
+    free.unwrap_or_else(|| numbered(parent, stem, 1000))
+}
+
+fn numbered(parent: &Path, stem: &str, n: u32) -> PathBuf {
+    match n {
+        1 => parent.join(stem),
+        n => parent.join(format!("{stem}-{n}")),
     }
 }
 

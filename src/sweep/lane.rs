@@ -13,7 +13,6 @@ use crate::engine::LoadKind;
 use crate::error::Failure;
 use crate::matrix::{
     BenchWord, Cause, Cell, CellId, Group, OomMemory, OomRecord, Place, Row, RowPhase, Status,
-    implied_by,
 };
 use crate::preset::Preset;
 use crate::progress::Sink;
@@ -138,11 +137,9 @@ impl Lane<'_> {
                 (self.take)(cell, row)?;
                 continue;
             }
-            if let Some(load) = implied_by(cell, &ooms) {
-                let why = format!(
-                    "a cell that needs no more ran out of memory: {}",
-                    load.words()
-                );
+            if let Some(oom) = ooms.covers(cell) {
+                let load = oom.load.words();
+                let why = format!("a cell that needs no more ran out of memory: {load}");
                 (self.take)(cell, attempt.skipped(Cause::ImpliedOom, why))?;
                 continue;
             }

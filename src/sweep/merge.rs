@@ -95,12 +95,7 @@ pub fn default_output(dirs: &[PathBuf], now: &jiff::Zoned) -> PathBuf {
     let beside = dirs.first().and_then(|dir| fs::canonicalize(dir).ok());
     let parent = beside.as_deref().and_then(Path::parent);
     let parent = parent.unwrap_or(Path::new("."));
-    let named = |n: u32| match n {
-        1 => parent.join(format!("merged-{}", folder::stamp(now))),
-        n => parent.join(format!("merged-{}-{n}", folder::stamp(now))),
-    };
-    let free = (1..1000).map(named).find(|path| !path.exists());
-    free.unwrap_or_else(|| named(1000))
+    folder::free_path(parent, &format!("merged-{}", folder::stamp(now)))
 }
 
 /// Reads every run before anything is written.

@@ -322,7 +322,10 @@ impl<'a> Ledger<'a> {
         // A group that has begun has its engine.
         let fresh = self.context.options.fresh;
         let starts = state.waiting(&cell.group, fresh);
-        let left = state.forecast.remaining(state.left.values(), starts.iter());
+        let left = state
+            .forecast
+            .of(state.left.values(), starts.iter())
+            .seconds;
         self.context.watcher.left((left > 0.0).then_some(left));
         self.context.watcher.row(cell, &row, state.done, self.of);
         Ok(())

@@ -1,6 +1,7 @@
 //! The files of an experiment: what came of its levels, read back and written for people and tools.
 
 use super::levels::Levels;
+use crate::commands::load::exit_code_of;
 use crate::console::Console;
 use crate::error::{ExitCode, Failure};
 use crate::experiment::{Experiment, Head, LevelRun, State};
@@ -166,10 +167,6 @@ fn why(row: &Row) -> Option<(String, String)> {
 
 /// How an experiment ended, as an exit code.
 pub fn exit_code(experiment: &Experiment) -> ExitCode {
-    let all = experiment.levels.len();
-    match experiment.done().count() {
-        n if n == all => ExitCode::Done,
-        0 => ExitCode::RunFailed,
-        _ => ExitCode::Partial,
-    }
+    let done = experiment.done().count();
+    exit_code_of(done, experiment.levels.len() - done)
 }

@@ -4,6 +4,7 @@ use super::merge::joined;
 use super::watch::BoardWatcher;
 use crate::cli::SweepRunArgs;
 use crate::collect::Stop;
+use crate::commands::load::exit_code_of;
 use crate::console::Console;
 use crate::error::{ExitCode, Failure};
 use crate::matrix::{Cell, CellId, OomMemory, Status, Sweep};
@@ -145,11 +146,7 @@ fn over(
             job.dir.display()
         ));
     }
-    Ok(match (counts.done, counts.failed + missing) {
-        (_, 0) => ExitCode::Done,
-        (0, _) => ExitCode::RunFailed,
-        _ => ExitCode::Partial,
-    })
+    Ok(exit_code_of(counts.done, counts.failed + missing))
 }
 
 /// The folder of this run: the one that was named, the latest where it is resumed, or a new name.
