@@ -428,7 +428,7 @@ pub struct DoctorArgs {
 /// this host can hold of it.
 const LONGEST_INPUT: i64 = 10_000_000;
 
-/// Text that says something.
+/// Text that is not empty.
 fn some_text(text: &str) -> Result<String, String> {
     if text.trim().is_empty() {
         Err("must not be empty".into())
@@ -479,8 +479,7 @@ fn look_interval(text: &str) -> Result<Duration, String> {
     Ok(interval)
 }
 
-/// `9400` and `:9400` are on the loopback interface: what a host runs is nobody else's business
-/// unless somebody says so.
+/// `9400` and `:9400` are on the loopback interface: what a host runs is not published by default.
 fn listen_address(text: &str) -> Result<std::net::SocketAddr, String> {
     let port = text.strip_prefix(':').unwrap_or(text);
     if let Ok(port) = port.parse::<u16>() {

@@ -26,13 +26,13 @@ use std::time::{Duration, Instant};
 use sweep::Board;
 pub use sweep::{BoardWords, CellLine, Lane, SweepBoard};
 
-/// Between two pictures of what is drawn: spinners turn, and nobody waits for a figure.
+/// Between two pictures of what is drawn: spinners turn, and figures are fresh.
 const TICK: Duration = Duration::from_millis(120);
 
 /// When to colour.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ColorChoice {
-    /// On a terminal, unless `NO_COLOR` says otherwise.
+    /// On a terminal, unless `NO_COLOR` is set.
     #[default]
     Auto,
     /// Always.
@@ -44,7 +44,7 @@ pub enum ColorChoice {
 /// How much to say, and in which colours.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ConsoleOptions {
-    /// No stages, no notes. Warnings and errors are still told.
+    /// No stages, no notes. Warnings and errors are still printed.
     pub quiet: bool,
     /// 0: warnings of the program itself; 1: what it does; 2 and more: every detail.
     pub verbose: u8,
@@ -167,13 +167,13 @@ impl Console {
         self.0.warning(text);
     }
 
-    /// A line that another plimsoll has told: it has its own label, and was told as loudly as asked.
+    /// A line printed by another plimsoll: it has its own label, and its verbosity was set there.
     pub fn said(&self, line: &str) {
         self.0.line(&clean(line, self.0.look.unicode));
     }
 
-    /// Tells an error once, with its causes and advice, and gives its exit code. A stage that was
-    /// running is told as failed.
+    /// Prints an error once, with its causes and hints, and returns its exit code. A running stage
+    /// is shown as failed.
     pub fn error(&self, error: &anyhow::Error) -> ExitCode {
         self.0.end_board();
         self.0.end_stage(Ended::Failed);
@@ -198,7 +198,8 @@ impl Console {
         }
     }
 
-    /// Writes data to stdout. A reader that went away (`| head`) is no error.
+    /// Writes data to stdout. A reader that went away (`
+    ///  head`) is not an error.
     pub fn data(&self, bytes: &[u8]) -> Result<(), Failure> {
         self.stream(bytes).map(drop)
     }
@@ -229,7 +230,7 @@ impl Console {
         Ok(self.data(render(self.text_options()).as_bytes())?)
     }
 
-    /// As [`Console::data`], of which there will be more. False when nobody reads it any more.
+    /// As [`Console::data`], of which there will be more. False once the reader is gone.
     pub fn stream(&self, bytes: &[u8]) -> Result<bool, Failure> {
         let bytes = harmless(bytes);
         let write = || {
@@ -250,8 +251,8 @@ impl Console {
         terminal::stdout_can_draw()
     }
 
-    /// Shows a page in place of the one before; off a terminal one below the other. False when
-    /// nobody reads it any more.
+    /// Shows a page in place of the one before; off a terminal one below the other. False once the
+    /// reader is gone.
     pub fn redraw(&self, page: &str) -> Result<bool, Failure> {
         if terminal::stdout_can_draw() {
             // Home, each line to its end, then whatever is left below.
@@ -263,8 +264,8 @@ impl Console {
     }
 }
 
-/// Tells what the reader of the command line has to say: a mistake in it, else the help or the
-/// version. A mistake quotes an argument, and that may be a secret.
+/// Prints the message of the argument parser: a mistake, else the help or the version. A mistake
+/// quotes an argument, and that may be a secret.
 pub fn about_arguments(mistake: bool, plain: &str, coloured: &str) {
     let (mut out, color): (Box<dyn Write>, bool) = if mistake {
         let color = terminal::color(ColorChoice::Auto, &io::stderr());
@@ -286,7 +287,7 @@ fn until_broken_pipe(result: io::Result<()>) -> io::Result<bool> {
     }
 }
 
-/// The error and its causes on one line. A cause that its parent has quoted is not told twice.
+/// The error and its causes on one line. A cause that its parent has quoted is not repeated.
 fn chain(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for link in error.chain() {
@@ -326,7 +327,7 @@ impl Inner {
         self.line(&format!("{label} {}", clean(text, self.look.unicode)));
     }
 
-    /// One whole line to stderr, above whatever is drawn. Nobody is left to be told of a failure.
+    /// One whole line to stderr, above whatever is drawn. A failure to write cannot be reported.
     fn line(&self, line: &str) {
         let write = || {
             let mut out = lock_data(&self.out);

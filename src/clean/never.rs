@@ -3,7 +3,7 @@
 
 use super::facts::{ContainerLook, ProcessLook};
 
-/// The kernel keeps so many bytes of a process' name.
+/// Bytes of a process' name that the kernel keeps.
 const NAME_BYTES: usize = 15;
 
 /// No host numbers its processes beyond this.
@@ -55,14 +55,14 @@ pub fn ruler(process: &ProcessLook) -> Option<&'static str> {
     process.cgroup.as_deref().and_then(ruler_of_cgroup)
 }
 
-/// Whose cgroup this is, by the path of it or by all that `/proc/PID/cgroup` says. A part of a name
-/// is enough: it only protects.
+/// The scheduler that owns a cgroup, by its path or by the whole text of `/proc/PID/cgroup`. A part
+/// of a name is enough: it only protects.
 pub fn ruler_of_cgroup(cgroup: &str) -> Option<&'static str> {
     let found = RULERS.iter().find(|(part, _)| cgroup.contains(part));
     found.map(|(_, who)| *who)
 }
 
-/// Who rules the container: what the look says, its labels, its name, its processes' cgroups.
+/// Who rules the container: by the look itself, its labels, its name, its processes' cgroups.
 pub fn ruler_of(container: &ContainerLook) -> Option<String> {
     let kubernetes = || {
         let labelled = (container.labels.keys()).any(|key| key.starts_with("io.kubernetes."));

@@ -118,7 +118,7 @@ pub struct CalibrateArgs {
     pub json: bool,
 }
 
-/// `13.5` is GiB; with a unit it is what it says.
+/// `13.5` is GiB; another unit may be given.
 fn gib(text: &str) -> Result<u64, String> {
     match text.trim().parse::<f64>() {
         Ok(gib) if gib.is_finite() && (0.0..=1e9).contains(&gib) => Ok((gib * GIB).round() as u64),

@@ -61,7 +61,7 @@ pub struct SweepRunArgs {
     /// A process for each run of the engine's bench client, instead of one for all cells of a group
     #[arg(long)]
     pub fresh_client: bool,
-    // Nothing stands for the latest, which a parser of paths would refuse.
+    // An empty value means the latest, which a parser of paths would refuse.
     /// Go on with an earlier run: the latest of this sweep, or the one in DIR
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true, default_missing_value = "", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub resume: Option<PathBuf>,

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 /// The database's name in the state folder.
 const CALIBRATION_FILE: &str = "calibration.json";
-/// A longer file is no database, bytes.
+/// Longest file that can be a database, bytes.
 const LONGEST: u64 = 64 << 20;
 
 pub fn run(console: &Console, args: &CalibrateArgs) -> anyhow::Result<ExitCode> {
@@ -82,10 +82,11 @@ pub fn run(console: &Console, args: &CalibrateArgs) -> anyhow::Result<ExitCode> 
     Ok(ExitCode::Done)
 }
 
-/// What was learned so far, for who asks before loading: from a file, else from the state folder.
+/// The calibration learned so far, for an estimate before loading: from a file, else from the state
+/// folder.
 ///
 /// # Errors
-/// A file that was named and is no database.
+/// The named file is not a database.
 pub(super) fn learned(
     console: &Console,
     file: Option<&Path>,

@@ -19,7 +19,7 @@ use crate::error::{ExitCode, Failure};
 use crate::progress::{Progress, Stage};
 use crate::wording::did_you_mean;
 
-/// What is said when it is to stop while something is being done.
+/// The warning when it is stopped during an act.
 const STOPPING: &str = "stopping: what was begun is brought to its end (once more leaves at once)";
 
 pub fn run(console: &Console, args: &CleanArgs) -> anyhow::Result<ExitCode> {
@@ -44,7 +44,7 @@ fn ask(args: &CleanArgs) -> Ask {
     }
 }
 
-/// Whether containers are chosen that nobody named.
+/// Whether containers are chosen that were not named.
 fn chosen(args: &CleanArgs) -> bool {
     args.all_gpu_containers || !args.label.is_empty() || !args.image.is_empty()
 }
@@ -236,7 +236,7 @@ fn show(
     Ok(console.data(page.as_bytes())?)
 }
 
-/// Goes on only where somebody has seen the list and says yes.
+/// Continues only where the user has seen the list and answered yes.
 async fn confirm(
     console: &Console,
     ask: &Ask,

@@ -10,7 +10,7 @@ use crate::units::Bytes;
 use crate::{engine, host, telemetry};
 use serde::Serialize;
 
-/// So many containers are asked for their memory: some may end while they are looked at.
+/// Most containers to try for their memory: some may end while they are looked at.
 const CONTAINERS_TRIED: usize = 4;
 
 /// One thing that was looked at.
@@ -146,7 +146,7 @@ async fn memory(runtime: &Runtime, running: &[String]) -> Option<Check> {
     const NAME: &str = "container memory";
     let mut lack = None;
     for id in running.iter().take(CONTAINERS_TRIED) {
-        // One that ended meanwhile says nothing.
+        // A container that ended meanwhile proves nothing.
         let Ok(Some(found)) = runtime.inspect(id).await else {
             continue;
         };

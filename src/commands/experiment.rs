@@ -161,7 +161,7 @@ fn without_resume(mut failure: Failure) -> Failure {
     failure
 }
 
-/// What is told as a level ends: its name, and its figures or why there are none.
+/// The line when a level ends: its name, and its figures or why there are none.
 fn lines(
     levels: &Levels<'_>,
     cells: &[Cell],

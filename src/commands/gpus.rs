@@ -28,7 +28,7 @@ struct Gpus {
 struct Here {
     #[serde(flatten)]
     device: DeviceFacts,
-    /// What it said just now; null when it could not be read.
+    /// Its memory just now; null when it could not be read.
     now: Option<MemorySample>,
     /// Its model, where the name leads to one.
     model: Option<GpuModel>,

@@ -61,7 +61,7 @@ pub fn request(args: &LoadArgs, kind: Option<LoadKind>) -> Result<Request, Failu
         model: args.model.clone(),
         bench: String::new(),
         workload: Workload {
-            // A given prompt is as long as it is: the flag's default says nothing of it.
+            // The length of a given prompt is its own: the flag's default does not apply.
             input_len: args.prompt.as_ref().map_or(args.input_len, |_| 0),
             output_len: args.output_len,
             batch_size: args.batch_size,
@@ -103,7 +103,7 @@ pub fn settings(flags: &EngineFlags) -> Result<(RequestedSettings, Vec<String>),
     Ok((settings, extra_engine_args))
 }
 
-/// What reads the memory, as the flag says.
+/// What reads the memory, by the flag.
 pub fn memory_source(flag: &BackendArg) -> MemorySource {
     match flag {
         BackendArg::Live(word) => MemorySource::Live(choice(*word)),
@@ -137,7 +137,7 @@ pub fn choice(word: BackendWord) -> BackendChoice {
     }
 }
 
-/// Whether results can be written at all: told before anything takes its time.
+/// Whether results can be written at all, checked before anything takes its time.
 pub fn check_results(args: &LoadArgs) -> Result<(), Failure> {
     store::check(&args.results.dir, args.output.as_deref())
 }

@@ -21,7 +21,7 @@ use crate::{report, store};
 use rounds::RoundRunner;
 use std::path::{Path, PathBuf};
 
-/// Where neither a prediction nor the user says where to begin.
+/// First concurrency without a prediction and without --start.
 const FIRST: u32 = 8;
 
 pub fn run(console: &Console, args: LoadlineArgs) -> anyhow::Result<ExitCode> {
@@ -157,15 +157,15 @@ fn folder(results: &Path, container: &str) -> Result<PathBuf, Failure> {
     unreachable!("the loop returns")
 }
 
-/// Removes the folder of a run that ends before there is anything to tell: it was made a moment
-/// ago, and without its document nobody knows what it is.
+/// Removes the folder of a run that ends before it has results: it was made a moment ago, and
+/// without its document it has no meaning.
 fn discard(folder: &Path) {
     if let Err(e) = std::fs::remove_dir_all(folder) {
         log::warn!("cannot remove `{}`: {e}", folder.display());
     }
 }
 
-/// The model as its config.json in the capture has it; `None` where that says too little.
+/// The model by its config.json in the capture; `None` where that is not enough.
 fn model_of(look: &Profile, profile: &Path) -> Option<Model> {
     let config = store::model_config(profile)?;
     let name = look.model_info.name.as_deref().unwrap_or("model");
@@ -253,7 +253,7 @@ impl Rounds<'_, '_> {
                     format!("did not hold: {}", words.join(", "))
                 }
             ));
-            // What an engine that is gone, or a time that is up, ended says nothing of this load.
+            // A round ended by a lost engine or by a timeout does not measure this load.
             if !made.over {
                 search.record(ahead.concurrency, held);
             }

@@ -34,7 +34,7 @@ use crate::console::{ColorChoice, Console, ConsoleOptions};
 use crate::error::{ExitCode, Failure};
 use crate::telemetry;
 
-/// Runs the command line and tells how it ended. Errors are printed here, once.
+/// Runs the command line and returns its exit code. Errors are printed here, once.
 pub fn run(cli: Cli) -> ExitCode {
     crate::store::private::restrict_umask();
     crate::host::allow_many_files();

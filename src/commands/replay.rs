@@ -43,7 +43,7 @@ pub fn run(console: &Console, args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Draws the run as it went on, so many times as fast.
+/// Draws the run as it went on, `speed` times as fast.
 async fn play(
     console: &Console,
     (timeline, about, view): (&Timeline, &About, View),

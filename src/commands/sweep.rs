@@ -26,9 +26,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use watch::BoardWatcher;
 
-/// Longest time for a cell where nobody says.
+/// Default time limit of a cell.
 const CELL_TIMEOUT: Duration = Duration::from_secs(3600);
-/// Longest time for an engine to serve where nobody says.
+/// Default time limit for an engine to serve.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(20 * 60);
 
 pub fn run(console: &Console, args: SweepArgs) -> anyhow::Result<ExitCode> {
@@ -102,7 +102,7 @@ async fn dry_run(
     let known = OomFile::open(&args.results.dir, &sweep.name)?;
     let known = known.memory().clone().on_devices_of(machine_bytes());
     let mut plan = planned(args, sweep, shard, &known)?;
-    // The plan is told also where Docker is not there.
+    // The plan is shown even where Docker is absent.
     let runtime = unless_stopped(stop, Runtime::connect()).await;
     let verdicts = fit::ask(&plan, runtime.as_ref().ok(), options.memory, stop).await;
     plan.judge(verdicts, |_| args.run_anyway);
@@ -285,7 +285,7 @@ async fn sweep_through(
     let remembered = ooms.memory().clone().on_devices_of(machine_bytes());
     let mut plan = planned(args, sweep, shard, &remembered.without(mine))?;
     let verdicts = fit::ask(&plan, Some(&runtime), options.memory, stop).await;
-    // Where a cell was measured its engine fits, whatever the estimate says.
+    // Where a cell was measured its engine fits, whatever the estimate predicts.
     let measured = |group: &GroupId| {
         let mut rows = history.rows.values();
         rows.any(|row| row.group == *group && row.status == Status::Done)

@@ -302,7 +302,7 @@ fn server(template: &Template, values: &[(&AxisKey, &Setting)]) -> Server {
     // By name: the order in a file changes nothing for the engine, so it changes no id.
     flags.sort();
     let mut engine_args = template.preset_args.clone();
-    // The engine takes the last of two: what the file says must win over what the preset says.
+    // The engine takes the last of two: the file must win over the preset.
     for (key, value) in values {
         if let Some(flag) = flag_of(key).filter(|_| **value != Setting::Unset) {
             take_out(&mut engine_args, flag);
@@ -354,13 +354,13 @@ fn load(template: &Template, values: &[(&AxisKey, &Setting)]) -> Load {
     }
 }
 
-/// Prompt tokens where nobody says, as in `profile`.
+/// Default prompt tokens, as in `profile`.
 const DEFAULT_INPUT_LEN: u32 = 256;
-/// Generated tokens where nobody says, as in `profile`.
+/// Default generated tokens, as in `profile`.
 const DEFAULT_OUTPUT_LEN: u32 = 128;
 
-/// Adds the lengths and the number at once that hold where nobody says: one sequence at once, unless
-/// requests come by rate, or the bench takes all there are.
+/// Adds the default lengths and concurrency: one sequence at once, unless requests come by rate, or
+/// the bench takes all there are.
 pub(super) fn complete(axes: &mut Vec<Axis>, bench: BenchWord) {
     let has = |axes: &[Axis], key| axes.iter().any(|a| a.key == key);
     let by_rate = has(axes, AxisKey::RequestRate);

@@ -1,4 +1,4 @@
-//! Flags of engines: when two are the same, and which a sweep file says in words of its own.
+//! Flags of engines: when two are the same, and which have a key of their own in a sweep file.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -81,8 +81,8 @@ fn plain(word: &str) -> String {
     word.split('=').next().unwrap_or(word).replace('_', "-")
 }
 
-/// What is said by keys of the file, and how engines call it. The first is plimsoll's own word for
-/// it; of that, engines take any beginning that is clear.
+/// The keys of the file that replace flags, and the engines' names for them. The first is
+/// plimsoll's own flag; of that, engines take any clear beginning.
 const OWN: &str = "\
 tensor_parallel_size: --tensor-parallel-size --tp-size --tp -tp --num-shard
 dtype: --dtype
@@ -118,7 +118,7 @@ pub(super) fn own_key_of(flag: &str) -> Option<&'static str> {
     })
 }
 
-/// Whether a flag says where the engine listens: that is plimsoll's to choose, for it asks there.
+/// Whether a flag sets where the engine listens: plimsoll chooses that, because it connects there.
 pub(super) fn is_address(flag: &str) -> bool {
     ADDRESS.contains(&plain(flag).as_str())
 }

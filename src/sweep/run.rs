@@ -181,7 +181,7 @@ async fn side_by_side(
             break;
         };
         busy.retain(|device| !taken.contains(device));
-        // What one container holds says nothing of the others on the same host.
+        // Memory of one container does not concern the others on the same host.
         taken.remove(HOST);
         debts.add(taken, held);
         ended = ended.and(lane);

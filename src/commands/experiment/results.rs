@@ -1,4 +1,5 @@
-//! The files of an experiment: what came of its levels, read back and written for people and tools.
+//! The files of an experiment: the results of its levels, read back and written for people and
+//! tools.
 
 use super::levels::Levels;
 use crate::commands::load::exit_code_of;
@@ -18,7 +19,7 @@ use std::path::Path;
 /// Width of the page on disk, cells.
 const PAGE_WIDTH: usize = 160;
 
-/// Reads what came of the levels, writes all files and shows the report.
+/// Reads the results of the levels, writes all files and shows the report.
 pub fn write(
     console: &Console,
     levels: &Levels<'_>,
@@ -126,7 +127,7 @@ type OnDisk = (
     i64,
 );
 
-/// The profile of a level and its requests. What cannot be read is told, and missing.
+/// The profile of a level and its requests. What cannot be read is reported, and missing.
 fn of_disk(console: &Console, path: &Path) -> OnDisk {
     let unread = |what: &str, e: Failure| {
         console.warning(&format!("{what} of a level cannot be read: {e}"));

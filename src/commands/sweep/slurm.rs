@@ -85,7 +85,7 @@ pub async fn submit(
     }
 }
 
-/// Tells the rows that have come into the shards' journals.
+/// Reports the rows that have come into the shards' journals.
 fn tell_rows(job: &Submitted, cells: &[&Cell], watcher: &BoardWatcher, seen: &mut HashSet<CellId>) {
     let known: HashMap<&CellId, &Cell> = cells.iter().map(|c| (&c.id, *c)).collect();
     for shard in 1..=job.shards {
@@ -102,7 +102,7 @@ fn tell_rows(job: &Submitted, cells: &[&Cell], watcher: &BoardWatcher, seen: &mu
     }
 }
 
-/// Joins what the shards have measured, and says what is missing.
+/// Joins what the shards have measured, and reports what is missing.
 fn over(
     console: &Console,
     job: &Submitted,

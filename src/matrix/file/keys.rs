@@ -140,7 +140,7 @@ pub const ENTRY: &[KeySpec] = keys! {
     "exclude" Exclude: "Cells to leave out.",
 };
 
-/// What is said of a model and kept with the results.
+/// Facts on a model, kept with the results.
 pub const ARCHITECTURE: [&str; 6] = [
     "model_params",
     "num_layers",
@@ -161,7 +161,7 @@ pub fn find(keys: &'static [KeySpec], name: &str) -> Option<&'static KeySpec> {
         .find(|k| k.name == name || k.aliases.contains(&name))
 }
 
-/// Axes with keys of their own, in the order of [`AxisKey`]. `image` stands for `Place` as well.
+/// Axes with keys of their own, in the order of [`AxisKey`]. `image` is `Place` as well.
 const AXES: &[(&str, AxisKey)] = &[
     ("model_id", AxisKey::Model),
     ("container_name", AxisKey::Place),
