@@ -107,7 +107,7 @@ impl Console {
             color: terminal::color(options.color, &io::stdout()),
             unicode,
         };
-        let drawing = (!options.quiet && terminal::stderr_can_draw()).then(|| Drawing {
+        let drawing = (!options.quiet && terminal::can_draw(&io::stderr())).then(|| Drawing {
             bars: MultiProgress::with_draw_target(ProgressDrawTarget::stderr()),
             size: terminal::stderr_size,
             tick: TICK,
@@ -248,13 +248,13 @@ impl Console {
 impl Console {
     /// Whether a page on stdout can be drawn over.
     pub fn draws_pages(&self) -> bool {
-        terminal::stdout_can_draw()
+        terminal::can_draw(&io::stdout())
     }
 
     /// Shows a page in place of the one before; off a terminal one below the other. False once the
     /// reader is gone.
     pub fn redraw(&self, page: &str) -> Result<bool, Failure> {
-        if terminal::stdout_can_draw() {
+        if terminal::can_draw(&io::stdout()) {
             // Home, each line to its end, then whatever is left below.
             let page = page.replace('\n', "\x1b[K\n");
             self.stream(format!("\x1b[H{page}\x1b[J").as_bytes())

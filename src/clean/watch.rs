@@ -47,7 +47,7 @@ pub struct Line {
 }
 
 /// Remembers what was reported and done.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Watch {
     apply: bool,
     per_minute: usize,
@@ -67,10 +67,7 @@ impl Watch {
         Watch {
             apply,
             per_minute: usize::try_from(per_minute).unwrap_or(usize::MAX),
-            told: BTreeMap::new(),
-            standing: BTreeMap::new(),
-            tried: BTreeMap::new(),
-            acts: VecDeque::new(),
+            ..Watch::default()
         }
     }
 

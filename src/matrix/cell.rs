@@ -248,13 +248,8 @@ impl BenchWord {
 
     /// As written.
     pub fn as_str(self) -> &'static str {
-        match self {
-            BenchWord::Auto => "auto",
-            BenchWord::Latency => "latency",
-            BenchWord::Throughput => "throughput",
-            BenchWord::Serve => "serve",
-            BenchWord::Builtin => "builtin",
-        }
+        let own = BenchWord::ALL.iter().find(|(_, bench)| *bench == self);
+        own.map_or("", |(name, _)| name)
     }
 
     /// Whether it loads an engine in a process of its own.

@@ -164,7 +164,10 @@ impl Matrix {
     pub fn expand(&self) -> Expanded {
         let loops = self.loops();
         let mut left_out = vec![0; self.exclude.len()];
-        let mut maker = Maker::new(&self.template);
+        let mut maker = Maker {
+            template: &self.template,
+            last: None,
+        };
         let mut cells = Vec::new();
         let mut at = vec![0; loops.len()];
         let mut more = loops.iter().all(|l| l.len > 0);
@@ -255,14 +258,7 @@ struct Maker<'t> {
     last: Option<Arc<Server>>,
 }
 
-impl<'t> Maker<'t> {
-    fn new(template: &'t Template) -> Self {
-        Maker {
-            template,
-            last: None,
-        }
-    }
-
+impl Maker<'_> {
     fn cell(&mut self, values: &[(&AxisKey, &Setting)]) -> Cell {
         let server = server(self.template, values);
         let server = match &self.last {

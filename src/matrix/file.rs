@@ -198,12 +198,7 @@ fn cells(root: &Node, entries: &[Entry]) -> Result<Vec<Cell>, Fault> {
                 cell.server.model
             );
             let (here, there) = (entry_of(i), entry_of(first));
-            let fault = Fault::new(here, message);
-            return Err(if here == there {
-                fault
-            } else {
-                fault.other(there)
-            });
+            return Err(Fault::new(here, message).other(there));
         }
     }
     Ok(cells)

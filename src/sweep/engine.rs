@@ -115,12 +115,12 @@ pub async fn start(
     news: &Sink,
 ) -> Result<Running, Trouble> {
     news(Progress::Stage(Stage::Inspect));
-    match (&group.server.place, preset) {
-        (Place::Container(name), _) => in_container(context, group, name, need, run_id, news).await,
-        (Place::Image(_), Some(preset)) => {
+    match &group.server.place {
+        Place::Container(name) => in_container(context, group, name, need, run_id, news).await,
+        Place::Image(own) => {
+            let preset = preset.unwrap_or(own);
             launched(context, group, preset, need, run_id, news).await
         }
-        (Place::Image(own), None) => launched(context, group, own, need, run_id, news).await,
     }
 }
 

@@ -23,6 +23,7 @@ const INSPECT: Duration = Duration::from_secs(5);
 const AT_A_TIME: usize = 8;
 
 /// A container as Docker reports it.
+#[derive(Default)]
 pub struct Met {
     /// Facts. Where it could not be inspected, those of the list.
     pub facts: ContainerFacts,
@@ -86,8 +87,7 @@ impl Met {
             check: found.check,
             cgroup_parent: found.cgroup_parent,
             lives_in: found.lives_in,
-            ours: false,
-            untold: false,
+            ..Met::default()
         }
     }
 
@@ -103,13 +103,7 @@ impl Met {
     fn listed(facts: ContainerFacts) -> Met {
         Met {
             facts,
-            inspected: false,
-            secrets: Secrets::default(),
-            check: None,
-            cgroup_parent: None,
-            lives_in: None,
-            ours: false,
-            untold: false,
+            ..Met::default()
         }
     }
 

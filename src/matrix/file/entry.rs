@@ -452,15 +452,10 @@ fn load(given: &Given<'_>, template: &mut Template) -> Result<(), Fault> {
 
 /// A rate for a bench that sends no requests.
 pub fn no_rate(at: At, bench: BenchWord) -> Fault {
-    let name = BenchWord::ALL.iter().find(|(_, b)| *b == bench);
-    Fault::new(
-        at,
-        format!(
-            "the {} bench has no request rate: it sends no requests to a server",
-            name.map_or("", |(n, _)| n)
-        ),
-    )
-    .hint("bench: serve or bench: builtin")
+    let bench = bench.as_str();
+    let message =
+        format!("the {bench} bench has no request rate: it sends no requests to a server");
+    Fault::new(at, message).hint("bench: serve or bench: builtin")
 }
 
 /// The flag of a key in `engine_args`.
@@ -532,12 +527,7 @@ fn axis(key: AxisKey, name: &str, node: &Node, zipped: bool) -> Result<Axis, Fau
         if let Some(first) = seen.insert(format!("{value:?}"), element.at) {
             if !zipped {
                 let message = format!("{} stands in `{name}` twice", element.shown());
-                let fault = Fault::new(element.at, message);
-                return Err(if first == element.at {
-                    fault
-                } else {
-                    fault.other(first)
-                });
+                return Err(Fault::new(element.at, message).other(first));
             }
         }
         values.push(value);
