@@ -40,6 +40,11 @@ pub use shell::{CompletionsArgs, ManArgs, ManPage, man_pages};
 pub use start::{EngineFlags, StartArgs};
 pub use sweep::{MergeArgs, Scheduler, SweepArgs, SweepBench, SweepCommand, SweepRunArgs};
 
+// Headings of help pages.
+const LOAD: &str = "Load";
+const MEASURING: &str = "Measuring";
+const OUTPUT: &str = "Output";
+
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
     .usage(AnsiColor::Green.on_default().bold())
@@ -63,17 +68,11 @@ pub struct Cli {
         hide_short_help = true,
         // Takes an empty one as well: a variable that is set to nothing names nothing.
         value_parser = clap::value_parser!(std::ffi::OsString),
-        help_heading = "Measuring"
+        help_heading = MEASURING
     )]
     pub nvml_lib: Option<std::ffi::OsString>,
     /// For testing: a directory to read instead of /sys, where AMD GPUs are (or PLIMSOLL_SYSFS_ROOT)
-    #[arg(
-        long,
-        global = true,
-        value_name = "DIR",
-        hide_short_help = true,
-        help_heading = "Measuring"
-    )]
+    #[arg(long, global = true, value_name = "DIR", hide_short_help = true, help_heading = MEASURING)]
     pub sysfs_root: Option<PathBuf>,
     /// What to do.
     #[command(subcommand)]
@@ -82,7 +81,7 @@ pub struct Cli {
 
 /// How to talk.
 #[derive(Debug, Clone, Copy, Args)]
-#[command(next_help_heading = "Output")]
+#[command(next_help_heading = OUTPUT)]
 pub struct Talk {
     /// Say nothing but warnings and errors
     #[arg(long, short, global = true, conflicts_with = "verbose")]
@@ -210,57 +209,46 @@ pub struct LoadArgs {
     pub engine: Option<String>,
 
     /// Bench to run: one of the engine's own in the container, or builtin, plimsoll's own client
-    #[arg(
-        long,
-        value_name = "KIND",
-        default_value = "auto",
-        help_heading = "Load"
-    )]
+    #[arg(long, value_name = "KIND", default_value = "auto", help_heading = LOAD)]
     pub bench: BenchChoice,
     /// Prompt tokens per request
-    #[arg(long, value_name = "TOKENS", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=LONGEST_INPUT), help_heading = "Load")]
+    #[arg(long, value_name = "TOKENS", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=LONGEST_INPUT), help_heading = LOAD)]
     pub input_len: u32,
     /// Text of the prompt, instead of --input-len (transformers)
-    #[arg(
-        long,
-        value_name = "TEXT",
-        value_parser = some_text,
-        conflicts_with = "input_len",
-        help_heading = "Load"
-    )]
+    #[arg(long, value_name = "TEXT", value_parser = some_text, conflicts_with = "input_len", help_heading = LOAD)]
     pub prompt: Option<String>,
     /// Generated tokens per request
-    #[arg(long, visible_alias = "max-tokens", value_name = "TOKENS", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Load")]
+    #[arg(long, visible_alias = "max-tokens", value_name = "TOKENS", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..), help_heading = LOAD)]
     pub output_len: u32,
     /// Sequences per batch (latency, transformers)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Load")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = LOAD)]
     pub batch_size: Option<u32>,
     /// Measured iterations (latency, transformers) [default: 10, transformers 3]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Load")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = LOAD)]
     pub num_iters: Option<u32>,
     /// Warm-up iterations (latency, transformers) or requests (serve, builtin) [default: 3; builtin, transformers: 1]
-    #[arg(long, value_name = "N", help_heading = "Load")]
+    #[arg(long, value_name = "N", help_heading = LOAD)]
     pub num_iters_warmup: Option<u32>,
     /// Requests (throughput, serve, builtin) [default: 32]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Load")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = LOAD)]
     pub num_prompts: Option<u32>,
     /// Requests in flight at most (serve, builtin)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Load")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = LOAD)]
     pub max_concurrency: Option<u32>,
     /// Requests per second, at random moments (serve, builtin): a number, or inf
-    #[arg(long, value_name = "RPS", value_parser = request_rate, help_heading = "Load")]
+    #[arg(long, value_name = "RPS", value_parser = request_rate, help_heading = LOAD)]
     pub request_rate: Option<f64>,
     /// Random seed of the bench [default: the engine's; builtin: 0]
-    #[arg(long, value_name = "N", help_heading = "Load")]
+    #[arg(long, value_name = "N", help_heading = LOAD)]
     pub seed: Option<u64>,
     /// Run the bench so many times; mean and spread are reported
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = "Load")]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = LOAD)]
     pub repeats: u32,
     /// Tell operators and layers apart, by torch.profiler (transformers)
-    #[arg(long, help_heading = "Load")]
+    #[arg(long, help_heading = LOAD)]
     pub per_layer: bool,
     /// How long to watch with --bench none [default: until Ctrl-C]
-    #[arg(long, value_name = "TIME", value_parser = some_time, help_heading = "Load")]
+    #[arg(long, value_name = "TIME", value_parser = some_time, help_heading = LOAD)]
     pub duration: Option<Duration>,
 
     /// Settings of the engine.
@@ -268,44 +256,32 @@ pub struct LoadArgs {
     pub settings: EngineFlags,
 
     /// What reads the memory: auto, nvml, amd, host, or replay:FILE for a session that `record` wrote
-    #[arg(
-        long,
-        value_name = "NAME",
-        default_value = "auto",
-        value_parser = backend_arg,
-        help_heading = "Measuring"
-    )]
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = backend_arg, help_heading = MEASURING)]
     pub memory_backend: BackendArg,
     /// Time between samples, 10ms or more
-    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = sample_interval, help_heading = "Measuring")]
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = sample_interval, help_heading = MEASURING)]
     pub sample_interval: Duration,
     /// How long to sample before the load
-    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration, help_heading = "Measuring")]
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration, help_heading = MEASURING)]
     pub baseline: Duration,
     /// Longest time for the whole run
-    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = some_time, help_heading = "Measuring")]
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = some_time, help_heading = MEASURING)]
     pub timeout: Duration,
     /// How much of the log to keep at most
-    #[arg(
-        long,
-        value_name = "SIZE",
-        default_value = "256MiB",
-        value_parser = size,
-        help_heading = "Measuring"
-    )]
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = size, help_heading = MEASURING)]
     pub max_log: String,
     /// Say what would be run, and run nothing
-    #[arg(long, help_heading = "Measuring")]
+    #[arg(long, help_heading = MEASURING)]
     pub dry_run: bool,
 
     /// Where results go.
     #[command(flatten)]
     pub results: ResultsArgs,
     /// File for the profile, instead of a name in the results directory
-    #[arg(long, short, value_name = "FILE", help_heading = "Output")]
+    #[arg(long, short, value_name = "FILE", help_heading = OUTPUT)]
     pub output: Option<PathBuf>,
     /// Print the profile as JSON instead of text
-    #[arg(long, help_heading = "Output")]
+    #[arg(long, help_heading = OUTPUT)]
     pub json: bool,
 }
 
@@ -313,15 +289,7 @@ pub struct LoadArgs {
 #[derive(Debug, Clone, Args)]
 pub struct ResultsArgs {
     /// Results directory
-    #[arg(
-        long = "results-dir",
-        id = "results_dir",
-        value_name = "DIR",
-        default_value = "results",
-        env = "PLIMSOLL_RESULTS_DIR",
-        hide_env_values = true,
-        help_heading = "Output"
-    )]
+    #[arg(long = "results-dir", id = "results_dir", value_name = "DIR", default_value = "results", env = "PLIMSOLL_RESULTS_DIR", hide_env_values = true, help_heading = OUTPUT)]
     pub dir: PathBuf,
 }
 
@@ -399,7 +367,7 @@ pub struct TopArgs {
     #[arg(long)]
     pub once: bool,
     /// Print JSON instead of text, a document for each look
-    #[arg(long, help_heading = "Output")]
+    #[arg(long, help_heading = OUTPUT)]
     pub json: bool,
     /// Time between two looks, 1s or more
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = look_interval)]
@@ -415,7 +383,7 @@ pub struct TopArgs {
 #[command(after_help = examples::GPUS)]
 pub struct GpusArgs {
     /// Print JSON instead of text
-    #[arg(long, help_heading = "Output")]
+    #[arg(long, help_heading = OUTPUT)]
     pub json: bool,
 }
 
@@ -426,10 +394,10 @@ pub struct DeriveArgs {
     /// A `.capture` folder, or the profile beside it
     pub capture: PathBuf,
     /// File for the profile [default: the one beside the capture]
-    #[arg(long, short, value_name = "FILE", help_heading = "Output")]
+    #[arg(long, short, value_name = "FILE", help_heading = OUTPUT)]
     pub output: Option<PathBuf>,
     /// Print the profile as JSON instead of text, and write nothing
-    #[arg(long, conflicts_with = "output", help_heading = "Output")]
+    #[arg(long, conflicts_with = "output", help_heading = OUTPUT)]
     pub json: bool,
 }
 
@@ -443,7 +411,7 @@ pub struct ParseArgs {
     /// Log file, or - for standard input
     pub log: PathBuf,
     /// Print JSON instead of text
-    #[arg(long, help_heading = "Output")]
+    #[arg(long, help_heading = OUTPUT)]
     pub json: bool,
 }
 
@@ -452,7 +420,7 @@ pub struct ParseArgs {
 #[command(after_help = examples::DOCTOR)]
 pub struct DoctorArgs {
     /// Print JSON instead of text
-    #[arg(long, help_heading = "Output")]
+    #[arg(long, help_heading = OUTPUT)]
     pub json: bool,
 }
 
@@ -460,7 +428,11 @@ pub struct DoctorArgs {
 /// this host can hold of it.
 const LONGEST_INPUT: i64 = 10_000_000;
 
+<<<<<<< HEAD
 /// A text that is not blank.
+=======
+/// Text that is not empty.
+>>>>>>> verbs
 fn some_text(text: &str) -> Result<String, String> {
     if text.trim().is_empty() {
         Err("must not be empty".into())
@@ -511,7 +483,11 @@ fn look_interval(text: &str) -> Result<Duration, String> {
     Ok(interval)
 }
 
+<<<<<<< HEAD
 /// `9400` and `:9400` mean the loopback interface: metrics are not public unless configured.
+=======
+/// `9400` and `:9400` are on the loopback interface: what a host runs is not published by default.
+>>>>>>> verbs
 fn listen_address(text: &str) -> Result<std::net::SocketAddr, String> {
     let port = text.strip_prefix(':').unwrap_or(text);
     if let Ok(port) = port.parse::<u16>() {

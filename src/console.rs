@@ -26,13 +26,13 @@ use std::time::{Duration, Instant};
 use sweep::Board;
 pub use sweep::{BoardWords, CellLine, Lane, SweepBoard};
 
-/// Interval of redraws, for the spinners; figures need no faster updates.
+/// Between two pictures of what is drawn: spinners turn, and figures are fresh.
 const TICK: Duration = Duration::from_millis(120);
 
 /// When to colour.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ColorChoice {
-    /// Colour on a terminal, unless `NO_COLOR` is set.
+    /// On a terminal, unless `NO_COLOR` is set.
     #[default]
     Auto,
     /// Always.
@@ -44,7 +44,7 @@ pub enum ColorChoice {
 /// How much to say, and in which colours.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ConsoleOptions {
-    /// No stages, no notes; warnings and errors are still printed.
+    /// No stages, no notes. Warnings and errors are still printed.
     pub quiet: bool,
     /// 0: warnings of the program itself; 1: what it does; 2 and more: every detail.
     pub verbose: u8,
@@ -107,7 +107,7 @@ impl Console {
             color: terminal::color(options.color, &io::stdout()),
             unicode,
         };
-        let drawing = (!options.quiet && terminal::stderr_can_draw()).then(|| Drawing {
+        let drawing = (!options.quiet && terminal::can_draw(&io::stderr())).then(|| Drawing {
             bars: MultiProgress::with_draw_target(ProgressDrawTarget::stderr()),
             size: terminal::stderr_size,
             tick: TICK,
@@ -167,13 +167,13 @@ impl Console {
         self.0.warning(text);
     }
 
-    /// A line from another plimsoll process: it has its own label and log level.
+    /// A line printed by another plimsoll: it has its own label, and its verbosity was set there.
     pub fn said(&self, line: &str) {
         self.0.line(&clean(line, self.0.look.unicode));
     }
 
     /// Prints an error once, with its causes and hints, and returns its exit code. A running stage
-    /// is marked as failed.
+    /// is shown as failed.
     pub fn error(&self, error: &anyhow::Error) -> ExitCode {
         self.0.end_board();
         self.0.end_stage(Ended::Failed);
@@ -198,7 +198,8 @@ impl Console {
         }
     }
 
-    /// Writes data to stdout. A closed pipe (`| head`) is not an error.
+    /// Writes data to stdout. A reader that went away (`
+    ///  head`) is not an error.
     pub fn data(&self, bytes: &[u8]) -> Result<(), Failure> {
         self.stream(bytes).map(drop)
     }
@@ -213,8 +214,23 @@ impl Console {
         Ok(self.data(&text)?)
     }
 
-    /// As [`Console::data`], for output in several parts. False when the reader has closed the
-    /// pipe.
+    /// Writes a document to stdout: as JSON, or as the page that `render` makes of it.
+    ///
+    /// # Errors
+    /// As [`Console::print_json`].
+    pub fn show(
+        &self,
+        json: bool,
+        document: &impl serde::Serialize,
+        render: impl FnOnce(TextOptions) -> String,
+    ) -> anyhow::Result<()> {
+        if json {
+            return self.print_json(document);
+        }
+        Ok(self.data(render(self.text_options()).as_bytes())?)
+    }
+
+    /// As [`Console::data`], of which there will be more. False once the reader is gone.
     pub fn stream(&self, bytes: &[u8]) -> Result<bool, Failure> {
         let bytes = harmless(bytes);
         let write = || {
@@ -232,13 +248,13 @@ impl Console {
 impl Console {
     /// Whether a page on stdout can be drawn over.
     pub fn draws_pages(&self) -> bool {
-        terminal::stdout_can_draw()
+        terminal::can_draw(&io::stdout())
     }
 
-    /// Replaces the previous page; without a terminal, appends the page. False when the reader has
-    /// closed the pipe.
+    /// Shows a page in place of the one before; off a terminal one below the other. False once the
+    /// reader is gone.
     pub fn redraw(&self, page: &str) -> Result<bool, Failure> {
-        if terminal::stdout_can_draw() {
+        if terminal::can_draw(&io::stdout()) {
             // Home, each line to its end, then whatever is left below.
             let page = page.replace('\n', "\x1b[K\n");
             self.stream(format!("\x1b[H{page}\x1b[J").as_bytes())
@@ -248,8 +264,8 @@ impl Console {
     }
 }
 
-/// Prints a message of the argument parser: an error, or the help or version. An error quotes an
-/// argument, which may be a secret.
+/// Prints the message of the argument parser: a mistake, else the help or the version. A mistake
+/// quotes an argument, and that may be a secret.
 pub fn about_arguments(mistake: bool, plain: &str, coloured: &str) {
     let (mut out, color): (Box<dyn Write>, bool) = if mistake {
         let color = terminal::color(ColorChoice::Auto, &io::stderr());
@@ -271,7 +287,7 @@ fn until_broken_pipe(result: io::Result<()>) -> io::Result<bool> {
     }
 }
 
-/// The error and its causes on one line. A cause quoted by its parent is not repeated.
+/// The error and its causes on one line. A cause that its parent has quoted is not repeated.
 fn chain(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for link in error.chain() {
@@ -311,8 +327,7 @@ impl Inner {
         self.line(&format!("{label} {}", clean(text, self.look.unicode)));
     }
 
-    /// Prints a whole line to stderr, above anything drawn. Errors are ignored, because no output
-    /// is left to report them.
+    /// One whole line to stderr, above whatever is drawn. A failure to write cannot be reported.
     fn line(&self, line: &str) {
         let write = || {
             let mut out = lock_data(&self.out);

@@ -86,7 +86,7 @@ pub enum Done {
     Cleaned,
     /// It had ended before anything was done here, and what it held is given back.
     AlreadyGone,
-    /// Left alone: it is not as it was judged any more, or somebody works on it.
+    /// Left alone: it changed since it was judged, or another process works on it.
     Kept,
     /// Not ended, or what it held is not given back.
     NotDone,
@@ -198,13 +198,13 @@ fn chosen(rule: Rule) -> bool {
     matches!(rule, Rule::Named | Rule::Selected | Rule::Idle)
 }
 
-/// Whether it rests on a plimsoll's having ended. Of another machine's processes nothing here says
-/// that they have.
+/// Whether the rule rests on the end of a plimsoll. For processes of another machine this host
+/// cannot know that.
 fn by_owner(rule: Rule) -> bool {
     matches!(rule, Rule::OwnerDead | Rule::Leftover | Rule::Orphan)
 }
 
-/// A process of the survey, as nobody can mistake it.
+/// A process of the survey by pid and start time, which no other process shares.
 pub(super) fn identity(look: &ProcessLook) -> Option<ProcessId> {
     let started = look.started?;
     Some(ProcessId {
@@ -228,8 +228,8 @@ struct Locked {
 }
 
 impl Locked {
-    /// Takes it, or says who has it. One that does not run is locked by nobody: nobody can work on
-    /// it, and its removal is Docker's to keep apart.
+    /// Takes the lock, or names its holder. A container that does not run needs no lock: no
+    /// plimsoll can work on it, and Docker itself serialises removals.
     fn take(&mut self, facts: &ContainerFacts) -> May {
         let Some(pid) = facts.state.pid else {
             return May::Act;

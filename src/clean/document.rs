@@ -18,11 +18,11 @@ pub struct Document<'a> {
     pub at: &'a str,
     /// Whether any of the devices is a simulated one: its figures say nothing about hardware.
     pub simulated: bool,
-    /// Whether it was to be done, and not only said.
+    /// True where the verdicts were to be carried out; false for a dry run.
     pub applied: bool,
     /// Everything that was judged, kept or not.
     pub verdicts: Vec<Entry<'a>>,
-    /// What came of each act; empty unless applied.
+    /// Result of each act; empty unless applied.
     pub outcomes: &'a [Outcome],
     /// What could not be looked at, a sentence each.
     pub blind: &'a [String],
@@ -84,8 +84,8 @@ pub enum Evidence<'a> {
 }
 
 impl Evidence<'_> {
-    /// GPU memory it is about, bytes over all devices: what a container or a process holds, what
-    /// nobody is listed with on a device.
+    /// GPU memory that the verdict is about, bytes over all devices: what a container or a process
+    /// holds, and on a device the bytes that no listed process holds.
     pub fn gpu_bytes(self) -> Option<u64> {
         let sum =
             |held: &BTreeMap<String, u64>| held.values().fold(0, |a: u64, b| a.saturating_add(*b));

@@ -21,7 +21,8 @@ pub struct Survey {
     pub devices: Vec<DeviceLook>,
     /// What could not be looked at, a sentence each.
     pub blind: Vec<String>,
-    /// Containers with plimsoll's labels of which Docker did not tell enough to judge them, by name.
+    /// Names of containers with plimsoll's labels that Docker did not describe well enough to
+    /// judge.
     #[serde(skip)]
     pub unseen: Vec<String>,
 }
@@ -63,8 +64,8 @@ pub struct ContainerLook {
     /// Its processes, where the host shows them: `None` for one that runs where it does not, and
     /// then nothing is done to it. Empty for one in which none runs.
     pub processes: Option<Vec<ProcessLook>>,
-    /// What `Survey::devices` it holds memory on: by UUID or PCI address, bytes. `None` where the
-    /// driver cannot tell.
+    /// Memory held by device of `Survey::devices`, by UUID or PCI address, bytes. `None` where the
+    /// driver does not report it.
     pub gpu_bytes: Option<BTreeMap<String, u64>>,
     /// Since when it does nothing.
     pub activity: Activity,
@@ -74,7 +75,7 @@ pub struct ContainerLook {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Health {
-    /// It answered, or Docker's own check says so.
+    /// It answered, or Docker's own check reports it healthy.
     Well,
     /// It accepts no connection, answers nothing in time or a fault of its own, though it did not
     /// just start; seconds since the first of the looks in a row that met it so, or since Docker's
@@ -83,9 +84,9 @@ pub enum Health {
         /// For how long, seconds.
         for_s: u64,
     },
-    /// It just started, or says that it is not ready yet.
+    /// It just started, or reports that it is not ready yet.
     Starting,
-    /// Nobody can tell.
+    /// Not known.
     #[default]
     Unknown,
 }
@@ -113,7 +114,7 @@ pub struct ProcessLook {
     pub ancestor: bool,
     /// Path of its cgroup.
     pub cgroup: Option<String>,
-    /// Id of the container whose cgroup it is in, whether Docker knows that or not.
+    /// Id of the container of its cgroup, known to Docker or not.
     pub container: Option<String>,
     /// The run in its environment (`PLIMSOLL_RUN`), and whether that run's plimsoll lives.
     pub mark: Option<Mark>,
@@ -121,7 +122,7 @@ pub struct ProcessLook {
     pub record: Option<Record>,
     /// Of a process with a record: host pids outside its container that share its pid namespace.
     pub shared_by: Vec<u32>,
-    /// GPU memory by device, bytes; a device of which the driver does not tell is left out.
+    /// GPU memory by device, bytes; devices without a figure from the driver are left out.
     pub gpu_bytes: BTreeMap<String, u64>,
     /// Threads that nothing can interrupt (state D).
     pub stuck: Vec<StuckThread>,
@@ -159,7 +160,7 @@ pub struct StuckThread {
     pub tid: u32,
     /// Where in the kernel it waits, where that may be read.
     pub waits_in: Option<String>,
-    /// Seen so for at least so long, seconds.
+    /// Time that it was seen in this state, at least, seconds.
     pub for_s: u64,
 }
 
@@ -191,18 +192,18 @@ pub struct DeviceLook {
 /// Since when a container does nothing, each as far as it was looked at, seconds. `None`: not known.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Activity {
-    /// Its GPUs were idle at every look for so long; 0: busy now.
+    /// Time that its GPUs were idle at every look; 0: busy now.
     pub gpu_idle_s: Option<u64>,
-    /// No request came to its engine for so long; 0: one runs or just came.
+    /// Time without a request to its engine; 0: one runs or just came.
     pub requests_idle_s: Option<u64>,
-    /// Its log was silent for so long. Told, and no condition: engines write a line for each look
-    /// at their counters, ours too, and the counter of requests tells more.
+    /// Time without a new line in its log. Shown, but not used as a condition: engines write a line
+    /// for each look at their counters, and the counter of requests is more reliable.
     pub log_silent_s: Option<u64>,
 }
 
 impl Activity {
-    /// No GPU used and no request for so long, seconds; `None` where one is not known. A silent log
-    /// is no stand-in for a counter that could not be read.
+    /// Time without GPU use and without a request, seconds; `None` where one of the two is not
+    /// known. A silent log does not replace a counter that could not be read.
     pub fn idle_s(&self) -> Option<u64> {
         Some(self.gpu_idle_s?.min(self.requests_idle_s?))
     }

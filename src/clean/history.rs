@@ -1,10 +1,11 @@
-//! Since when containers do nothing, folded over looks. Pure: the caller reads the clock and keeps
+//! Since when containers are idle, folded over looks. Pure: the caller reads the clock and keeps
 //! the state, in a file where several runs share it.
 //!
-//! Between two looks nobody watched. For GPUs that is bridged where the looks are close, or where
-//! the engine's own counter proves that no request came; for requests only by that counter.
+//! The time between two looks is not watched. For GPUs the gap is bridged where the looks are
+//! close, or where the engine's own counter proves that no request came; for requests only by that
+//! counter.
 //!
-//! What is counted is counted on the boot clock: wall time jumps, and a jump is no idleness.
+//! Times are read from the boot clock: wall time jumps, and a jump must not count as idle time.
 
 use super::facts::Activity;
 use serde::{Deserialize, Serialize};
@@ -12,7 +13,7 @@ use std::collections::BTreeMap;
 
 /// Looks further apart say nothing of the GPUs in between, nanoseconds.
 const GAP_NS: i64 = 300 * SECOND_NS;
-/// A container that nobody saw for so long is forgotten, nanoseconds.
+/// A container that was not seen for this time is forgotten, nanoseconds.
 const FORGET_NS: i64 = 24 * 3600 * SECOND_NS;
 /// A GPU below this does nothing that matters, percent.
 const IDLE_PERCENT: f64 = 1.0;
@@ -58,10 +59,10 @@ pub struct History {
     containers: BTreeMap<String, Entry>,
 }
 
-/// Times are nanoseconds since the boot, where nothing else is said.
+/// Times are nanoseconds since the boot, unless noted otherwise.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Entry {
-    /// As Docker tells it: since the epoch.
+    /// As Docker reports it: since the epoch.
     started_ns: i64,
     seen_ns: i64,
     /// First of the looks at which the GPUs were idle, in a row.
@@ -73,7 +74,7 @@ struct Entry {
     /// The counter, as it was known last.
     #[serde(default)]
     requests: Option<u64>,
-    /// Time of the log's last line, as Docker tells it: since the epoch.
+    /// Time of the log's last line, as Docker reports it: since the epoch.
     #[serde(default)]
     log_ns: Option<i64>,
     /// The look after which that line came.
@@ -82,7 +83,7 @@ struct Entry {
 }
 
 impl History {
-    /// Adds a look, and says of each container since when it does nothing.
+    /// Adds a look, and returns for each container since when it is idle.
     pub fn look(&mut self, at: &Moment, seen: &[Seen]) -> BTreeMap<String, Activity> {
         if at.boot.is_empty() || self.boot != at.boot {
             self.boot.clone_from(&at.boot);
@@ -136,7 +137,7 @@ impl History {
     }
 }
 
-/// Since which look the GPUs are idle; `None`: they are not now, or nobody knows.
+/// The look since which the GPUs are idle; `None`: they are busy now, or it is not known.
 fn gpu_since(at_ns: i64, seen: &Seen, before: Option<&Entry>) -> Option<i64> {
     if !seen.gpu_percent.is_some_and(|p| p < IDLE_PERCENT) {
         return None;
@@ -148,14 +149,14 @@ fn gpu_since(at_ns: i64, seen: &Seen, before: Option<&Entry>) -> Option<i64> {
     Some(bridged.and_then(|b| b.gpu_since_ns).unwrap_or(at_ns))
 }
 
-/// Since which look no request came; `None`: one runs now, or nobody ever knew.
+/// The look since which no request came; `None`: one runs now, or it was never known.
 fn requests_since(at_ns: i64, seen: &Seen, before: Option<&Entry>) -> Option<i64> {
     let since = before.and_then(|b| b.requests_since_ns);
     match (seen.requests, seen.requests_now) {
         (_, Some(1..)) => None,
         // Whether one runs now is not known: it may be one that was counted when it came.
         (_, None) => None,
-        // The counter tells of the time in between as soon as it can be read again.
+        // The counter covers the time in between as soon as it can be read again.
         (None, Some(0)) => since,
         (Some(now), Some(0)) => {
             let same = before.and_then(|b| b.requests) == Some(now);

@@ -15,12 +15,12 @@ use tokio_util::sync::CancellationToken;
 /// A device counts as given back within this of its level, bytes: drivers and kernels keep a
 /// little.
 pub const TOLERANCE: u64 = 256 << 20;
-/// So many readings in a row must say so.
+/// Consecutive readings required.
 const READINGS: u32 = 3;
 /// Between two readings.
 const LOOK: Duration = Duration::from_millis(200);
-/// Drivers are not asked for their lists of processes at every reading; after the deadline one is
-/// waited for so long.
+/// Drivers do not list their processes at every reading; after the deadline a list is waited for
+/// this long.
 const LIST_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What is expected of a device.
@@ -28,8 +28,8 @@ const LIST_PATIENCE: Duration = Duration::from_secs(5);
 pub struct Level {
     /// In use, bytes.
     pub used_bytes: u64,
-    /// Of that listed with processes that go on, bytes: what these take more meanwhile is theirs.
-    /// `None`: the driver did not tell.
+    /// Bytes of it listed with processes that go on; what these take more meanwhile is theirs.
+    /// `None`: the driver did not report it.
     pub others_bytes: Option<u64>,
 }
 
@@ -170,8 +170,8 @@ impl Gate {
         watched.map(|(i, _)| i).filter(|i| !read(*i)).collect()
     }
 
-    /// Whether a reading says of every device how much of it is others'. Without that it can prove
-    /// that memory is back, but not that it is not.
+    /// Whether a reading has, for every device, the share of the other processes. Without it a
+    /// reading can prove that memory is back, but not that it is missing.
     fn whole(&self, samples: &[MemorySample]) -> bool {
         samples.iter().all(|s| {
             let level = self.levels.get(s.device as usize).copied().flatten();
@@ -181,7 +181,7 @@ impl Gate {
     }
 
     /// Waits until every device is back at its level; at the deadline names who holds what is
-    /// missing. A container that is gone holds nothing. Cut short by `cancel`, it says nothing.
+    /// missing. A container that is gone holds nothing. Cut short by `cancel`, it reports nothing.
     pub async fn wait(
         &mut self,
         deadline: Duration,
@@ -210,7 +210,7 @@ impl Gate {
         }
     }
 
-    /// What the last reading says of who holds what.
+    /// Who holds which memory, by the last reading.
     fn held(&mut self, mut samples: Vec<MemorySample>, deadline: Duration) -> Held {
         if let Whose::Container(_) = self.whose {
             samples = self.read(true);
@@ -284,7 +284,7 @@ fn grown(level: &Level, sample: &MemorySample, mine: &Mine) -> u64 {
     now.saturating_sub(before)
 }
 
-/// In use, bytes; of a host without page cache, which the kernel gives back when asked.
+/// In use, bytes; on a host without the page cache, which the kernel frees on demand.
 fn used(sample: &MemorySample) -> u64 {
     let cache = sample.host.and_then(|h| h.file_bytes).unwrap_or(0);
     sample.used_bytes.saturating_sub(cache)

@@ -1,5 +1,5 @@
-//! Finds containers and processes that hold GPU memory and should not, says why, and gets the
-//! memory back: looked at ([`facts`]), judged ([`verdict`]), acted on, verified.
+//! Finds containers and processes that hold GPU memory and should not, gives the reason, and gets
+//! the memory back: looked at ([`facts`]), judged ([`verdict`]), acted on, verified.
 
 pub mod activity;
 pub mod apply;

@@ -3,121 +3,27 @@
 
 use super::facts::{ContainerLook, ProcessLook};
 
-/// The kernel keeps so many bytes of a process' name.
+/// Bytes of a process' name that the kernel keeps.
 const NAME_BYTES: usize = 15;
 
 /// No host numbers its processes beyond this.
 const LAST_PID: u32 = 1 << 22;
 
 /// Names of programs, and what such a process is.
-const SPARED: &[(&str, &[&str])] = &[
-    (
-        "runs containers",
-        &[
-            "dockerd",
-            "containerd",
-            "containerd-shim",
-            "containerd-shim-runc-v1",
-            "containerd-shim-runc-v2",
-            "docker-proxy",
-            "docker-containerd",
-            "docker-containerd-shim",
-            "runc",
-            "crun",
-            "youki",
-            "nvidia-container-runtime",
-            "nvidia-container-cli",
-            "nvidia-ctk",
-            "conmon",
-            "conmonrs",
-            "crio",
-            "podman",
-            "buildkitd",
-            "rootlesskit",
-            "kata-runtime",
-            "lxd",
-            "incusd",
-        ],
-    ),
-    (
-        "belongs to Kubernetes",
-        &[
-            "kubelet",
-            "kube-proxy",
-            "kube-apiserver",
-            "k3s",
-            "k3s-server",
-            "k3s-agent",
-            "k0s",
-            "rke2",
-            "nvidia-device-plugin",
-            "k8s-device-plugin",
-            "gpu-feature-discovery",
-        ],
-    ),
-    (
-        "belongs to Slurm",
-        &["slurmd", "slurmstepd", "slurmctld", "slurmdbd"],
-    ),
-    (
-        "is a service of the GPU's driver",
-        &[
-            "nvidia-persistenced",
-            "nv-fabricmanager",
-            "nvidia-fabricmanager",
-            "nvidia-topologyd",
-            "nvidia-powerd",
-            "nvidia-gridd",
-            "nvidia-vgpu-mgr",
-            "nvidia-imex",
-            "nvlsm",
-        ],
-    ),
-    (
-        "is CUDA's MPS, which other processes compute through",
-        &["nvidia-cuda-mps-control", "nvidia-cuda-mps-server"],
-    ),
-    (
-        "watches GPUs",
-        &[
-            "nv-hostengine",
-            "dcgm-exporter",
-            "dcgmproftester",
-            "nvsm_core",
-            "rdcd",
-            "gpuagent",
-            "amd-metrics-exporter",
-            "amd_smi_exporter",
-        ],
-    ),
-    (
-        "is a desktop",
-        &[
-            "Xorg",
-            "Xorg.bin",
-            "X",
-            "Xwayland",
-            "gnome-shell",
-            "gnome-session-binary",
-            "gdm-x-session",
-            "gdm-wayland-session",
-            "kwin_x11",
-            "kwin_wayland",
-            "plasmashell",
-            "sddm",
-            "lightdm",
-            "mutter",
-            "muffin",
-            "cinnamon",
-            "sway",
-            "weston",
-            "labwc",
-            "wayfire",
-            "Hyprland",
-            "cosmic-comp",
-        ],
-    ),
-];
+const SPARED: &str = "\
+runs containers: dockerd containerd containerd-shim containerd-shim-runc-v1 containerd-shim-runc-v2 docker-proxy \
+    docker-containerd docker-containerd-shim runc crun youki nvidia-container-runtime nvidia-container-cli nvidia-ctk \
+    conmon conmonrs crio podman buildkitd rootlesskit kata-runtime lxd incusd
+belongs to Kubernetes: kubelet kube-proxy kube-apiserver k3s k3s-server k3s-agent k0s rke2 nvidia-device-plugin \
+    k8s-device-plugin gpu-feature-discovery
+belongs to Slurm: slurmd slurmstepd slurmctld slurmdbd
+is a service of the GPU's driver: nvidia-persistenced nv-fabricmanager nvidia-fabricmanager nvidia-topologyd \
+    nvidia-powerd nvidia-gridd nvidia-vgpu-mgr nvidia-imex nvlsm
+is CUDA's MPS, which other processes compute through: nvidia-cuda-mps-control nvidia-cuda-mps-server
+watches GPUs: nv-hostengine dcgm-exporter dcgmproftester nvsm_core rdcd gpuagent amd-metrics-exporter \
+    amd_smi_exporter
+is a desktop: Xorg Xorg.bin X Xwayland gnome-shell gnome-session-binary gdm-x-session gdm-wayland-session kwin_x11 \
+    kwin_wayland plasmashell sddm lightdm mutter muffin cinnamon sway weston labwc wayfire Hyprland cosmic-comp";
 
 /// Parts of a cgroup's path, and who rules what is below.
 const RULERS: &[(&str, &str)] = &[("kubepods", "Kubernetes"), ("slurm", "Slurm")];
@@ -139,9 +45,9 @@ pub fn spared(process: &ProcessLook) -> Option<&'static str> {
     // A process may give itself another name, and then its command line still has the old one.
     let command = process.command.split_whitespace().next().unwrap_or("");
     let program = command.rsplit('/').next().unwrap_or(command);
-    let called = |name: &&str| cut(&process.name) == cut(name) || program == *name;
-    let kind = SPARED.iter().find(|(_, names)| names.iter().any(called));
-    kind.map(|(what, _)| *what)
+    let called = |name: &str| cut(&process.name) == cut(name) || program == name;
+    let mut kinds = SPARED.lines().filter_map(|line| line.split_once(": "));
+    kinds.find_map(|(what, names)| names.split(' ').any(called).then_some(what))
 }
 
 /// Who rules the process, by its cgroup: `Kubernetes`, `Slurm`.
@@ -149,14 +55,14 @@ pub fn ruler(process: &ProcessLook) -> Option<&'static str> {
     process.cgroup.as_deref().and_then(ruler_of_cgroup)
 }
 
-/// Whose cgroup this is, by the path of it or by all that `/proc/PID/cgroup` says. A part of a name
-/// is enough: it only protects.
+/// The scheduler that owns a cgroup, by its path or by the whole text of `/proc/PID/cgroup`. A part
+/// of a name is enough: it only protects.
 pub fn ruler_of_cgroup(cgroup: &str) -> Option<&'static str> {
     let found = RULERS.iter().find(|(part, _)| cgroup.contains(part));
     found.map(|(_, who)| *who)
 }
 
-/// Who rules the container: what the look says, its labels, its name, its processes' cgroups.
+/// Who rules the container: by the look itself, its labels, its name, its processes' cgroups.
 pub fn ruler_of(container: &ContainerLook) -> Option<String> {
     let kubernetes = || {
         let labelled = (container.labels.keys()).any(|key| key.starts_with("io.kubernetes."));

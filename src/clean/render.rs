@@ -10,9 +10,9 @@ use crate::report::text::TextOptions;
 use crate::units::Bytes;
 use std::collections::BTreeMap;
 
-/// So many are listed one by one; of more only with `-v`.
+/// Entries listed one by one; more only with `-v`.
 const LISTED: usize = 20;
-/// Cells for the name of an image, and for all that stands beside it in its row.
+/// Cells for the name of an image, and for the other columns of its row.
 const IMAGE: std::ops::RangeInclusive<usize> = 16..=40;
 const BESIDE_IMAGE: usize = 60;
 
@@ -25,7 +25,7 @@ pub struct Plan<'a> {
     pub ask: &'a Ask,
     /// What follows.
     pub verdicts: &'a [Verdict],
-    /// Whether it is only said.
+    /// True for a dry run.
     pub dry: bool,
 }
 
@@ -64,7 +64,7 @@ pub fn plan(plan: Plan, verbose: bool, options: TextOptions) -> String {
     page.text
 }
 
-/// What came of the acts: a line for each, and what is left where something is.
+/// Results of the acts: a line for each, and what is left, if anything.
 pub fn outcomes(outcomes: &[Outcome], verbose: bool, options: TextOptions) -> String {
     let mut page = Page::new(options);
     let done = |o: &&Outcome| matches!(o.done, Done::Cleaned | Done::AlreadyGone);
@@ -162,7 +162,7 @@ impl Page {
     fn table(&mut self, survey: &Survey, verdicts: &[&Verdict], verbose: bool) {
         let shown = self.few(verdicts.len(), verbose);
         let (verdicts, left) = (&verdicts[..shown], verdicts.len() - shown);
-        // On a host without GPUs nobody holds memory of one: there is nothing to tell.
+        // On a host without GPUs the column would be empty.
         let memory = (!survey.devices.is_empty()).then_some(("GPU MEMORY", Align::Right));
         let mut heads = vec![("CONTAINER", Align::Left), ("IMAGE", Align::Left)];
         heads.extend(memory);

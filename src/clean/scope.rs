@@ -10,8 +10,7 @@ pub fn is_of(ids: &BTreeSet<String>, verdict: &Verdict) -> bool {
     matches!(&verdict.of, Of::Container(id) if ids.contains(id))
 }
 
-/// Who names containers, or chooses them by label or image, means these: then nothing else is told
-/// of or touched.
+/// Names, labels and images narrow the scope: nothing else is then shown or touched.
 pub fn narrowed(survey: &Survey, ask: &Ask, mut verdicts: Vec<Verdict>) -> Vec<Verdict> {
     if narrows(ask) {
         let ids = chosen(survey, ask);
@@ -41,8 +40,8 @@ pub fn confirmed(before: &[Verdict], mut now: Vec<Verdict>) -> Vec<Verdict> {
     now
 }
 
-/// Whether it is news for somebody who wants to know what is stuck. That a process outside of any
-/// container uses a GPU is told, and nothing is wrong with it.
+/// Whether the verdict belongs to the question what is stuck. A process that uses a GPU outside of
+/// any container is shown, and nothing is wrong with it.
 pub fn is_stuck(verdict: &Verdict) -> bool {
     verdict.act != Act::Keep && verdict.rule != Rule::Foreign
 }
@@ -54,8 +53,8 @@ pub fn unnamed_choice(survey: &Survey, ask: &Ask, verdicts: &[Verdict]) -> bool 
     (verdicts.iter()).any(|v| selected(v) && v.act.touches() && !is_of(&ids, v))
 }
 
-/// How many that are stuck, or were named, are as they were after all was done that could be. What
-/// is wrong with a GPU itself is told and not counted.
+/// Number of stuck or named items that are unchanged after everything possible was done. A broken
+/// GPU is reported and not counted.
 pub fn left(survey: &Survey, ask: &Ask, verdicts: &[Verdict], outcomes: &[Outcome]) -> usize {
     let ids = named(survey, ask);
     let failed = outcomes.iter().filter(|o| match o.done {

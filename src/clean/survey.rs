@@ -25,11 +25,10 @@ use std::time::{Duration, Instant};
 /// Engines that are asked at a time: those that hang are waited for side by side.
 const ASKED_AT_A_TIME: usize = 16;
 
-/// Less than this much memory without a listed process is no reason to look who has a GPU open,
-/// bytes.
+/// Below this much memory without a listed process it is not checked who has a GPU open, bytes.
 const UNLISTED: u64 = 256 << 20;
 
-/// Docker is asked again whether it knows a container that it did not list; longer is no answer.
+/// Time limit for asking Docker again about a container that it did not list.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How to look.
@@ -86,7 +85,7 @@ pub struct Observation {
     pub last_log_ns: Option<i64>,
 }
 
-/// Looks, and remembers what only several looks can tell.
+/// Looks at the host, and remembers what only several looks show.
 pub struct Surveyor {
     runtime: Runtime,
     options: SurveyOptions,
@@ -98,7 +97,7 @@ pub struct Surveyor {
 }
 
 impl Surveyor {
-    /// Opens the GPUs. What cannot be opened is said by every look.
+    /// Opens the GPUs. Each look reports what could not be opened.
     pub async fn open(runtime: Runtime, options: SurveyOptions) -> Surveyor {
         let remote = runtime.is_remote();
         let (devices, own) = tokio::task::block_in_place(|| {
@@ -163,7 +162,7 @@ impl Surveyor {
         self.stuck = stuck;
 
         let observations = self.observations(&met, &looks, &reading).await;
-        // What Docker tells nothing of, because it is frozen, was looked at without it.
+        // Frozen containers, which Docker does not report, were looked at without it.
         let is_frozen = |m: &&Met| {
             looks
                 .iter()
@@ -213,7 +212,7 @@ impl Surveyor {
             look.freezer = state.map(|path| path.display().to_string());
         }
         if look.freezer.is_some() {
-            // Docker tells nothing, and its processes are to be seen all the same.
+            // Docker reports nothing, but the processes can be seen.
             found = Some(processes::in_cgroups_of(&BTreeSet::from([look.id.clone()])));
             look.owner = if look.ours {
                 owner_of(&met.facts)
@@ -246,8 +245,9 @@ impl Surveyor {
         look
     }
 
-    /// Who ended since he was met is looked at as what he is by now: there may be no next look. Who is
-    /// gone, or goes just now, is left out. Whose processes are not visible from here though he runs is told.
+    /// A container that ended since it was listed is looked at again as it is now: there may be no
+    /// next look. One that is gone, or being removed, is left out. One that runs with processes not
+    /// visible from here is reported.
     async fn once_more(
         &self,
         looked: impl Iterator<Item = (Met, ContainerLook)>,
@@ -319,7 +319,7 @@ impl Surveyor {
                 .filter_map(|pid| Process::read(*pid));
             let mut found: BTreeMap<u32, Process> = on_gpus.map(|p| (p.id.pid, p)).collect();
             let alive = processes::in_cgroups_of(&gone);
-            // What is in a container inside of one of these is somebody else's, and keeps the record.
+            // A container inside one of these belongs to another owner; its record is kept.
             let (alive, inner): (Vec<Process>, Vec<Process>) =
                 alive.into_iter().partition(processes::in_one_container);
             found.extend(alive.iter().map(|p| (p.id.pid, p.clone())));
@@ -331,7 +331,7 @@ impl Surveyor {
         let empty = gone.iter().filter(|id| !full.contains(*id));
         let mut strange: BTreeSet<String> = empty.cloned().collect();
         strange.extend(found.values().filter_map(|p| eyes.container(p)));
-        // What was started since the list is nobody's stray; what cannot be told is left out.
+        // A container started since the list is not a stray; one of unknown state is left out.
         let mut here = BTreeSet::new();
         for id in strange.into_iter().filter(|id| !eyes.known.contains(id)) {
             match tokio::time::timeout(PATIENCE, self.runtime.inspect(&id)).await {
@@ -377,8 +377,8 @@ impl Surveyor {
     }
 }
 
-/// A mark that a process has from the container's own environment says nothing of who started it.
-/// That of a plimsoll that lives protects all the same.
+/// A mark that a process inherits from the container's own environment does not identify who
+/// started it. The mark of a living plimsoll protects all the same.
 fn without_own_marks(look: &mut ContainerLook, own: &BTreeSet<String>) {
     for process in look.processes.iter_mut().flatten() {
         let of_container = |mark: &Mark| mark.owner != Owner::Alive && own.contains(&mark.run_id);
@@ -386,7 +386,7 @@ fn without_own_marks(look: &mut ContainerLook, own: &BTreeSet<String>) {
     }
 }
 
-/// Memory of a container's processes by device; `None` where the driver does not tell all of it.
+/// Memory of a container's processes by device; `None` where the driver does not report all of it.
 fn held(look: &ContainerLook, reading: &Reading) -> Option<BTreeMap<String, u64>> {
     if !reading.complete {
         return None;
@@ -417,7 +417,7 @@ fn busy(look: &ContainerLook, reading: &Reading) -> Option<u32> {
     Some(most)
 }
 
-/// The devices, each with who has it open where much of it is used by nobody who is listed.
+/// The devices, each with the processes that have it open where much of it is unlisted.
 fn opened_by(eyes: &mut Eyes<'_>, reading: &Reading) -> Vec<super::facts::DeviceLook> {
     let mut devices = reading.devices.clone();
     for device in &mut devices {

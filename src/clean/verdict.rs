@@ -1,5 +1,5 @@
-//! What is to be done about a container, a process or a device: keep, stop, end, or only tell.
-//! Pure: facts in, a verdict with its rule and a sentence out. When in doubt, keep.
+//! What to do about a container, a process or a device: keep, stop, end, or only report. Pure:
+//! facts in, a verdict with its rule and a sentence out. When in doubt, keep.
 
 mod choice;
 mod container;
@@ -14,8 +14,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Judges everything that a look found. Each container gets a verdict; a process in none and a GPU
-/// get one where there is something to tell. The order is the same for the same things: containers
-/// by name, processes by pid, GPUs by id.
+/// get one where there is something to report. The order is the same for the same things:
+/// containers by name, processes by pid, GPUs by id.
 pub fn judge(survey: &Survey, ask: &Ask) -> Vec<Verdict> {
     let chosen = choice::chosen(survey, ask);
     let mut containers: Vec<Verdict> = (survey.containers.iter().zip(chosen))
@@ -55,8 +55,8 @@ fn ids(survey: &Survey, ask: &Ask, which: impl Fn(choice::Chosen<'_>) -> bool) -
         .collect()
 }
 
-/// The same for every later look: a name that means a container now never means another one later,
-/// whose id happens to begin alike. A container that is made anew under its name is meant again.
+/// The request bound to what its names mean now: a later look must not match another container with
+/// an id that begins alike. A container recreated under its name is meant again.
 pub fn bound(survey: &Survey, ask: &Ask) -> Ask {
     let names = ask.names.iter().map(|name| choice::bound(survey, name));
     Ask {
@@ -76,8 +76,8 @@ pub struct Ask {
     pub images: Vec<String>,
     /// Every container with a GPU.
     pub all_gpu: bool,
-    /// Of those chosen by `labels`, `images`, `all_gpu` or `names` only those that did nothing for
-    /// so long; alone it chooses nothing that is not ours.
+    /// Of those chosen by `labels`, `images`, `all_gpu` or `names` only those idle for this time;
+    /// alone it chooses only containers of ours.
     pub idle: Option<Duration>,
 }
 
@@ -93,9 +93,9 @@ pub enum Act {
     Remove,
     /// End a process that outlived its container.
     EndProcess,
-    /// End what a dead plimsoll left running in somebody else's container, by its mark.
+    /// End what a dead plimsoll left running in a container of another owner, by its mark.
     EndMarked,
-    /// Nothing that plimsoll may or can do helps: tell it.
+    /// Plimsoll may or can do nothing about it: report it.
     Report,
 }
 
@@ -166,19 +166,19 @@ pub enum Rule {
     NotIdle,
     /// It has ended, and holds nothing any more.
     Ended,
-    /// There is a reason to act, but its processes cannot be seen from here: nobody can tell
-    /// whether one of them is never to be touched.
+    /// There is a reason to act, but its processes cannot be seen from here: one of them may be
+    /// never to be touched.
     Unseen,
-    /// There is a reason to stop it, but a running container of somebody's shares its pid namespace
-    /// and would end with it.
+    /// There is a reason to stop it, but a running container of another owner shares its pid
+    /// namespace and would end with it.
     Shared,
     /// A process of ours that outlived its container.
     Orphan,
-    /// What looks like an orphan is another process by now, or cannot be told from one.
+    /// A process that looks like an orphan but is another one by now, or may be.
     PidReused,
-    /// A dead plimsoll's commands in somebody's container.
+    /// A dead plimsoll's commands in a container of another owner.
     Leftover,
-    /// Ended processes that nobody has collected hold memory.
+    /// Ended processes that were not collected hold memory.
     Zombies,
     /// Threads that nothing can interrupt.
     Uninterruptible,
@@ -190,7 +190,7 @@ pub enum Rule {
     DeviceBroken,
     /// Memory of clients of CUDA's MPS server.
     Mps,
-    /// Not ours, not named: nobody's business but its owner's.
+    /// Not ours, not named: left to its owner.
     Foreign,
     /// Ours or chosen, and nothing is wrong with it.
     NothingWrong,

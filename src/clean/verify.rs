@@ -1,6 +1,6 @@
-//! What is still there after an end: processes, and GPU memory; and whose it is.
+//! What is left after an end: processes and GPU memory, and their owners.
 
-use super::apply::{Done, Outcome};
+use super::apply::{Done, Outcome, identity};
 use super::facts::{ContainerLook, ProcessLook, Survey};
 use super::memory::{Gate, Held, HeldDevice, Level, TOLERANCE};
 use super::verdict::{Act, Of};
@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// So many holders are named.
+/// Most holders that are named.
 const MOST: usize = 8;
 
 /// So much of a command line is shown, characters.
@@ -76,7 +76,7 @@ struct Target {
     /// Where the whole container was to end.
     container: Option<String>,
     ids: BTreeSet<ProcessId>,
-    /// Held at the look, by device, bytes; `None`: the driver did not tell.
+    /// Held at the look, by device, bytes; `None`: the driver did not report it.
     gpu_bytes: Option<BTreeMap<String, u64>>,
 }
 
@@ -140,10 +140,6 @@ impl Target {
         let held = self.gpu_bytes.as_ref().and_then(|b| b.get(device));
         held.is_some_and(|bytes| *bytes > 0)
     }
-}
-
-fn identity(look: &ProcessLook) -> Option<ProcessId> {
-    super::apply::identity(look)
 }
 
 /// Waits until the memory of what has ended is given back, and changes the outcomes where it is not.
@@ -270,8 +266,8 @@ fn levels<'a>(
     (levels, unread)
 }
 
-/// Tells whoever touched a device that it is not at its level: only those whose own processes are
-/// still on it, where that explains it.
+/// Marks the outcomes of those that touched a device which is not at its level: only those with
+/// processes of their own still on it, where that explains it.
 fn blame(
     survey: &Survey,
     ended: &mut [(&mut Outcome, Target)],

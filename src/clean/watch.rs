@@ -1,5 +1,5 @@
-//! What a service says and does, look after look: a line for each decision that changed, and no
-//! more acts in a minute than allowed. Pure: the clock is an argument.
+//! Decides what a service reports and does, look after look: a line for each decision that changed,
+//! and no more acts in a minute than allowed. Pure: the clock is an argument.
 
 use super::scope::is_stuck;
 use super::verdict::{Act, Of, Rule, Verdict};
@@ -7,18 +7,18 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// A verdict that lasts is told again after so long, and an act that failed is tried again.
+/// Time after which a lasting verdict is reported again, and a failed act is tried again.
 pub const LASTING: Duration = Duration::from_secs(600);
 /// The time that the limit of acts is counted over.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Why a line is told.
+/// Why a line is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
     /// Something was decided.
     Decision,
-    /// What was told of is there no more.
+    /// A reported item is gone.
     Gone,
 }
 
@@ -30,14 +30,14 @@ pub enum Doing {
     Now,
     /// It will be: enough was done in this minute.
     Later,
-    /// Nothing: it is only told.
+    /// Nothing: it is only reported.
     Nothing,
 }
 
 /// One line of the service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Line {
-    /// Why it is told.
+    /// Why it is written.
     pub event: Event,
     /// The verdict; of what is gone the last one.
     #[serde(flatten)]
@@ -46,14 +46,14 @@ pub struct Line {
     pub doing: Doing,
 }
 
-/// Remembers what was said and done.
-#[derive(Debug)]
+/// Remembers what was reported and done.
+#[derive(Debug, Default)]
 pub struct Watch {
     apply: bool,
     per_minute: usize,
-    /// When which verdict of what was told last.
+    /// Time of the last report, by item and verdict.
     told: BTreeMap<Of, Vec<(Act, Rule, Duration)>>,
-    /// What was told last, of what is stuck.
+    /// Last reported verdict, by stuck item.
     standing: BTreeMap<Of, Verdict>,
     /// When something was acted on last.
     tried: BTreeMap<Of, Duration>,
@@ -62,20 +62,17 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// A service that acts, or only tells, at most `per_minute` times a minute.
+    /// A service that acts, or only reports, at most `per_minute` times a minute.
     pub fn new(apply: bool, per_minute: u32) -> Watch {
         Watch {
             apply,
             per_minute: usize::try_from(per_minute).unwrap_or(usize::MAX),
-            told: BTreeMap::new(),
-            standing: BTreeMap::new(),
-            tried: BTreeMap::new(),
-            acts: VecDeque::new(),
+            ..Watch::default()
         }
     }
 
-    /// What is to be told, and acted on, of the verdicts of one look. `now` is any clock that does
-    /// not go back.
+    /// The lines to report, and to act on, for the verdicts of one look. `now` is any monotonic
+    /// clock.
     pub fn decide(&mut self, now: Duration, verdicts: &[Verdict]) -> Vec<Line> {
         let recent = |then: &Duration, time: Duration| now.saturating_sub(*then) < time;
         self.acts.retain(|then| recent(then, MINUTE));

@@ -3,6 +3,8 @@
 use super::{LoadArgs, arguments};
 use clap::Args;
 
+const GRAPHS: &str = "Graphs";
+
 /// `plimsoll ablate`
 #[derive(Debug, Args)]
 #[command(after_help = super::examples::ABLATE)]
@@ -10,26 +12,10 @@ pub struct AblateArgs {
     /// Idle container with the engine in it: its name, its id or 4 or more characters of it
     pub container: String,
     /// Engine arguments of the first arm, as one quoted string; may be empty
-    #[arg(
-        long,
-        value_name = "ARGS",
-        default_value = "",
-        hide_default_value = true,
-        value_parser = arguments,
-        allow_hyphen_values = true,
-        help_heading = "Arms"
-    )]
+    #[arg(long, value_name = "ARGS", default_value = "", hide_default_value = true, value_parser = arguments, allow_hyphen_values = true, help_heading = "Arms")]
     pub a: String,
     /// Engine arguments of the second arm
-    #[arg(
-        long,
-        value_name = "ARGS",
-        default_value = "",
-        hide_default_value = true,
-        value_parser = arguments,
-        allow_hyphen_values = true,
-        help_heading = "Arms"
-    )]
+    #[arg(long, value_name = "ARGS", default_value = "", hide_default_value = true, value_parser = arguments, allow_hyphen_values = true, help_heading = "Arms")]
     pub b: String,
     /// Name of the first arm
     #[arg(long, value_name = "NAME", default_value = "a", help_heading = "Arms")]
@@ -49,39 +35,28 @@ pub struct CudaGraphsArgs {
     /// Container with TensorRT-LLM, or an idle one with vLLM: its name, its id or 4 or more characters of it
     pub container: String,
     /// Path of the model in the container
-    #[arg(
-        long,
-        alias = "model_path",
-        value_name = "PATH",
-        help_heading = "Graphs",
-        required_unless_present = "model"
-    )]
+    #[arg(long, alias = "model_path", value_name = "PATH", help_heading = GRAPHS, required_unless_present = "model")]
     pub model_path: Option<String>,
     /// Name of the model in results [default: the last part of its path]
-    #[arg(
-        long,
-        alias = "model_name",
-        value_name = "NAME",
-        help_heading = "Graphs"
-    )]
+    #[arg(long, alias = "model_name", value_name = "NAME", help_heading = GRAPHS)]
     pub model_name: Option<String>,
     /// Largest batch that graphs are captured for
-    #[arg(long, alias = "max_batch_size", value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Graphs")]
+    #[arg(long, alias = "max_batch_size", value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..), help_heading = GRAPHS)]
     pub max_batch_size: u32,
     /// Longest draft of NGram speculation, tokens
-    #[arg(long, alias = "max_draft_len", value_name = "TOKENS", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Graphs")]
+    #[arg(long, alias = "max_draft_len", value_name = "TOKENS", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..), help_heading = GRAPHS)]
     pub max_draft_len: u32,
     /// max_concurrency of the second arm
-    #[arg(long, alias = "max_concurrency_test", value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Graphs")]
+    #[arg(long, alias = "max_concurrency_test", value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..), help_heading = GRAPHS)]
     pub max_concurrency_test: u32,
     /// Longest sequence of TensorRT-LLM's engine, which sizes its KV pool: the same in both arms
-    #[arg(long, alias = "max_seq_len", value_name = "TOKENS", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(16..), help_heading = "Graphs")]
+    #[arg(long, alias = "max_seq_len", value_name = "TOKENS", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(16..), help_heading = GRAPHS)]
     pub max_seq_len: u32,
     /// Below this overhead the case is called low, MiB
-    #[arg(long, value_name = "MIB", default_value_t = 500.0, value_parser = mib, help_heading = "Graphs")]
+    #[arg(long, value_name = "MIB", default_value_t = 500.0, value_parser = mib, help_heading = GRAPHS)]
     pub low_mib: f64,
     /// Above this overhead it is called strong, MiB
-    #[arg(long, value_name = "MIB", default_value_t = 2048.0, value_parser = mib, help_heading = "Graphs")]
+    #[arg(long, value_name = "MIB", default_value_t = 2048.0, value_parser = mib, help_heading = GRAPHS)]
     pub strong_mib: f64,
     /// What `profile` takes too.
     #[command(flatten)]

@@ -1,6 +1,6 @@
 //! Flags of `clean`.
 
-use super::{BackendArg, backend_arg, look_interval, some_text};
+use super::{BackendArg, MEASURING, OUTPUT, backend_arg, look_interval, some_text};
 use crate::units::{duration, some_time};
 use clap::Args;
 use std::time::Duration;
@@ -43,31 +43,17 @@ pub struct CleanArgs {
     #[arg(long, help_heading = "As a service")]
     pub watch: bool,
     /// Time between two looks, 1s or more
-    #[arg(
-        long,
-        value_name = "TIME",
-        default_value = "30s",
-        value_parser = look_interval,
-        requires = "watch",
-        help_heading = "As a service"
-    )]
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = look_interval, requires = "watch", help_heading = "As a service")]
     pub interval: Duration,
     /// So many are cleaned in a minute at most
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 6,
-        value_parser = clap::value_parser!(u32).range(1..),
-        requires = "watch",
-        help_heading = "As a service"
-    )]
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..), requires = "watch", help_heading = "As a service")]
     pub max_per_minute: u32,
 
     /// What reads the memory: auto, nvml, amd, host
-    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = backend_arg, help_heading = "Measuring")]
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = backend_arg, help_heading = MEASURING)]
     pub memory_backend: BackendArg,
     /// Print JSON instead of text: every verdict with its evidence
-    #[arg(long, help_heading = "Output")]
+    #[arg(long, help_heading = OUTPUT)]
     pub json: bool,
 }
 

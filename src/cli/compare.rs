@@ -1,9 +1,11 @@
 //! Flags of `compare`, `validate` and `calibrate`.
 
-use super::ResultsArgs;
+use super::{OUTPUT, ResultsArgs};
 use crate::units::{Bytes, GIB};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
+
+const CALCULATED: &str = "Calculated elsewhere";
 
 /// `plimsoll compare`
 #[derive(Debug, Args)]
@@ -13,25 +15,19 @@ pub struct CompareArgs {
     #[arg(required = true, value_name = "PROFILE")]
     pub profiles: Vec<PathBuf>,
     /// Calculated weights, GiB over all GPUs, or with a unit
-    #[arg(long, value_name = "GIB", value_parser = gib, help_heading = "Calculated elsewhere")]
+    #[arg(long, value_name = "GIB", value_parser = gib, help_heading = CALCULATED)]
     pub calc_weights: Option<u64>,
     /// Calculated KV cache, GiB over all GPUs
-    #[arg(long, value_name = "GIB", value_parser = gib, help_heading = "Calculated elsewhere")]
+    #[arg(long, value_name = "GIB", value_parser = gib, help_heading = CALCULATED)]
     pub calc_kv: Option<u64>,
     /// Calculated activations, GiB over all GPUs
-    #[arg(long, value_name = "GIB", value_parser = gib, help_heading = "Calculated elsewhere")]
+    #[arg(long, value_name = "GIB", value_parser = gib, help_heading = CALCULATED)]
     pub calc_activations: Option<u64>,
     /// Calculated overhead, GiB over all GPUs
-    #[arg(long, value_name = "GIB", value_parser = gib, help_heading = "Calculated elsewhere")]
+    #[arg(long, value_name = "GIB", value_parser = gib, help_heading = CALCULATED)]
     pub calc_overhead: Option<u64>,
     /// What --calc-kv is of
-    #[arg(
-        long,
-        value_name = "WHAT",
-        default_value = "pool",
-        requires = "calc_kv",
-        help_heading = "Calculated elsewhere"
-    )]
+    #[arg(long, value_name = "WHAT", default_value = "pool", requires = "calc_kv", help_heading = CALCULATED)]
     pub kv_basis: BasisChoice,
     /// How large differences may be.
     #[command(flatten)]
@@ -40,10 +36,10 @@ pub struct CompareArgs {
     #[arg(long, requires = "fail_on", help_heading = "Judging")]
     pub force: bool,
     /// Print JSON instead of text
-    #[arg(long, help_heading = "Output")]
+    #[arg(long, help_heading = OUTPUT)]
     pub json: bool,
     /// Write the table to a CSV file, too
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     pub csv: Option<PathBuf>,
 }
 
@@ -82,10 +78,10 @@ pub struct ValidateArgs {
     #[command(flatten)]
     pub results: ResultsArgs,
     /// Folder for the reports, instead of one in the results directory
-    #[arg(long, value_name = "DIR", help_heading = "Output")]
+    #[arg(long, value_name = "DIR", help_heading = OUTPUT)]
     pub output_dir: Option<PathBuf>,
     /// Print JSON instead of text, and write reports only where --output-dir says so
-    #[arg(long, help_heading = "Output")]
+    #[arg(long, help_heading = OUTPUT)]
     pub json: bool,
 }
 
@@ -109,7 +105,7 @@ pub struct CalibrateArgs {
     #[command(flatten)]
     pub results: ResultsArgs,
     /// File for the database, instead of that in the state folder
-    #[arg(long, short, value_name = "FILE", help_heading = "Output")]
+    #[arg(long, short, value_name = "FILE", help_heading = OUTPUT)]
     pub output: Option<PathBuf>,
     /// Forget the runs that the database knows already
     #[arg(long)]
@@ -118,11 +114,11 @@ pub struct CalibrateArgs {
     #[arg(long, conflicts_with_all = ["output", "fresh"])]
     pub correlations: bool,
     /// Print JSON instead of text
-    #[arg(long, help_heading = "Output")]
+    #[arg(long, help_heading = OUTPUT)]
     pub json: bool,
 }
 
-/// `13.5` is GiB; with a unit it is what it says.
+/// `13.5` is GiB; another unit may be given.
 fn gib(text: &str) -> Result<u64, String> {
     match text.trim().parse::<f64>() {
         Ok(gib) if gib.is_finite() && (0.0..=1e9).contains(&gib) => Ok((gib * GIB).round() as u64),

@@ -1,4 +1,5 @@
-//! What stands under each page of help: what must be known beside the flags, and examples that work as they stand.
+//! The end of each page of help: what must be known besides the flags, and examples that work as
+//! written.
 
 /// Of `plimsoll` itself.
 pub const MAIN: &str = "\

@@ -1,8 +1,8 @@
 //! Flags of `experiment`.
 
 use super::{
-    BackendArg, EngineFlags, LONGEST_INPUT, ResultsArgs, StartArgs, SweepBench, backend_arg,
-    duration, sample_interval, size, some_text, some_time,
+    BackendArg, EngineFlags, LOAD, LONGEST_INPUT, MEASURING, OUTPUT, ResultsArgs, StartArgs,
+    SweepBench, backend_arg, duration, sample_interval, size, some_text, some_time,
 };
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
@@ -97,34 +97,29 @@ pub struct ExperimentFlags {
     pub start: StartArgs,
 
     /// Model, as the engine knows it: id or path in the container [default: what the engine serves]
-    #[arg(long, short, env = "PLIMSOLL_MODEL", hide_env_values = true, value_parser = some_text, help_heading = "Load")]
+    #[arg(long, short, env = "PLIMSOLL_MODEL", hide_env_values = true, value_parser = some_text, help_heading = LOAD)]
     pub model: Option<String>,
     /// Engine, where it is not recognised (a wrong name lists the known ones)
-    #[arg(long, value_name = "NAME", help_heading = "Load")]
+    #[arg(long, value_name = "NAME", help_heading = LOAD)]
     pub engine: Option<String>,
     /// Generated tokens per request
-    #[arg(long, visible_alias = "output-len", value_name = "TOKENS", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Load")]
+    #[arg(long, visible_alias = "output-len", value_name = "TOKENS", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..), help_heading = LOAD)]
     pub gen_toks: u32,
     /// Requests of a level [default: 4 for each that is in flight, at least 16]
-    #[arg(long, visible_alias = "requests", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = "Load")]
+    #[arg(long, visible_alias = "requests", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = LOAD)]
     pub num_prompts: Option<u32>,
     /// Requests before those that are measured, in each level
-    #[arg(long, value_name = "N", help_heading = "Load")]
+    #[arg(long, value_name = "N", help_heading = LOAD)]
     pub num_iters_warmup: Option<u32>,
     /// Run the load of each level so many times
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = "Load")]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = LOAD)]
     pub repeats: u32,
     /// Random seed of prompts and lengths; each level has the next [default: one of the moment, so that no cache of
     /// prefixes answers]
-    #[arg(long, value_name = "N", help_heading = "Load")]
+    #[arg(long, value_name = "N", help_heading = LOAD)]
     pub seed: Option<u64>,
     /// What puts the load on; only builtin has a row for each request, and mixtures
-    #[arg(
-        long,
-        value_name = "KIND",
-        default_value = "builtin",
-        help_heading = "Load"
-    )]
+    #[arg(long, value_name = "KIND", default_value = "builtin", help_heading = LOAD)]
     pub bench: SweepBench,
 
     /// Settings of the engine.
@@ -132,32 +127,32 @@ pub struct ExperimentFlags {
     pub settings: EngineFlags,
 
     /// What reads the memory: auto, nvml, amd, host
-    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = backend_arg, help_heading = "Measuring")]
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = backend_arg, help_heading = MEASURING)]
     pub memory_backend: BackendArg,
     /// Time between samples, 10ms or more
-    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = sample_interval, help_heading = "Measuring")]
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = sample_interval, help_heading = MEASURING)]
     pub sample_interval: Duration,
     /// How long to sample before the load of a level
-    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = duration, help_heading = "Measuring")]
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = duration, help_heading = MEASURING)]
     pub baseline: Duration,
     /// Longest time for one level
-    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = some_time, help_heading = "Measuring")]
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = some_time, help_heading = MEASURING)]
     pub timeout: Duration,
     /// How much of the log to keep at most, per level
-    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = size, help_heading = "Measuring")]
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = size, help_heading = MEASURING)]
     pub max_log: String,
     /// Say what would be run, and run nothing
-    #[arg(long, help_heading = "Measuring")]
+    #[arg(long, help_heading = MEASURING)]
     pub dry_run: bool,
 
     /// Where results go.
     #[command(flatten)]
     pub results: ResultsArgs,
     /// Folder for this experiment, new or empty, instead of a name in the results directory
-    #[arg(long, short, value_name = "DIR", help_heading = "Output")]
+    #[arg(long, short, value_name = "DIR", help_heading = OUTPUT)]
     pub output_dir: Option<PathBuf>,
     /// Print the document as JSON instead of text
-    #[arg(long, help_heading = "Output")]
+    #[arg(long, help_heading = OUTPUT)]
     pub json: bool,
 }
 

@@ -1,6 +1,9 @@
 //! Flags of `loadline`.
 
-use super::{BackendWord, LONGEST_INPUT, ResultsArgs, sample_interval, size, some_text};
+use super::{
+    BackendWord, LOAD, LONGEST_INPUT, MEASURING, OUTPUT, ResultsArgs, sample_interval, size,
+    some_text,
+};
 use crate::units::{duration, some_time};
 use clap::Args;
 use std::time::Duration;
@@ -20,23 +23,23 @@ pub struct LoadlineArgs {
     pub engine: Option<String>,
 
     /// Prompt tokens per request
-    #[arg(long, value_name = "TOKENS", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=LONGEST_INPUT), help_heading = "Load")]
+    #[arg(long, value_name = "TOKENS", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=LONGEST_INPUT), help_heading = LOAD)]
     pub input_len: u32,
     /// Generated tokens per request
-    #[arg(long, visible_alias = "max-tokens", value_name = "TOKENS", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Load")]
+    #[arg(long, visible_alias = "max-tokens", value_name = "TOKENS", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..), help_heading = LOAD)]
     pub output_len: u32,
     /// Requests of a round for each in flight: the first of them start together
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100), help_heading = "Load")]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100), help_heading = LOAD)]
     pub waves: u32,
     /// Limits on latency that the load must keep too; may be repeated
-    #[arg(long, value_name = "LIMITS", help_heading = "Load")]
+    #[arg(long, value_name = "LIMITS", help_heading = LOAD)]
     pub slo: Vec<String>,
     /// Percentile of limits that name no statistic: 50, 90, 95 or 99
-    #[arg(long, value_name = "P", default_value_t = 95, value_parser = percentile, requires = "slo", help_heading = "Load")]
+    #[arg(long, value_name = "P", default_value_t = 95, value_parser = percentile, requires = "slo", help_heading = LOAD)]
     pub slo_percentile: u32,
     /// Random seed of the prompts; each round has the next [default: one of the moment, so that no cache of prefixes
     /// answers]
-    #[arg(long, value_name = "N", help_heading = "Load")]
+    #[arg(long, value_name = "N", help_heading = LOAD)]
     pub seed: Option<u64>,
 
     /// Rounds at most
@@ -56,37 +59,26 @@ pub struct LoadlineArgs {
     pub predict_only: bool,
 
     /// What reads the memory
-    #[arg(
-        long,
-        value_name = "NAME",
-        default_value = "auto",
-        help_heading = "Measuring"
-    )]
+    #[arg(long, value_name = "NAME", default_value = "auto", help_heading = MEASURING)]
     pub memory_backend: BackendWord,
     /// Time between samples, 10ms or more
-    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = sample_interval, help_heading = "Measuring")]
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = sample_interval, help_heading = MEASURING)]
     pub sample_interval: Duration,
     /// How long to sample before each load
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration, help_heading = "Measuring")]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration, help_heading = MEASURING)]
     pub baseline: Duration,
     /// Longest time for one round
-    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = some_time, help_heading = "Measuring")]
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = some_time, help_heading = MEASURING)]
     pub timeout: Duration,
     /// How much of the log to keep at most, per round
-    #[arg(
-        long,
-        value_name = "SIZE",
-        default_value = "64MiB",
-        value_parser = size,
-        help_heading = "Measuring"
-    )]
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = size, help_heading = MEASURING)]
     pub max_log: String,
 
     /// Where results go.
     #[command(flatten)]
     pub results: ResultsArgs,
     /// Print the document as JSON instead of text
-    #[arg(long, help_heading = "Output")]
+    #[arg(long, help_heading = OUTPUT)]
     pub json: bool,
 }
 

@@ -1,5 +1,6 @@
 //! Flags of `models`.
 
+use super::OUTPUT;
 use clap::Args;
 
 /// `plimsoll models`
@@ -10,6 +11,6 @@ pub struct ModelsArgs {
     #[arg(long, short, value_name = "WORDS", num_args = 1..)]
     pub search: Vec<String>,
     /// Print JSON instead of text
-    #[arg(long, help_heading = "Output")]
+    #[arg(long, help_heading = OUTPUT)]
     pub json: bool,
 }

@@ -1,5 +1,6 @@
 //! Flags of `report`.
 
+use super::OUTPUT;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -11,18 +12,13 @@ pub struct ReportArgs {
     #[arg(required = true, value_name = "DIR|FILE")]
     pub paths: Vec<PathBuf>,
     /// Formats, separated by commas (a wrong one lists the known) [default: what --output ends in, else html]
-    #[arg(
-        long,
-        value_name = "LIST",
-        value_delimiter = ',',
-        help_heading = "Output"
-    )]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = OUTPUT)]
     pub format: Vec<String>,
     /// Folder, or a file for a single format; - is standard output [default: beside the input]
-    #[arg(long, short, value_name = "DIR|FILE", help_heading = "Output")]
+    #[arg(long, short, value_name = "DIR|FILE", help_heading = OUTPUT)]
     pub output: Option<PathBuf>,
     /// Write over files that are no reports
-    #[arg(long, help_heading = "Output")]
+    #[arg(long, help_heading = OUTPUT)]
     pub force: bool,
     /// Title of the report
     #[arg(long, value_name = "TEXT", value_parser = super::some_text)]

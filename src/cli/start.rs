@@ -70,12 +70,6 @@ pub struct EngineFlags {
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Engine settings")]
     pub max_model_len: Option<u64>,
     /// Further arguments for the engine, as one quoted string; may be repeated
-    #[arg(
-        long,
-        value_name = "ARGS",
-        value_parser = arguments,
-        allow_hyphen_values = true,
-        help_heading = "Engine settings"
-    )]
+    #[arg(long, value_name = "ARGS", value_parser = arguments, allow_hyphen_values = true, help_heading = "Engine settings")]
     pub extra_engine_args: Vec<String>,
 }

@@ -1,12 +1,16 @@
 //! The flags of `sweep` and `config`.
 
 use super::{
-    BackendArg, ResultsArgs, backend_arg, duration, sample_interval, size, some_text, some_time,
+    BackendArg, MEASURING, OUTPUT, ResultsArgs, backend_arg, duration, sample_interval, size,
+    some_text, some_time,
 };
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
+
+const NO_FILE: &str = "Without a file";
+const MACHINES: &str = "Beyond one machine";
 
 /// `plimsoll sweep`
 #[derive(Debug, Args)]
@@ -43,11 +47,7 @@ pub struct MergeArgs {
 #[command(mut_arg("results_dir", |arg| arg.help("Results directory: a run goes to DIR/NAME/TIME/")))]
 pub struct SweepRunArgs {
     /// File with the models and their settings; - reads it from standard input
-    #[arg(
-        value_name = "FILE",
-        required_unless_present_any = ["container", "config"],
-        conflicts_with = "container"
-    )]
+    #[arg(value_name = "FILE", required_unless_present_any = ["container", "config"], conflicts_with = "container")]
     pub file: Option<PathBuf>,
     /// The same by another word
     #[arg(long = "config", short = 'c', value_name = "FILE", hide = true, conflicts_with_all = ["file", "container"])]
@@ -61,7 +61,7 @@ pub struct SweepRunArgs {
     /// A process for each run of the engine's bench client, instead of one for all cells of a group
     #[arg(long)]
     pub fresh_client: bool,
-    // Nothing stands for the latest, which a parser of paths would refuse.
+    // An empty value means the latest, which a parser of paths would refuse.
     /// Go on with an earlier run: the latest of this sweep, or the one in DIR
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true, default_missing_value = "", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub resume: Option<PathBuf>,
@@ -88,173 +88,106 @@ pub struct SweepRunArgs {
     pub retries: u32,
 
     /// Container to measure in: its name, its id or 4 or more characters of it
-    #[arg(long, value_name = "NAME", num_args = 1.., help_heading = "Without a file")]
+    #[arg(long, value_name = "NAME", num_args = 1.., help_heading = NO_FILE)]
     pub container: Vec<String>,
     /// Model, as the engine knows it: id or path in the container
-    #[arg(long, short, value_name = "MODEL", num_args = 1.., requires = "container", help_heading = "Without a file")]
+    #[arg(long, short, value_name = "MODEL", num_args = 1.., requires = "container", help_heading = NO_FILE)]
     pub model: Vec<String>,
     /// Engine, where it is not recognised (a wrong name lists the known ones)
-    #[arg(
-        long,
-        value_name = "NAME",
-        requires = "container",
-        help_heading = "Without a file"
-    )]
+    #[arg(long, value_name = "NAME", requires = "container", help_heading = NO_FILE)]
     pub engine: Option<String>,
     /// Prompt tokens per request, one or more
-    #[arg(long, value_name = "TOKENS", num_args = 1.., requires = "container", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Without a file")]
+    #[arg(long, value_name = "TOKENS", num_args = 1.., requires = "container", value_parser = clap::value_parser!(u32).range(1..), help_heading = NO_FILE)]
     pub input_len: Vec<u32>,
     /// Generated tokens per request, one or more
-    #[arg(long, value_name = "TOKENS", num_args = 1.., requires = "container", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Without a file")]
+    #[arg(long, value_name = "TOKENS", num_args = 1.., requires = "container", value_parser = clap::value_parser!(u32).range(1..), help_heading = NO_FILE)]
     pub output_len: Vec<u32>,
     /// Sequences at once, one or more
-    #[arg(long, value_name = "N", num_args = 1.., requires = "container", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Without a file")]
+    #[arg(long, value_name = "N", num_args = 1.., requires = "container", value_parser = clap::value_parser!(u32).range(1..), help_heading = NO_FILE)]
     pub batch_size: Vec<u32>,
     /// Parameters of the model, as in 6.7e9 (kept with the results)
-    #[arg(
-        long,
-        value_name = "N",
-        requires = "container",
-        help_heading = "Without a file"
-    )]
+    #[arg(long, value_name = "N", requires = "container", help_heading = NO_FILE)]
     pub model_params: Option<f64>,
     /// Layers of the model (kept with the results)
-    #[arg(
-        long,
-        value_name = "N",
-        requires = "container",
-        help_heading = "Without a file"
-    )]
+    #[arg(long, value_name = "N", requires = "container", help_heading = NO_FILE)]
     pub num_layers: Option<u32>,
     /// Attention heads of the model (kept with the results)
-    #[arg(
-        long,
-        value_name = "N",
-        requires = "container",
-        help_heading = "Without a file"
-    )]
+    #[arg(long, value_name = "N", requires = "container", help_heading = NO_FILE)]
     pub num_heads: Option<u32>,
     /// Head dimension of the model (kept with the results)
-    #[arg(
-        long,
-        value_name = "N",
-        requires = "container",
-        help_heading = "Without a file"
-    )]
+    #[arg(long, value_name = "N", requires = "container", help_heading = NO_FILE)]
     pub head_dim: Option<u32>,
     /// Hidden size of the model (kept with the results)
-    #[arg(
-        long,
-        value_name = "N",
-        requires = "container",
-        help_heading = "Without a file"
-    )]
+    #[arg(long, value_name = "N", requires = "container", help_heading = NO_FILE)]
     pub hidden_size: Option<u32>,
 
     /// What puts the load on, where the file does not say
-    #[arg(long, value_name = "KIND", help_heading = "Measuring")]
+    #[arg(long, value_name = "KIND", help_heading = MEASURING)]
     pub bench: Option<SweepBench>,
     /// What reads the memory: auto, nvml, amd, host
-    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = backend_arg, help_heading = "Measuring")]
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = backend_arg, help_heading = MEASURING)]
     pub memory_backend: BackendArg,
     /// Time between samples, 10ms or more
-    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = sample_interval, help_heading = "Measuring")]
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = sample_interval, help_heading = MEASURING)]
     pub sample_interval: Duration,
     /// How long to sample before the load of a cell
-    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = duration, help_heading = "Measuring")]
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = duration, help_heading = MEASURING)]
     pub baseline: Duration,
     /// Longest time for one cell [default: the file's, or 1h]
-    #[arg(long, value_name = "TIME", value_parser = some_time, help_heading = "Measuring")]
+    #[arg(long, value_name = "TIME", value_parser = some_time, help_heading = MEASURING)]
     pub timeout: Option<Duration>,
     /// How long an engine may take until it serves [default: the file's, or 20m]
-    #[arg(long, value_name = "TIME", value_parser = some_time, help_heading = "Measuring")]
+    #[arg(long, value_name = "TIME", value_parser = some_time, help_heading = MEASURING)]
     pub health_timeout: Option<Duration>,
     /// How long memory may take to be given back between two engines
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = some_time, help_heading = "Measuring")]
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = some_time, help_heading = MEASURING)]
     pub settle_timeout: Duration,
     /// How much of the log to keep at most, per cell
-    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = size, help_heading = "Measuring")]
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = size, help_heading = MEASURING)]
     pub max_log: String,
 
     /// Name of the sweep [default: the file's]
-    #[arg(long, value_name = "NAME", value_parser = some_text, help_heading = "Output")]
+    #[arg(long, value_name = "NAME", value_parser = some_text, help_heading = OUTPUT)]
     pub name: Option<String>,
     /// Where results go.
     #[command(flatten)]
     pub results: ResultsArgs,
     /// Folder for this run, instead of a name in the results directory
-    #[arg(
-        long,
-        short,
-        value_name = "DIR",
-        help_heading = "Output",
-        conflicts_with = "resume"
-    )]
+    #[arg(long, short, value_name = "DIR", help_heading = OUTPUT, conflicts_with = "resume")]
     pub output_dir: Option<PathBuf>,
     /// Print the results (with --dry-run: the plan) as JSON instead of text
-    #[arg(long, help_heading = "Output")]
+    #[arg(long, help_heading = OUTPUT)]
     pub json: bool,
 
     /// Submit the sweep to a scheduler as an array of shards, wait for it and merge
-    #[arg(long, value_name = "SCHEDULER", help_heading = "Beyond one machine", conflicts_with_all = ["shard", "dry_run"])]
+    #[arg(long, value_name = "SCHEDULER", help_heading = MACHINES, conflicts_with_all = ["shard", "dry_run"])]
     pub submit: Option<Scheduler>,
     /// Shards, and so nodes at once at most
-    #[arg(long, value_name = "N", requires = "submit", value_parser = clap::value_parser!(u32).range(1..=10_000), help_heading = "Beyond one machine")]
+    #[arg(long, value_name = "N", requires = "submit", value_parser = clap::value_parser!(u32).range(1..=10_000), help_heading = MACHINES)]
     pub nodes: Option<u32>,
     /// Partition to submit to
-    #[arg(
-        long,
-        value_name = "NAME",
-        requires = "submit",
-        help_heading = "Beyond one machine"
-    )]
+    #[arg(long, value_name = "NAME", requires = "submit", help_heading = MACHINES)]
     pub partition: Option<String>,
     /// Generic resources of each task, as gpu:8
-    #[arg(
-        long,
-        value_name = "GRES",
-        requires = "submit",
-        help_heading = "Beyond one machine"
-    )]
+    #[arg(long, value_name = "GRES", requires = "submit", help_heading = MACHINES)]
     pub gres: Option<String>,
     /// Time limit of each task, as the scheduler writes it
-    #[arg(
-        long,
-        value_name = "TIME",
-        requires = "submit",
-        help_heading = "Beyond one machine"
-    )]
+    #[arg(long, value_name = "TIME", requires = "submit", help_heading = MACHINES)]
     pub time_limit: Option<String>,
     /// Account to charge
-    #[arg(
-        long,
-        value_name = "NAME",
-        requires = "submit",
-        help_heading = "Beyond one machine"
-    )]
+    #[arg(long, value_name = "NAME", requires = "submit", help_heading = MACHINES)]
     pub account: Option<String>,
     /// Further argument for sbatch; may be repeated
-    #[arg(
-        long,
-        value_name = "ARG",
-        requires = "submit",
-        allow_hyphen_values = true,
-        help_heading = "Beyond one machine"
-    )]
+    #[arg(long, value_name = "ARG", requires = "submit", allow_hyphen_values = true, help_heading = MACHINES)]
     pub sbatch_arg: Vec<String>,
     /// Print the script that would be submitted, and submit nothing
-    #[arg(long, requires = "submit", help_heading = "Beyond one machine")]
+    #[arg(long, requires = "submit", help_heading = MACHINES)]
     pub print: bool,
     /// Submit and leave; `sweep merge` joins the shards later
-    #[arg(long, requires = "submit", help_heading = "Beyond one machine")]
+    #[arg(long, requires = "submit", help_heading = MACHINES)]
     pub no_wait: bool,
     /// Run the sweep on another machine, where plimsoll is installed: ssh://USER@HOST:PORT, the user and the port as needed
-    #[arg(
-        long,
-        value_name = "URL",
-        conflicts_with = "submit",
-        help_heading = "Beyond one machine"
-    )]
+    #[arg(long, value_name = "URL", conflicts_with = "submit", help_heading = MACHINES)]
     pub docker_host: Option<String>,
 }
 

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 impl SweepRunArgs {
     /// What is to be measured and how, as words of a command line. Left out is what each place
-    /// answers for itself: the file, the folders, the shard, `--resume`, `--dry-run`, `--json` and
-    /// all that says where to run.
+    /// decides for itself: the file, the folders, the shard, `--resume`, `--dry-run`, `--json` and
+    /// all flags on where to run.
     pub fn words(&self) -> Vec<String> {
-        // Every field by name: a new flag does not compile until somebody has decided.
+        // Every field by name: a new flag does not compile until this list is adapted.
         let SweepRunArgs {
             file: _,
             config: _,

@@ -104,12 +104,7 @@ pub(super) async fn compare_arms(
     let _lock = attached.lock()?;
     check_results(load)?;
 
-    let mut runs = ArmRunner {
-        console,
-        load,
-        stop,
-        setup: None,
-    };
+    let mut known = None;
     // Of the secrets of both.
     let redactor = first
         .attached
@@ -141,7 +136,7 @@ pub(super) async fn compare_arms(
                 load.repeats * 2,
                 describe_arm(&arm.name, &result.engine_args)
             ));
-            let (profile, ended) = runs.run(plan(arm)?).await?;
+            let (profile, ended) = run_arm(console, load, plan(arm)?, &mut known, stop).await?;
             ended.captured.and(ended.stored)?;
             result.runs.push(Run {
                 order,
@@ -206,33 +201,26 @@ fn store(console: &Console, load: &LoadArgs, ablation: &Ablation) -> anyhow::Res
     )
 }
 
-/// One run after the other in the same container.
-struct ArmRunner<'a> {
-    console: &'a Console,
-    load: &'a LoadArgs,
-    stop: &'a Stop,
-    /// What the first run found out, for the others.
-    setup: Option<Setup>,
-}
-
-impl ArmRunner<'_> {
-    /// One run, and the file of its profile.
-    async fn run(&mut self, plan: Plan) -> Result<(PathBuf, Concluded), Failure> {
-        let load = self.load;
-        let session = Session::begin(&self.stop.part(), self.console.sink(), Some(load.timeout));
-        let setup = session.inspect_once(&plan, &mut self.setup).await?;
-        let memory = session
-            .open_memory(&plan, &memory_source(&load.memory_backend))
-            .await?;
-        let model = setup.model.as_deref().unwrap_or(plan.attached.name());
-        // `--output` names the comparison; the profiles get names of their own.
-        let load = LoadArgs {
-            output: None,
-            ..load.clone()
-        };
-        let (paths, writer) = open_results(&load, model)?;
-        let capture = session.record(plan, memory, writer)?;
-        let ended = capture.conclude(Some(setup), &paths).await?;
-        Ok((paths.profile, ended))
-    }
+/// One run of an arm, and the file of its profile. `known`: what the first run found out.
+async fn run_arm(
+    console: &Console,
+    load: &LoadArgs,
+    plan: Plan,
+    known: &mut Option<Setup>,
+    stop: &Stop,
+) -> Result<(PathBuf, Concluded), Failure> {
+    let session = Session::begin(&stop.part(), console.sink(), Some(load.timeout));
+    let setup = session.inspect_once(&plan, known).await?;
+    let source = memory_source(&load.memory_backend);
+    let memory = session.open_memory(&plan, &source).await?;
+    let model = setup.model.as_deref().unwrap_or(plan.attached.name());
+    // `--output` names the comparison; the profiles get names of their own.
+    let load = LoadArgs {
+        output: None,
+        ..load.clone()
+    };
+    let (paths, writer) = open_results(&load, model)?;
+    let capture = session.record(plan, memory, writer)?;
+    let ended = capture.conclude(Some(setup), &paths).await?;
+    Ok((paths.profile, ended))
 }

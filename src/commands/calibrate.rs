@@ -12,12 +12,11 @@ use crate::models;
 use crate::profile::Profile;
 use crate::report;
 use crate::store::{SharedFile, bounded, check_overwrite, model_config, write_atomically};
-use serde::Serialize;
 use std::path::{Path, PathBuf};
 
 /// The database's name in the state folder.
 const CALIBRATION_FILE: &str = "calibration.json";
-/// A longer file is no database, bytes.
+/// Longest file that can be a database, bytes.
 const LONGEST: u64 = 64 << 20;
 
 pub fn run(console: &Console, args: &CalibrateArgs) -> anyhow::Result<ExitCode> {
@@ -40,8 +39,10 @@ pub fn run(console: &Console, args: &CalibrateArgs) -> anyhow::Result<ExitCode> 
     if args.correlations {
         let all: Vec<&Profile> = profiles.iter().map(|(_, p)| p).collect();
         let found = Correlations::of(&all);
-        let page = || report::calibration::correlations(&found, console.text_options());
-        return show(console, args, &found, page);
+        console.show(args.json, &found, |options| {
+            report::calibration::correlations(&found, options)
+        })?;
+        return Ok(ExitCode::Done);
     }
 
     let gpus = catalog::gpus()?;
@@ -74,30 +75,18 @@ pub fn run(console: &Console, args: &CalibrateArgs) -> anyhow::Result<ExitCode> 
     let mut text = serde_json::to_vec_pretty(&calibration)?;
     text.push(b'\n');
     place.write(&text)?;
-    let page = || report::calibration::render(&calibration, &skipped, console.text_options());
-    let code = show(console, args, &calibration, page)?;
-    console.note(&place.told());
-    Ok(code)
-}
-
-fn show(
-    console: &Console,
-    args: &CalibrateArgs,
-    document: &impl Serialize,
-    page: impl FnOnce() -> String,
-) -> anyhow::Result<ExitCode> {
-    if args.json {
-        console.print_json(document)?;
-    } else {
-        console.data(page().as_bytes())?
-    }
+    console.show(args.json, &calibration, |options| {
+        report::calibration::render(&calibration, &skipped, options)
+    })?;
+    console.note(&format!("database: {}", place.path().display()));
     Ok(ExitCode::Done)
 }
 
-/// What was learned so far, for who asks before loading: from a file, else from the state folder.
+/// The calibration learned so far, for an estimate before loading: from a file, else from the state
+/// folder.
 ///
 /// # Errors
-/// A file that was named and is no database.
+/// The named file is not a database.
 pub(super) fn learned(
     console: &Console,
     file: Option<&Path>,
@@ -184,9 +173,5 @@ impl<'a> Place<'a> {
             Place::File(file) => write_atomically(file, bytes),
             Place::State(shared) => shared.write(bytes),
         }
-    }
-
-    fn told(&self) -> String {
-        format!("database: {}", self.path().display())
     }
 }

@@ -2,7 +2,7 @@
 
 mod service;
 
-use super::load::{choice, end_by_signals, tokio};
+use super::load::{choice, run_until_stopped};
 use crate::clean::activity::Memory;
 use crate::clean::apply::{ApplyOptions, apply};
 use crate::clean::document::Document;
@@ -19,19 +19,17 @@ use crate::error::{ExitCode, Failure};
 use crate::progress::{Progress, Stage};
 use crate::wording::did_you_mean;
 
-/// What is said when it is to stop while something is being done.
+/// The warning when it is stopped during an act.
 const STOPPING: &str = "stopping: what was begun is brought to its end (once more leaves at once)";
 
 pub fn run(console: &Console, args: &CleanArgs) -> anyhow::Result<ExitCode> {
     let ask = ask(args);
     refuse(args, console.can_ask())?;
-    let stop = Stop::new();
-    tokio()?.block_on(async {
-        end_by_signals(&stop, console, args.apply.then_some(STOPPING))?;
+    run_until_stopped(console, args.apply.then_some(STOPPING), async |stop| {
         if args.watch {
-            service::run(console, args, &ask, &stop).await
+            service::run(console, args, &ask, stop).await
         } else {
-            once(console, args, &ask, &stop).await
+            once(console, args, &ask, stop).await
         }
     })
 }
@@ -46,7 +44,7 @@ fn ask(args: &CleanArgs) -> Ask {
     }
 }
 
-/// Whether containers are chosen that nobody named.
+/// Whether containers are chosen that were not named.
 fn chosen(args: &CleanArgs) -> bool {
     args.all_gpu_containers || !args.label.is_empty() || !args.image.is_empty()
 }
@@ -185,7 +183,7 @@ async fn once(
     .await;
     console.finish();
     if args.json {
-        document(console, &Document::new(&survey, &verdicts, Some(&outcomes)))?;
+        console.print_json(&Document::new(&survey, &verdicts, Some(&outcomes)))?;
     } else if !outcomes.is_empty() {
         let page = render::outcomes(&outcomes, console.verbose(), console.text_options());
         console.data(format!("\n{page}").as_bytes())?;
@@ -232,18 +230,13 @@ fn show(
     verdicts: &[Verdict],
 ) -> anyhow::Result<()> {
     if args.json {
-        let document: Document = Document::new(survey, verdicts, None);
-        return self::document(console, &document);
+        return console.print_json(&Document::new(survey, verdicts, None));
     }
     let page = page(console, !args.apply, ask, survey, verdicts);
     Ok(console.data(page.as_bytes())?)
 }
 
-fn document(console: &Console, document: &Document) -> anyhow::Result<()> {
-    console.print_json(document)
-}
-
-/// Goes on only where somebody has seen the list and says yes.
+/// Continues only where the user has seen the list and answered yes.
 async fn confirm(
     console: &Console,
     ask: &Ask,

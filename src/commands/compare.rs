@@ -2,11 +2,11 @@
 
 use crate::cli::{BasisChoice, CompareArgs};
 use crate::compare::given::{Given, GivenReport, KvBasis};
-use crate::compare::profiles::Pair;
+use crate::compare::profiles::{Limit, Pair};
 use crate::compare::subject::Subject;
 use crate::console::Console;
 use crate::error::{ExitCode, Failure};
-use crate::report;
+use crate::report::{self, RenderError, text::TextOptions};
 use crate::store::{ProfileFile, read_profile, write_atomically};
 use serde::Serialize;
 use std::path::Path;
@@ -70,15 +70,9 @@ fn two(console: &Console, args: &CompareArgs) -> anyhow::Result<ExitCode> {
             .into());
         }
     }
-    let exceeded = pair.limit.as_ref().is_some_and(|l| !l.exceeded.is_empty());
-    let page = || report::compare::render(&pair, console.text_options());
-    let csv = args
-        .csv
-        .is_some()
-        .then(|| report::compare::csv(&pair))
-        .transpose()?;
-    show(console, args, &pair, page, csv)?;
-    Ok(code(exceeded))
+    let page = |options| report::compare::render(&pair, options);
+    show(console, args, &pair, page, || report::compare::csv(&pair))?;
+    Ok(exit_code(pair.limit.as_ref()))
 }
 
 fn against(console: &Console, args: &CompareArgs, given: &Given) -> anyhow::Result<ExitCode> {
@@ -91,14 +85,8 @@ fn against(console: &Console, args: &CompareArgs, given: &Given) -> anyhow::Resu
     if let Some(percent) = args.limits.fail_on {
         found.judge(percent, args.limits.ignore_below);
     }
-    let exceeded = found.limit.as_ref().is_some_and(|l| !l.exceeded.is_empty());
-    let page = || report::given::render(&found, console.text_options());
-    let csv = args
-        .csv
-        .is_some()
-        .then(|| report::given::csv(&found))
-        .transpose()?;
-    show(console, args, &found, page, csv)?;
+    let page = |options| report::given::render(&found, options);
+    show(console, args, &found, page, || report::given::csv(&found))?;
     let judged = found
         .profiles
         .iter()
@@ -109,32 +97,28 @@ fn against(console: &Console, args: &CompareArgs, given: &Given) -> anyhow::Resu
             Failure::usage("nothing could be judged: no profile measured what was given").into(),
         );
     }
-    Ok(code(exceeded))
+    Ok(exit_code(found.limit.as_ref()))
 }
 
 fn show(
     console: &Console,
     args: &CompareArgs,
     document: &impl Serialize,
-    page: impl FnOnce() -> String,
-    csv: Option<Vec<u8>>,
+    page: impl FnOnce(TextOptions) -> String,
+    csv: impl FnOnce() -> Result<Vec<u8>, RenderError>,
 ) -> anyhow::Result<()> {
-    if args.json {
-        console.print_json(document)?;
-    } else {
-        console.data(page().as_bytes())?
-    }
-    if let Some((file, table)) = args.csv.as_ref().zip(csv) {
+    let table = args.csv.as_ref().map(|_| csv()).transpose()?;
+    console.show(args.json, document, page)?;
+    if let Some((file, table)) = args.csv.as_ref().zip(table) {
         write_atomically(file, &table)?;
         console.note(&format!("table: {}", file.display()));
     }
     Ok(())
 }
 
-fn code(exceeded: bool) -> ExitCode {
-    if exceeded {
-        ExitCode::Exceeded
-    } else {
-        ExitCode::Done
+fn exit_code(limit: Option<&Limit>) -> ExitCode {
+    match limit {
+        Some(limit) if !limit.exceeded.is_empty() => ExitCode::Exceeded,
+        _ => ExitCode::Done,
     }
 }

@@ -10,7 +10,7 @@ use crate::units::Bytes;
 use crate::{engine, host, telemetry};
 use serde::Serialize;
 
-/// So many containers are asked for their memory: some may end while they are looked at.
+/// Most containers to try for their memory: some may end while they are looked at.
 const CONTAINERS_TRIED: usize = 4;
 
 /// One thing that was looked at.
@@ -25,6 +25,18 @@ struct Check {
     /// What to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<String>,
+}
+
+impl Check {
+    /// Something that is as it should be.
+    fn good(name: &str, found: String) -> Check {
+        Check {
+            name: name.into(),
+            found,
+            ok: true,
+            hint: None,
+        }
+    }
 }
 
 pub fn run(console: &Console, args: &DoctorArgs) -> anyhow::Result<ExitCode> {
@@ -68,12 +80,7 @@ fn platform() -> Check {
         h.cpus,
         env!("CARGO_PKG_VERSION")
     );
-    Check {
-        name: "platform".into(),
-        found,
-        ok: true,
-        hint: None,
-    }
+    Check::good("platform", found)
 }
 
 /// Whether Docker answers; the engines in its running containers.
@@ -86,12 +93,8 @@ async fn docker(checks: &mut Vec<Check>) -> bool {
         }
     };
     let v = runtime.version();
-    checks.push(Check {
-        name: "docker".into(),
-        found: format!("{} (API {})", v.server, v.api),
-        ok: true,
-        hint: None,
-    });
+    let found = format!("{} (API {})", v.server, v.api);
+    checks.push(Check::good("docker", found));
     match runtime.list_running().await {
         Ok(running) => {
             let running: Vec<String> = running.into_iter().map(|c| c.id).collect();
@@ -126,18 +129,14 @@ async fn engines(runtime: &Runtime, running: &[String]) -> Check {
             }
         }
     }
-    let none = seen.is_empty();
+    if !seen.is_empty() {
+        return Check::good("engines", seen.join("\n"));
+    }
+    let found = format!("none in {} running containers", running.len());
+    let hint = "start one and `plimsoll profile NAME` it, or let `plimsoll run` start it";
     Check {
-        name: "engines".into(),
-        found: if none {
-            format!("none in {} running containers", running.len())
-        } else {
-            seen.join("\n")
-        },
-        ok: true,
-        hint: none.then(|| {
-            "start one and `plimsoll profile NAME` it, or let `plimsoll run` start it".into()
-        }),
+        hint: Some(hint.into()),
+        ..Check::good("engines", found)
     }
 }
 
@@ -147,19 +146,15 @@ async fn memory(runtime: &Runtime, running: &[String]) -> Option<Check> {
     const NAME: &str = "container memory";
     let mut lack = None;
     for id in running.iter().take(CONTAINERS_TRIED) {
-        // One that ended meanwhile says nothing.
+        // A container that ended meanwhile proves nothing.
         let Ok(Some(found)) = runtime.inspect(id).await else {
             continue;
         };
         let target = Target::of(&found.facts);
         match telemetry::open(BackendChoice::Host, &target) {
             Ok(_) => {
-                return Some(Check {
-                    name: NAME.into(),
-                    found: format!("readable, as that of {}", found.facts.name),
-                    ok: true,
-                    hint: None,
-                });
+                let found = format!("readable, as that of {}", found.facts.name);
+                return Some(Check::good(NAME, found));
             }
             Err(failure) => lack = Some(failure),
         }

@@ -16,10 +16,10 @@ use crate::matrix::{
     BenchWord, Cell, CellId, Forecast, OomMemory, Plan, PlanOptions, Row, Status, Sweep,
 };
 use crate::report::experiment::{LevelLine, line};
+use crate::sweep::folder::free_path;
 use crate::sweep::{Cells, Context, Folder, Journal, OomFile, Options, Session, Work};
 use levels::Levels;
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use target::ExperimentTarget;
@@ -151,16 +151,8 @@ fn folder(levels: &Levels<'_>) -> Result<Folder, Failure> {
     }
     let kind = levels.kind.as_str();
     let stem = format!("{kind}-{}", now.strftime("%Y%m%d_%H%M%S"));
-    let named = |n: u32| -> PathBuf {
-        let experiments = levels.flags.results.dir.join("experiments");
-        match n {
-            1 => experiments.join(&stem),
-            n => experiments.join(format!("{stem}-{n}")),
-        }
-    };
-    // Two of one second: the second one finds the first's folder there.
-    let free = (1..1000).map(named).find(|path| !path.exists());
-    Folder::create_at(&free.unwrap_or_else(|| named(1000)), &now).map_err(without_resume)
+    let experiments = levels.flags.results.dir.join("experiments");
+    Folder::create_at(&free_path(&experiments, &stem), &now).map_err(without_resume)
 }
 
 /// An experiment is not gone on with: it is short.
@@ -169,7 +161,7 @@ fn without_resume(mut failure: Failure) -> Failure {
     failure
 }
 
-/// What is told as a level ends: its name, and its figures or why there are none.
+/// The line when a level ends: its name, and its figures or why there are none.
 fn lines(
     levels: &Levels<'_>,
     cells: &[Cell],

@@ -28,7 +28,7 @@ struct Gpus {
 struct Here {
     #[serde(flatten)]
     device: DeviceFacts,
-    /// What it said just now; null when it could not be read.
+    /// Its memory just now; null when it could not be read.
     now: Option<MemorySample>,
     /// Its model, where the name leads to one.
     model: Option<GpuModel>,
@@ -36,11 +36,7 @@ struct Here {
 
 pub fn run(console: &Console, args: &GpusArgs) -> anyhow::Result<ExitCode> {
     let gpus = look(catalog::gpus()?);
-    if args.json {
-        console.print_json(&gpus)?;
-    } else {
-        console.data(text(&gpus).as_bytes())?;
-    }
+    console.show(args.json, &gpus, |_| text(&gpus))?;
     Ok(ExitCode::Done)
 }
 

@@ -61,7 +61,7 @@ pub fn request(args: &LoadArgs, kind: Option<LoadKind>) -> Result<Request, Failu
         model: args.model.clone(),
         bench: String::new(),
         workload: Workload {
-            // A given prompt is as long as it is: the flag's default says nothing of it.
+            // The length of a given prompt is its own: the flag's default does not apply.
             input_len: args.prompt.as_ref().map_or(args.input_len, |_| 0),
             output_len: args.output_len,
             batch_size: args.batch_size,
@@ -103,7 +103,7 @@ pub fn settings(flags: &EngineFlags) -> Result<(RequestedSettings, Vec<String>),
     Ok((settings, extra_engine_args))
 }
 
-/// What reads the memory, as the flag says.
+/// What reads the memory, by the flag.
 pub fn memory_source(flag: &BackendArg) -> MemorySource {
     match flag {
         BackendArg::Live(word) => MemorySource::Live(choice(*word)),
@@ -137,7 +137,7 @@ pub fn choice(word: BackendWord) -> BackendChoice {
     }
 }
 
-/// Whether results can be written at all: told before anything takes its time.
+/// Whether results can be written at all, checked before anything takes its time.
 pub fn check_results(args: &LoadArgs) -> Result<(), Failure> {
     store::check(&args.results.dir, args.output.as_deref())
 }
@@ -181,30 +181,31 @@ pub fn tokio() -> Result<tokio::runtime::Runtime, Failure> {
         .map_err(|e| Failure::environment("cannot start the runtime's threads").caused_by(e))
 }
 
-/// Runs the async part of a command, which the first Ctrl-C stops in order; see [`obey_signals`].
+/// Runs the async part of a command that captures: the first Ctrl-C (or SIGTERM, or the terminal's
+/// end) ends it in order, the second one at once.
 pub fn run_stoppable<T>(
     console: &Console,
     work: impl AsyncFnOnce(&Stop) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
+    let words = "stopping: what was captured so far is kept (once more leaves at once)";
+    run_until_stopped(console, Some(words), work)
+}
+
+/// Runs the async part of any command. `words`: the warning at the first Ctrl-C; `None` where that
+/// is the normal way to end.
+pub fn run_until_stopped<T>(
+    console: &Console,
+    words: Option<&'static str>,
+    work: impl AsyncFnOnce(&Stop) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
     let stop = Stop::new();
     tokio()?.block_on(async {
-        obey_signals(&stop, console)?;
+        end_by_signals(&stop, console, words)?;
         work(&stop).await
     })
 }
 
-/// The first Ctrl-C (or SIGTERM, or the terminal's end) ends the run in order; the second leaves
-/// at once.
-pub fn obey_signals(stop: &Stop, console: &Console) -> Result<(), Failure> {
-    end_by_signals(
-        stop,
-        console,
-        Some("stopping: what was captured so far is kept (once more leaves at once)"),
-    )
-}
-
-/// The same with other words, or none where Ctrl-C is the way to end.
-pub fn end_by_signals(
+fn end_by_signals(
     stop: &Stop,
     console: &Console,
     words: Option<&'static str>,
@@ -302,12 +303,17 @@ pub fn publish(
     let mut text = serde_json::to_vec_pretty(document)?;
     text.push(b'\n');
     let stored = write_atomically(path, &text);
-    if json {
-        console.data(&text)?;
-    } else {
-        console.data(render(console.text_options()).as_bytes())?;
-    }
+    console.show(json, document, render)?;
     stored?;
     console.note(&format!("{what}: {}", path.display()));
     Ok(())
+}
+
+/// The exit code of a run of several parts, of which `done` have figures and `failed` have none.
+pub fn exit_code_of(done: usize, failed: usize) -> ExitCode {
+    match (done, failed) {
+        (_, 0) => ExitCode::Done,
+        (0, _) => ExitCode::RunFailed,
+        _ => ExitCode::Partial,
+    }
 }

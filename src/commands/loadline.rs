@@ -2,7 +2,7 @@
 
 mod rounds;
 
-use super::load::{end_by_signals, publish, tokio};
+use super::load::{publish, run_until_stopped};
 use crate::capture::RunEnd;
 use crate::cli::LoadlineArgs;
 use crate::collect::{AttachedEngine, Stop};
@@ -21,7 +21,7 @@ use crate::{report, store};
 use rounds::RoundRunner;
 use std::path::{Path, PathBuf};
 
-/// Where neither a prediction nor the user says where to begin.
+/// First concurrency without a prediction and without --start.
 const FIRST: u32 = 8;
 
 pub fn run(console: &Console, args: LoadlineArgs) -> anyhow::Result<ExitCode> {
@@ -37,11 +37,9 @@ pub fn run(console: &Console, args: LoadlineArgs) -> anyhow::Result<ExitCode> {
         .hint("give a smaller --start, or a larger --max-concurrency")
         .into());
     }
-    let stop = Stop::new();
-    tokio()?.block_on(async {
-        let words = "stopping: the rounds that were made are kept (once more leaves at once)";
-        end_by_signals(&stop, console, Some(words))?;
-        loadline(console, args, objectives, &stop).await
+    let words = "stopping: the rounds that were made are kept (once more leaves at once)";
+    run_until_stopped(console, Some(words), async |stop| {
+        loadline(console, args, objectives, stop).await
     })
 }
 
@@ -159,15 +157,15 @@ fn folder(results: &Path, container: &str) -> Result<PathBuf, Failure> {
     unreachable!("the loop returns")
 }
 
-/// Removes the folder of a run that ends before there is anything to tell: it was made a moment
-/// ago, and without its document nobody knows what it is.
+/// Removes the folder of a run that ends before it has results: it was made a moment ago, and
+/// without its document it has no meaning.
 fn discard(folder: &Path) {
     if let Err(e) = std::fs::remove_dir_all(folder) {
         log::warn!("cannot remove `{}`: {e}", folder.display());
     }
 }
 
-/// The model as its config.json in the capture has it; `None` where that says too little.
+/// The model by its config.json in the capture; `None` where that is not enough.
 fn model_of(look: &Profile, profile: &Path) -> Option<Model> {
     let config = store::model_config(profile)?;
     let name = look.model_info.name.as_deref().unwrap_or("model");
@@ -255,7 +253,7 @@ impl Rounds<'_, '_> {
                     format!("did not hold: {}", words.join(", "))
                 }
             ));
-            // What an engine that is gone, or a time that is up, ended says nothing of this load.
+            // A round ended by a lost engine or by a timeout does not measure this load.
             if !made.over {
                 search.record(ahead.concurrency, held);
             }

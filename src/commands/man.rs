@@ -1,6 +1,7 @@
-//! `plimsoll man`: the manual pages.
+//! `plimsoll man` and `plimsoll completions`: the manual pages, and a script by which a shell
+//! completes what is typed.
 
-use crate::cli::{ManArgs, man_pages};
+use crate::cli::{CompletionsArgs, ManArgs, man_pages};
 use crate::console::Console;
 use crate::error::{ExitCode, Failure};
 use crate::store::{private, write_atomically};
@@ -20,5 +21,10 @@ pub fn run(console: &Console, args: &ManArgs) -> anyhow::Result<ExitCode> {
         write_atomically(&dir.join(&page.file), &page.roff)?;
     }
     console.note(&format!("{} pages in `{}`", pages.len(), dir.display()));
+    Ok(ExitCode::Done)
+}
+
+pub fn write_completions(console: &Console, args: &CompletionsArgs) -> anyhow::Result<ExitCode> {
+    console.data(&args.script())?;
     Ok(ExitCode::Done)
 }

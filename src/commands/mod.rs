@@ -4,7 +4,6 @@ mod ablate;
 mod calibrate;
 mod clean;
 mod compare;
-mod completions;
 mod config;
 mod cuda_graphs;
 mod derive;
@@ -35,7 +34,7 @@ use crate::console::{ColorChoice, Console, ConsoleOptions};
 use crate::error::{ExitCode, Failure};
 use crate::telemetry;
 
-/// Runs the command line and tells how it ended. Errors are printed here, once.
+/// Runs the command line and returns its exit code. Errors are printed here, once.
 pub fn run(cli: Cli) -> ExitCode {
     crate::store::private::restrict_umask();
     crate::host::allow_many_files();
@@ -76,7 +75,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Record(args) => record::run(&console, &args),
         Command::Config(args) => config::run(&console, &args),
         Command::Schema(args) => schema::run(&console, &args),
-        Command::Completions(args) => completions::run(&console, &args),
+        Command::Completions(args) => man::write_completions(&console, &args),
         Command::Man(args) => man::run(&console, &args),
     };
     ended.unwrap_or_else(|error| console.error(&error))

@@ -1,4 +1,4 @@
-//! `plimsoll models`: the models whose facts ship, for planning.
+//! `plimsoll models`: the models with facts that ship, for planning.
 
 use crate::cli::ModelsArgs;
 use crate::console::Console;
@@ -29,7 +29,7 @@ struct Line {
     quantization: Option<String>,
     /// What is not counted.
     warnings: Vec<String>,
-    /// Who says so.
+    /// Source of the facts.
     source: String,
 }
 
@@ -53,11 +53,7 @@ pub fn run(console: &Console, args: &ModelsArgs) -> anyhow::Result<ExitCode> {
         }
     }
     lines.sort_by_key(|line| line.name.to_lowercase());
-    if args.json {
-        console.print_json(&lines)?;
-    } else {
-        console.data(text(&lines).as_bytes())?;
-    }
+    console.show(args.json, &lines, |_| text(&lines))?;
     Ok(ExitCode::Done)
 }
 
@@ -95,7 +91,7 @@ fn line(shipped: &Shipped, model: &Model) -> Line {
     }
 }
 
-/// `fp8`, `mxfp4`, `NVFP4`: the method, or the algorithm where that says more.
+/// `fp8`, `mxfp4`, `NVFP4`: the algorithm where it is given, else the method.
 fn quantization(config: &Value) -> Option<String> {
     let word = |name: &str| config.get(name).and_then(Value::as_str);
     let word = word("quant_algo").or_else(|| word("quant_method"))?;

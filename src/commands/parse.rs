@@ -1,4 +1,4 @@
-//! `plimsoll parse`: what a log file says about memory.
+//! `plimsoll parse`: the facts on memory in a log file.
 
 use crate::cli::ParseArgs;
 use crate::console::Console;
@@ -44,12 +44,10 @@ pub fn run(console: &Console, args: &ParseArgs) -> anyhow::Result<ExitCode> {
     all.for_each(|said| *said = redactor.text(said).into_owned());
     let cause = parser.root_cause();
     let cause = cause.map(|cause| redactor.text(&cause).into_owned());
-    if args.json {
-        console.print_json(&report)?;
-    } else {
-        console.data(report::facts::render(&report, cause.as_deref()).as_bytes())?;
-    }
-    // What no line says ("no out-of-memory") is no sign that it is such a log.
+    console.show(args.json, &report, |_| {
+        report::facts::render(&report, cause.as_deref())
+    })?;
+    // A fact without a quote ("no out-of-memory") does not show that it is such a log.
     let silent = report.facts.values().all(|f| f.quote.is_empty());
     if silent && report.steps.is_empty() && cause.is_none() {
         let of = match report.engine.as_str() {

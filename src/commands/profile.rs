@@ -38,7 +38,7 @@ async fn profile(console: &Console, args: ProfileArgs, stop: &Stop) -> anyhow::R
         watch: load.duration,
         ..attached.plan(kind, request)
     };
-    // Before the questions: an engine's bench takes a while to tell its flags.
+    // Before the questions: an engine's bench takes a while to list its flags.
     let mut _lock = None;
     if !load.dry_run {
         _lock = Some(attached.lock()?);

@@ -85,7 +85,7 @@ async fn record(console: &Console, args: &RecordArgs, stop: &Stop) -> anyhow::Re
     }
 }
 
-/// What could not be read: a recording of a container that ended says so.
+/// Readings that failed: the recording of a container that ended reports them.
 fn failed(sampling: &SamplingFacts) -> Option<Failure> {
     let failed = sampling.failed_readings;
     if failed == 0 {

@@ -1,6 +1,6 @@
 //! `plimsoll replay`: a stored run's memory over time, in the terminal.
 
-use super::load::{end_by_signals, tokio};
+use super::load::run_until_stopped;
 use super::report::capture::beside;
 use crate::capture::{Capture, DeviceKind, MemorySample, RunEnd};
 use crate::cli::ReplayArgs;
@@ -29,13 +29,9 @@ pub fn run(console: &Console, args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     let view = window(&timeline, args)?;
     let about = About::of(&stored.name, &stored.profile);
     match args.speed {
-        Some(speed) if console.draws_pages() => {
-            let stop = Stop::new();
-            tokio()?.block_on(async {
-                end_by_signals(&stop, console, None)?;
-                play(console, (&timeline, &about, view), speed, &stop).await
-            })
-        }
+        Some(speed) if console.draws_pages() => run_until_stopped(console, None, async |stop| {
+            play(console, (&timeline, &about, view), speed, stop).await
+        }),
         played => {
             if played.is_some() {
                 console.note("standard output is no terminal: all of it at once");
@@ -47,7 +43,7 @@ pub fn run(console: &Console, args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Draws the run as it went on, so many times as fast.
+/// Draws the run as it went on, `speed` times as fast.
 async fn play(
     console: &Console,
     (timeline, about, view): (&Timeline, &About, View),

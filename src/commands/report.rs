@@ -10,7 +10,7 @@ use crate::console::Console;
 use crate::error::{ExitCode, Failure};
 use crate::report::chapters;
 use crate::report::format::{self, Format};
-use crate::report::material::{Material, Run};
+use crate::report::material::Run;
 use std::path::Path;
 
 pub fn run(console: &Console, args: &ReportArgs) -> anyhow::Result<ExitCode> {
@@ -21,16 +21,11 @@ pub fn run(console: &Console, args: &ReportArgs) -> anyhow::Result<ExitCode> {
     for sentence in material.unread.iter().cloned().chain(contradictions) {
         console.warning(&sentence);
     }
-    let report = chapters::report(title(args, &material), about(args), &material);
+    let title = args.title.clone();
+    let title = title.unwrap_or_else(|| chapters::title(&material));
+    let report = chapters::report(title, about(args), &material);
     writing::write(console, &report, &formats, &place, args.force)?;
     Ok(ExitCode::Done)
-}
-
-fn title(args: &ReportArgs, material: &Material) -> String {
-    match &args.title {
-        Some(title) => title.clone(),
-        None => chapters::title(material),
-    }
 }
 
 /// Facts under the title. No time of writing: the same material makes the same bytes.

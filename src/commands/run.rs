@@ -20,7 +20,7 @@ use futures::FutureExt;
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
-/// An engine that is asked to stop may finish its requests for so long.
+/// Time for an engine to finish its requests when it is asked to stop.
 const STOP_GRACE: Duration = Duration::from_secs(30);
 
 pub fn run(console: &Console, args: RunArgs) -> anyhow::Result<ExitCode> {
@@ -58,7 +58,7 @@ async fn launch_and_profile(
     target
         .ensure_image(&runtime, args.start.pull, stop, &news)
         .await?;
-    // A bad place for the results must be told before anything is started.
+    // A bad place for the results must be reported before anything is started.
     let (paths, writer) = open_results(&args.load, &target.model)?;
     news(Progress::Stage(Stage::Start));
     let session = Session::begin(stop, news, None);
@@ -77,7 +77,7 @@ async fn launch_and_profile(
     let id = found.facts.id.clone();
     let attached = AttachedEngine::started(&runtime, found, target.engine);
     let captured = capture(&session, attached, planned, writer);
-    // A bug of ours must not leave somebody's GPU with a container that nobody watches.
+    // A bug of ours must not leave a user's GPU with a container that is not watched.
     let captured = AssertUnwindSafe(captured).catch_unwind().await;
     let cleaned = clean_up(console, &runtime, &id, &name, args.keep).await;
     if cleaned.is_ok() {
@@ -87,7 +87,7 @@ async fn launch_and_profile(
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         .map_err(anyhow::Error::from)
         .and_then(|collected| conclude(console, &args.load, &paths, collected));
-    // The run's own failure is the news; that of the cleaning is told beside it.
+    // The run's own failure is the result; a failed cleanup is an additional warning.
     match (concluded, cleaned) {
         (Ok(_), Err(failure)) => Err(failure.into()),
         (Err(error), Err(failure)) => {
@@ -132,7 +132,7 @@ fn plan_launch(args: &RunArgs) -> Result<Launched<'_>, Failure> {
         model: &target.model,
         settings: &request.settings,
         engine_args: &request.extra_engine_args,
-        // What is kept is wanted for as long as the user says.
+        // A kept container has no deadline.
         longest: (!args.keep).then_some(load.timeout + STOP_GRACE),
     })?;
     if args.keep {

@@ -44,7 +44,7 @@ fn check_all(console: &Console, files: &[PathBuf]) -> anyhow::Result<()> {
     }
 }
 
-/// What tells the kind of a document.
+/// The fields that identify the kind of a document.
 #[derive(Deserialize)]
 struct Head {
     document: Option<String>,

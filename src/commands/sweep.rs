@@ -8,7 +8,7 @@ mod slurm;
 pub(super) mod source;
 pub(super) mod watch;
 
-use super::load::{live_backend, max_log_bytes, run_stoppable};
+use super::load::{exit_code_of, live_backend, max_log_bytes, run_stoppable};
 use crate::cli::{SweepArgs, SweepCommand, SweepRunArgs};
 use crate::collect::{Stop, unless_stopped};
 use crate::console::Console;
@@ -26,9 +26,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use watch::BoardWatcher;
 
-/// Longest time for a cell where nobody says.
+/// Default time limit of a cell.
 const CELL_TIMEOUT: Duration = Duration::from_secs(3600);
-/// Longest time for an engine to serve where nobody says.
+/// Default time limit for an engine to serve.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(20 * 60);
 
 pub fn run(console: &Console, args: SweepArgs) -> anyhow::Result<ExitCode> {
@@ -102,7 +102,7 @@ async fn dry_run(
     let known = OomFile::open(&args.results.dir, &sweep.name)?;
     let known = known.memory().clone().on_devices_of(machine_bytes());
     let mut plan = planned(args, sweep, shard, &known)?;
-    // The plan is told also where Docker is not there.
+    // The plan is shown even where Docker is absent.
     let runtime = unless_stopped(stop, Runtime::connect()).await;
     let verdicts = fit::ask(&plan, runtime.as_ref().ok(), options.memory, stop).await;
     plan.judge(verdicts, |_| args.run_anyway);
@@ -148,7 +148,8 @@ fn folder_of(
             true => Ok((Folder::open(path, &now)?, true)),
             false if args.begin_or_resume.is_none() => Err(no_run_in(path)),
             false => {
-                console.note(&not_yet(path));
+                let shown = path.display();
+                console.note(&format!("there is no run in {shown} yet: it begins"));
                 Ok((Folder::create_at(path, &now)?, false))
             }
         },
@@ -183,10 +184,6 @@ fn elsewhere_begun(folder: &Path) -> Failure {
             "to go on with it here and never again there, remove `{shown}/{}`",
             folder::REMOTE_FILE
         ))
-}
-
-fn not_yet(folder: &Path) -> String {
-    format!("there is no run in {} yet: it begins", folder.display())
 }
 
 /// A folder that was named to be resumed, and holds no run: it may be a typing error.
@@ -239,7 +236,8 @@ fn same_run(
         .hint("go on as it was begun, or begin a new run"));
     }
     if first.fresh != fresh {
-        return Err(Failure::usage(if first.fresh { format!("the run in `{shown}` was begun with --fresh") } else { format!("the run in `{shown}` was begun without --fresh") })
+        let with = if first.fresh { "with" } else { "without" };
+        return Err(Failure::usage(format!("the run in `{shown}` was begun {with} --fresh"))
         .hint("two ways of measuring do not go into one table: go on as it was begun, or begin a new run"));
     }
     Ok(())
@@ -287,7 +285,7 @@ async fn sweep_through(
     let remembered = ooms.memory().clone().on_devices_of(machine_bytes());
     let mut plan = planned(args, sweep, shard, &remembered.without(mine))?;
     let verdicts = fit::ask(&plan, Some(&runtime), options.memory, stop).await;
-    // Where a cell was measured its engine fits, whatever the estimate says.
+    // Where a cell was measured its engine fits, whatever the estimate predicts.
     let measured = |group: &GroupId| {
         let mut rows = history.rows.values();
         rows.any(|row| row.group == *group && row.status == Status::Done)
@@ -338,9 +336,5 @@ async fn sweep_through(
         return Err(failure.hint(go_on(args, folder.path())).into());
     }
     let counts = counts?;
-    Ok(match (counts.done, counts.failed) {
-        (_, 0) => ExitCode::Done,
-        (0, _) => ExitCode::RunFailed,
-        _ => ExitCode::Partial,
-    })
+    Ok(exit_code_of(counts.done, counts.failed))
 }

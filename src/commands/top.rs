@@ -1,6 +1,6 @@
-//! `plimsoll top`: whose memory the GPUs hold, live, once, or for Prometheus.
+//! `plimsoll top`: memory of the GPUs by owner, live, once, or for Prometheus.
 
-use super::load::{end_by_signals, tokio};
+use super::load::run_until_stopped;
 use crate::cli::TopArgs;
 use crate::collect::Stop;
 use crate::console::Console;
@@ -11,16 +11,11 @@ use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
 pub fn run(console: &Console, args: &TopArgs) -> anyhow::Result<ExitCode> {
-    let stop = Stop::new();
-    tokio()?.block_on(async {
-        // Its normal end, by which nothing is lost.
-        end_by_signals(&stop, console, None)?;
-        top(console, args, &stop).await
-    })
+    run_until_stopped(console, None, async |stop| top(console, args, stop).await)
 }
 
 async fn top(console: &Console, args: &TopArgs, stop: &Stop) -> anyhow::Result<ExitCode> {
-    // A bad address must be told before anything else is done.
+    // A bad address must be reported before anything else is done.
     let door = match args.listen {
         Some(address) => Some(Door::open(address).await?),
         None => None,
@@ -65,7 +60,7 @@ async fn top(console: &Console, args: &TopArgs, stop: &Stop) -> anyhow::Result<E
     }
 }
 
-/// Shows a look; false when nobody reads it any more.
+/// Shows a look; false once the reader of stdout is gone.
 fn show(console: &Console, args: &TopArgs, look: &Look) -> anyhow::Result<bool> {
     if args.json {
         // A document a line, so that a stream of them can be read line by line.

@@ -1,4 +1,4 @@
-//! The look of what is told: colours, marks and bars, with characters that the terminal has.
+//! Style of messages: colours, marks and bars, with characters that the terminal has.
 
 use crate::report::layout::{truncate, width};
 use anstyle::{AnsiColor, Style};
@@ -10,7 +10,7 @@ pub(super) struct Look {
     pub(super) color: bool,
 }
 
-/// What came of something.
+/// Result of a stage or a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mark {
     Done,
@@ -65,7 +65,7 @@ impl Look {
         if self.unicode { "…" } else { "..." }
     }
 
-    /// A bar of so many cells. It is full only when all is done.
+    /// A bar of `cells` cells. It is full only when all is done.
     pub(super) fn meter(self, done: u64, of: u64, cells: usize) -> String {
         let filled = if of == 0 {
             0

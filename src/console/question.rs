@@ -4,7 +4,7 @@ use super::{Console, Inner};
 use std::io::{self, BufRead, IsTerminal as _, Write as _};
 
 impl Console {
-    /// Whether somebody can be asked: a terminal shows the question, and one reads the answer.
+    /// Whether a question can be asked: a terminal shows it, and one reads the answer.
     pub fn can_ask(&self) -> bool {
         io::stdin().is_terminal() && io::stderr().is_terminal()
     }
@@ -17,7 +17,7 @@ impl Console {
         let (answer, answered) = tokio::sync::oneshot::channel();
         // A thread of its own, because nothing can end a read: the runtime would wait for its own.
         std::thread::spawn(move || {
-            // Nobody listens any more after Ctrl-C.
+            // The receiver is gone after Ctrl-C.
             let _ = answer.send(yes(&mut io::stdin().lock()));
         });
         answered.await.unwrap_or(false)
@@ -28,7 +28,7 @@ impl Inner {
     /// The question on a line that the answer ends.
     fn prompt(&self, question: &str) {
         let mut out = crate::sync::lock_data(&self.out);
-        // Nobody is left to be told of a failure; the answer is then no.
+        // A failure to write cannot be reported; the answer is then no.
         let _ = out.write_all(format!("{question} [y/N] ").as_bytes());
         let _ = out.flush();
     }

@@ -40,7 +40,7 @@ impl Inner {
             bar
         });
         if bar.is_none() {
-            // Told at its start: a run that hangs must say where.
+            // Printed at its start: the last line of a run that hangs names its stage.
             self.plain(&stage.label());
         }
         *lock_data(&self.running) = Some(Running {
@@ -58,7 +58,7 @@ impl Inner {
         };
         let label = running.stage.label();
         let (Some(bar), Some(drawing)) = (running.bar, &self.drawing) else {
-            // The next stage's line says when this one ended.
+            // The next stage's line marks the end of this one.
             if ended == Ended::Failed {
                 self.plain(&format!("{label}: failed"));
             }

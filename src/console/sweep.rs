@@ -1,8 +1,8 @@
 //! The board of a sweep: how much of it is done, and a line for each group that runs now.
 //!
 //! Locks are taken in one order: what is drawn, then indicatif's own, then what is shown. The
-//! pictures are made inside indicatif's locks, so nothing is told to a bar while `Counts` or `Now`
-//! is held.
+//! pictures are made inside indicatif's locks, so no bar is changed while `Counts` or `Now` is
+//! held.
 
 mod picture;
 
@@ -63,7 +63,7 @@ struct Drawn {
     ended: bool,
 }
 
-/// What a lane tells, and has told.
+/// State of a lane, and the messages it has printed.
 struct Told {
     console: Arc<Inner>,
     now: Arc<Mutex<Now>>,
@@ -78,7 +78,7 @@ enum Kind {
 }
 
 impl Console {
-    /// Shows a sweep of so many cells, of which some were done in an earlier run. Ends the running
+    /// Shows a sweep of `cells` cells, of which some were done in an earlier run. Ends the running
     /// stage as done.
     pub fn overall(&self, cells: u64, already_done: u64) -> SweepBoard {
         self.overall_of(BoardWords::SWEEP, cells, already_done)
@@ -153,7 +153,7 @@ impl SweepBoard {
         lock_data(&self.0.counts).forecast = seconds.map(|s| (s, Instant::now()));
     }
 
-    /// Counts a cell that has come to its end, and tells so on a line that stays.
+    /// Counts a cell that has ended, and prints a line for it that stays.
     pub fn cell_done(&self, row: &CellLine) {
         let counts = {
             let mut counts = lock_data(&self.0.counts);
@@ -266,7 +266,7 @@ impl Board {
             .line(&format!("{mark} {count}  {label}  {detail}"));
     }
 
-    /// Takes everything off the terminal, and says how far the sweep came. Once.
+    /// Takes everything off the terminal, and prints how far the sweep came. Once.
     pub(super) fn end(&self) {
         let (lanes, overall) = {
             let mut drawn = lock_data(&self.drawn);
@@ -342,7 +342,7 @@ impl Told {
         }
     }
 
-    /// Tells it with the lane and its cell, the first time that it comes.
+    /// Prints a message with the lane and its cell, the first time that it comes.
     fn tell(&self, kind: Kind, text: String) {
         let cell = lock_data(&self.now).cell.clone();
         let at = if cell.is_empty() {
@@ -364,7 +364,7 @@ impl Told {
         }
     }
 
-    /// Says of each warning how often it came again.
+    /// Prints for each warning how often it came again.
     fn sum_up(&self) {
         for ((kind, text), times) in std::mem::take(&mut *lock_data(&self.lines)) {
             if kind == Kind::Warning && times > 1 {
@@ -378,7 +378,7 @@ impl Told {
         }
     }
 
-    /// The lane's name, on a terminal so short that there is room for what is told of it.
+    /// The lane's name, cut so that a message has room beside it on a terminal.
     fn label(&self) -> String {
         let label = lock_data(&self.now).label.clone();
         match &self.console.drawing {
@@ -397,7 +397,7 @@ fn style(
     console.template(template).with_key(
         "line",
         move |_: &ProgressState, line: &mut dyn fmt::Write| {
-            // A picture that is not drawn is nobody's failure.
+            // A failure to draw a picture is ignored.
             let _ = line.write_str(&picture());
         },
     )

@@ -2,7 +2,7 @@
 
 use super::ColorChoice;
 use anstream::stream::RawStream;
-use std::io::IsTerminal as _;
+use std::io::IsTerminal;
 
 /// Width of text that goes to no terminal.
 const PLAIN_WIDTH: usize = 88;
@@ -31,14 +31,9 @@ pub(super) fn stderr_size() -> (usize, usize) {
         .unwrap_or((24, 80))
 }
 
-/// Whether stages can be drawn on stderr.
-pub(super) fn stderr_can_draw() -> bool {
-    std::io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|t| t != "dumb")
-}
-
-/// Whether a page can be drawn over on stdout.
-pub(super) fn stdout_can_draw() -> bool {
-    std::io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|t| t != "dumb")
+/// Whether what was drawn on a stream can be drawn over.
+pub(super) fn can_draw(stream: &impl IsTerminal) -> bool {
+    stream.is_terminal() && std::env::var_os("TERM").is_none_or(|t| t != "dumb")
 }
 
 /// Whether to colour what goes to this stream. `NO_COLOR`, `CLICOLOR` and `TERM` count as

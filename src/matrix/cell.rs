@@ -34,7 +34,7 @@ impl Cell {
         }
     }
 
-    /// What tells it from the others of its group: `in 256 out 128 batch 8`.
+    /// What distinguishes it in its group: `in 256 out 128 batch 8`.
     pub fn words(&self) -> String {
         self.load.words()
     }
@@ -53,8 +53,8 @@ pub struct Server {
     pub settings: RequestedSettings,
     /// Further arguments for the engine.
     pub engine_args: Vec<String>,
-    /// What the file says of the model's architecture, key → number, as in `num_layers`. Kept with
-    /// the results; nothing is measured by it.
+    /// The model's architecture by the file, key → number, as in `num_layers`. Kept with the
+    /// results; nothing is measured by it.
     pub architecture: std::collections::BTreeMap<String, f64>,
 }
 
@@ -76,7 +76,7 @@ impl Server {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
-    /// In a container that is there already, by name.
+    /// In an existing container, by name.
     Container(String),
     /// In a container that plimsoll starts for it.
     Image(Box<Preset>),
@@ -138,7 +138,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// `in 256 out 128 batch 8`, and behind it whatever else the file says of the load: no two
+    /// `in 256 out 128 batch 8`, and behind it whatever else the file sets for the load: no two
     /// loads of a group have the same words.
     pub fn words(&self) -> String {
         let mut words = match self.short_prompts {
@@ -223,7 +223,7 @@ fn as_many(these: Option<u32>, others: Option<u32>) -> bool {
 #[serde(rename_all = "snake_case")]
 pub enum BenchWord {
     /// The engine's own client where a server is reused, its latency bench where each cell has a
-    /// process of its own; plimsoll's client for engines whose own bench is not fit.
+    /// process of its own; plimsoll's client for engines without a suitable bench.
     #[default]
     Auto,
     /// A process of its own for each cell.
@@ -248,13 +248,8 @@ impl BenchWord {
 
     /// As written.
     pub fn as_str(self) -> &'static str {
-        match self {
-            BenchWord::Auto => "auto",
-            BenchWord::Latency => "latency",
-            BenchWord::Throughput => "throughput",
-            BenchWord::Serve => "serve",
-            BenchWord::Builtin => "builtin",
-        }
+        let own = BenchWord::ALL.iter().find(|(_, bench)| *bench == self);
+        own.map_or("", |(name, _)| name)
     }
 
     /// Whether it loads an engine in a process of its own.

@@ -164,7 +164,10 @@ impl Matrix {
     pub fn expand(&self) -> Expanded {
         let loops = self.loops();
         let mut left_out = vec![0; self.exclude.len()];
-        let mut maker = Maker::new(&self.template);
+        let mut maker = Maker {
+            template: &self.template,
+            last: None,
+        };
         let mut cells = Vec::new();
         let mut at = vec![0; loops.len()];
         let mut more = loops.iter().all(|l| l.len > 0);
@@ -255,14 +258,7 @@ struct Maker<'t> {
     last: Option<Arc<Server>>,
 }
 
-impl<'t> Maker<'t> {
-    fn new(template: &'t Template) -> Self {
-        Maker {
-            template,
-            last: None,
-        }
-    }
-
+impl Maker<'_> {
     fn cell(&mut self, values: &[(&AxisKey, &Setting)]) -> Cell {
         let server = server(self.template, values);
         let server = match &self.last {
@@ -302,7 +298,7 @@ fn server(template: &Template, values: &[(&AxisKey, &Setting)]) -> Server {
     // By name: the order in a file changes nothing for the engine, so it changes no id.
     flags.sort();
     let mut engine_args = template.preset_args.clone();
-    // The engine takes the last of two: what the file says must win over what the preset says.
+    // The engine takes the last of two: the file must win over the preset.
     for (key, value) in values {
         if let Some(flag) = flag_of(key).filter(|_| **value != Setting::Unset) {
             take_out(&mut engine_args, flag);
@@ -354,13 +350,13 @@ fn load(template: &Template, values: &[(&AxisKey, &Setting)]) -> Load {
     }
 }
 
-/// Prompt tokens where nobody says, as in `profile`.
+/// Default prompt tokens, as in `profile`.
 const DEFAULT_INPUT_LEN: u32 = 256;
-/// Generated tokens where nobody says, as in `profile`.
+/// Default generated tokens, as in `profile`.
 const DEFAULT_OUTPUT_LEN: u32 = 128;
 
-/// Adds the lengths and the number at once that hold where nobody says: one sequence at once, unless
-/// requests come by rate, or the bench takes all there are.
+/// Adds the default lengths and concurrency: one sequence at once, unless requests come by rate, or
+/// the bench takes all there are.
 pub(super) fn complete(axes: &mut Vec<Axis>, bench: BenchWord) {
     let has = |axes: &[Axis], key| axes.iter().any(|a| a.key == key);
     let by_rate = has(axes, AxisKey::RequestRate);

@@ -1,4 +1,4 @@
-//! The figures of a row, as a profile tells them.
+//! The figures of a row, taken from a profile.
 
 use super::row::Figures;
 use crate::breakdown::Component;
@@ -21,7 +21,7 @@ impl Figures {
                 .find(|p| p.component == component)?;
             u64::try_from(part.bytes).ok()
         };
-        // The rest that is told apart: without what nothing explains.
+        // All overhead with a known component: without the unexplained bytes.
         let told = |c: Component| c.is_overhead() && c != Component::Unexplained;
         let overhead = (memory.components.iter())
             .filter(|p| told(p.component))

@@ -1,4 +1,4 @@
-//! The sweep file: YAML to cells, checked strictly, each mistake told with its place.
+//! The sweep file: YAML to cells, checked strictly, each mistake reported with its place.
 
 mod entry;
 mod fault;
@@ -168,7 +168,7 @@ fn cells(root: &Node, entries: &[Entry]) -> Result<Vec<Cell>, Fault> {
     let mut cells: Vec<Cell> = Vec::new();
     // Of which entry a cell is: where each entry's cells end.
     let mut ends: Vec<usize> = Vec::new();
-    // A pattern of the defaults stands for every entry, and one match is enough.
+    // A pattern of the defaults applies to every entry, and one match is enough.
     let mut left_out: BTreeMap<At, usize> = BTreeMap::new();
     for entry in entries {
         let expanded = entry.matrix.expand();
@@ -198,12 +198,7 @@ fn cells(root: &Node, entries: &[Entry]) -> Result<Vec<Cell>, Fault> {
                 cell.server.model
             );
             let (here, there) = (entry_of(i), entry_of(first));
-            let fault = Fault::new(here, message);
-            return Err(if here == there {
-                fault
-            } else {
-                fault.other(there)
-            });
+            return Err(Fault::new(here, message).other(there));
         }
     }
     Ok(cells)

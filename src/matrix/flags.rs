@@ -78,17 +78,12 @@ impl FlagMatrix {
             ..Matrix::default()
         };
         if matrix.size() > MAX_CELLS {
-            return Err(too_many(matrix.size()));
+            let cells = matrix.size();
+            let message = format!("{cells} cells are more than a sweep may have, {MAX_CELLS}");
+            return Err(Failure::usage(message));
         }
         Ok(matrix.expand().cells)
     }
-}
-
-/// More cells than a sweep may have.
-fn too_many(cells: usize) -> Failure {
-    Failure::usage(format!(
-        "{cells} cells are more than a sweep may have, {MAX_CELLS}"
-    ))
 }
 
 fn once<T: Clone + Eq + std::hash::Hash>(values: &[T]) -> impl Iterator<Item = T> {

@@ -9,8 +9,8 @@ use std::collections::HashMap;
 pub const ASSUMED_START_S: f64 = 60.0;
 /// Seconds that a cell is taken to need, where none is known.
 pub const ASSUMED_CELL_S: f64 = 20.0;
-/// So many cells of a group are asked how long another one takes: among more the nearest is hardly
-/// nearer, and the question is asked again after every cell.
+/// Most cells of a group that predict another one: among more the nearest is hardly nearer, and the
+/// prediction is made again after every cell.
 const NEIGHBOURS: usize = 256;
 
 /// What earlier runs, or the cells so far, took.
@@ -76,8 +76,8 @@ impl Basis {
 }
 
 impl Forecast {
-    /// A cell was measured in so many seconds. Cells that failed teach nothing: they ended early,
-    /// or hung until their time was up.
+    /// Learns the time of a measured cell, seconds. Cells that failed teach nothing: they ended
+    /// early, or hung until the timeout.
     pub fn learn_cell(&mut self, cell: &Cell, took_s: f64) {
         if !took_s.is_finite() || took_s < 0.0 {
             return;
@@ -90,7 +90,7 @@ impl Forecast {
         self.median_cell = insert(&mut self.every_cell, took_s);
     }
 
-    /// An engine served after so many seconds.
+    /// Learns the time until an engine served, seconds.
     pub fn learn_start(&mut self, group: &GroupId, took_s: f64) {
         if !took_s.is_finite() || took_s < 0.0 {
             return;
@@ -168,15 +168,6 @@ impl Forecast {
             estimate.basis.starts_known += usize::from(known.is_some());
         }
         estimate
-    }
-
-    /// Seconds that the rest of a running sweep takes.
-    pub fn remaining<'a>(
-        &self,
-        cells: impl Iterator<Item = &'a Cell>,
-        starts: impl Iterator<Item = &'a GroupId>,
-    ) -> f64 {
-        self.of(cells, starts).seconds
     }
 }
 
@@ -265,7 +256,7 @@ mod tests {
         let estimate = known.plan(&plan);
         assert_eq!(estimate.seconds, 20.0 + 90.0 + 2.0 + 2.0);
         assert_eq!(estimate.basis.words(), "from 1 cell of earlier runs");
-        let rest = known.remaining([&b].into_iter(), std::iter::empty());
-        assert_eq!(rest, 2.0);
+        let rest = known.of([&b].into_iter(), std::iter::empty());
+        assert_eq!(rest.seconds, 2.0);
     }
 }

@@ -23,7 +23,7 @@ pub use expand::MAX_CELLS;
 pub use file::{Presets, STANDARD_INPUT, read, read_at_most, schema};
 pub use flags::FlagMatrix;
 pub use forecast::{Basis, Estimate, Forecast};
-pub use oom::{OomMemory, OomRecord, implied_by};
+pub use oom::{OomMemory, OomRecord};
 pub use plan::{Group, Plan, PlanOptions, Shard, ShardError, Skip, Sweep};
 pub use resolved::resolved_yaml;
 pub use row::{Cause, Figures, Row, RowPhase, Status};

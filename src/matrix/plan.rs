@@ -20,9 +20,9 @@ pub struct Sweep {
     pub name: String,
     /// Every cell once, in the order of the file.
     pub cells: Vec<Cell>,
-    /// Longest time for one cell, where the file says.
+    /// Longest time for one cell, where the file sets it.
     pub timeout: Option<Duration>,
-    /// Longest time for an engine to serve, where the file says.
+    /// Longest time for an engine to serve, where the file sets it.
     pub health_timeout: Option<Duration>,
 }
 
@@ -73,7 +73,7 @@ pub struct PlanOptions<'a> {
     pub fresh: bool,
     /// Only this part of the groups.
     pub shard: Option<Shard>,
-    /// Only cells whose ids begin so; empty: all.
+    /// Only cells with ids that begin like this; empty: all.
     pub only: &'a [String],
     /// What ran out of memory in earlier runs.
     pub known_oom: &'a OomMemory,
@@ -213,7 +213,7 @@ fn smaller_first(a: &Cell, b: &Cell) -> Ordering {
     let size = |load: &Load| {
         let batch = load.at_once();
         let (longest, output) = (f64::from(load.input_len), u64::from(load.output_len));
-        // A mixture stands between its short prompts and its long ones.
+        // A mixture is between its short prompts and its long ones.
         let input = load.short_prompts.map_or(longest, |short| {
             longest - short.share * (longest - f64::from(short.input_len))
         });
@@ -322,7 +322,7 @@ pub enum ShardError {
     /// Not two numbers.
     #[error("`{0}` is no part of a sweep: write 2/4 for the second of four")]
     Shape(String),
-    /// Not a part of so many.
+    /// Not within its own number of parts.
     #[error("`{0}` names no part: parts are counted from 1 to their number, as in 1/4 to 4/4")]
     Range(String),
     /// More than anybody has.

@@ -1,9 +1,9 @@
-//! What came of a cell: one row of the results.
+//! The result of a cell: one row of the results.
 
 use super::cell::{CellId, GroupId};
 use serde::{Deserialize, Serialize};
 
-/// What came of one cell. Journal, CSV and JSON hold the same rows.
+/// The result of one cell. Journal, CSV and JSON hold the same rows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// The cell.
@@ -42,7 +42,7 @@ pub struct Row {
 pub enum Status {
     /// Measured.
     Done,
-    /// Tried, and no figures came of it.
+    /// Tried, without figures.
     Failed,
     /// Not tried.
     Skipped,
@@ -114,8 +114,8 @@ impl Cause {
         }
     }
 
-    /// Whether it says nothing of the cell, but of what was around it: a run that goes on tries such
-    /// cells again. What does not fit may do so on the GPUs of then.
+    /// Whether the cause is in the surroundings and not in the cell: a resumed run tries such cells
+    /// again. What does not fit may fit on the GPUs of then.
     pub fn of_surroundings(self) -> bool {
         matches!(
             self,
@@ -165,7 +165,7 @@ impl RowPhase {
     }
 }
 
-/// Figures of a profile. Unknown is `None`; the profile says why.
+/// Figures of a profile. Unknown is `None`; the profile has the reason.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Figures {
@@ -185,7 +185,7 @@ pub struct Figures {
     pub kv_used_bytes: Option<u64>,
     /// Activations, bytes.
     pub activations_bytes: Option<u64>,
-    /// The rest that is told apart: runtime, graphs and the like, bytes.
+    /// Overhead of known components: runtime, graphs and the like, bytes.
     pub overhead_bytes: Option<u64>,
     /// What nothing explains, bytes; negative where the parts claim more than the peak.
     pub unexplained_bytes: Option<i64>,
@@ -217,6 +217,6 @@ pub struct Figures {
     pub engine_version: Option<String>,
     /// The bench that ran: what `auto` came to.
     pub bench: Option<String>,
-    /// True when an engine or device only pretends.
+    /// True for a simulated engine or device.
     pub simulated: bool,
 }

@@ -61,7 +61,7 @@ pub(crate) fn record(cell: &Cell) -> OomRecord {
     }
 }
 
-/// What came of a cell.
+/// The row of a cell.
 pub(crate) fn row(cell: &Cell, status: Status) -> Row {
     Row {
         cell: cell.id.clone(),

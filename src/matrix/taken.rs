@@ -1,4 +1,4 @@
-//! Flags of engines: when two are the same, and which a sweep file says in words of its own.
+//! Flags of engines: when two are the same, and which have a key of their own in a sweep file.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -81,61 +81,17 @@ fn plain(word: &str) -> String {
     word.split('=').next().unwrap_or(word).replace('_', "-")
 }
 
-/// What is said by keys of the file, and how engines call it. The first is plimsoll's own word for
-/// it; of that, engines take any beginning that is clear.
-const OWN: &[(&str, &[&str])] = &[
-    (
-        "tensor_parallel_size",
-        &[
-            "--tensor-parallel-size",
-            "--tp-size",
-            "--tp",
-            "-tp",
-            "--num-shard",
-        ],
-    ),
-    ("dtype", &["--dtype"]),
-    ("quantization", &["--quantization", "--quantize", "-q"]),
-    ("kv_cache_dtype", &["--kv-cache-dtype"]),
-    (
-        "gpu_memory_utilization",
-        &[
-            "--gpu-memory-utilization",
-            "--mem-fraction-static",
-            "--cuda-memory-fraction",
-            "--kv-cache-free-gpu-memory-fraction",
-        ],
-    ),
-    (
-        "max_model_len",
-        &[
-            "--max-model-len",
-            "--context-length",
-            "--max-seq-len",
-            "--max-total-tokens",
-            "--ctx-size",
-            "-c",
-        ],
-    ),
-    (
-        "enforce_eager",
-        &["--enforce-eager", "--disable-cuda-graph"],
-    ),
-    (
-        "model_id",
-        &[
-            "--model",
-            "--model-path",
-            "--model-id",
-            "--model-url",
-            "--hf-repo",
-            "-m",
-            "-hf",
-            "-hfr",
-            "-mu",
-        ],
-    ),
-];
+/// The keys of the file that replace flags, and the engines' names for them. The first is
+/// plimsoll's own flag; of that, engines take any clear beginning.
+const OWN: &str = "\
+tensor_parallel_size: --tensor-parallel-size --tp-size --tp -tp --num-shard
+dtype: --dtype
+quantization: --quantization --quantize -q
+kv_cache_dtype: --kv-cache-dtype
+gpu_memory_utilization: --gpu-memory-utilization --mem-fraction-static --cuda-memory-fraction --kv-cache-free-gpu-memory-fraction
+max_model_len: --max-model-len --context-length --max-seq-len --max-total-tokens --ctx-size -c
+enforce_eager: --enforce-eager --disable-cuda-graph
+model_id: --model --model-path --model-id --model-url --hf-repo -m -hf -hfr -mu";
 
 /// Where the engine listens.
 const ADDRESS: &[&str] = &["--port", "--host", "--hostname"];
@@ -154,16 +110,15 @@ pub(super) fn own_key_of(flag: &str) -> Option<&'static str> {
     // `-qfp8` is `-q fp8`.
     let joined = flag.strip_prefix("-q").map(|_| "-q");
     let flag = joined.unwrap_or(&flag);
-    let is = |names: &[&str]| {
-        names.contains(&flag)
-            || names.first().is_some_and(|whole| {
-                flag.len() >= CLEAR && flag.starts_with("--") && whole.starts_with(flag)
-            })
-    };
-    OWN.iter().find(|(_, names)| is(names)).map(|(key, _)| *key)
+    let clear = flag.len() >= CLEAR && flag.starts_with("--") && !flag.contains(' ');
+    OWN.lines().find_map(|line| {
+        let (key, names) = line.split_once(": ")?;
+        let is = |name: &str| name == flag;
+        (names.split(' ').any(is) || clear && names.starts_with(flag)).then_some(key)
+    })
 }
 
-/// Whether a flag says where the engine listens: that is plimsoll's to choose, for it asks there.
+/// Whether a flag sets where the engine listens: plimsoll chooses that, because it connects there.
 pub(super) fn is_address(flag: &str) -> bool {
     ADDRESS.contains(&plain(flag).as_str())
 }

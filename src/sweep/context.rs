@@ -41,9 +41,9 @@ pub struct Options {
     pub retries: u32,
 }
 
-/// Who is told what a sweep does.
+/// Observer of a sweep's progress.
 pub trait Watcher: Send + Sync {
-    /// A group begins; what it does is told to the result until that is dropped.
+    /// A group begins; the result observes it until it is dropped.
     fn lane(&self, label: &str) -> Box<dyn LaneWatcher>;
     /// A cell has ended, the `done`th of `of`; so much time is left as far as is known.
     fn row(&self, cell: &Cell, row: &Row, done: u64, of: u64);
@@ -55,7 +55,7 @@ pub trait Watcher: Send + Sync {
     fn warning(&self, text: &str);
 }
 
-/// Who is told what one group does.
+/// Observer of one group's progress.
 pub trait LaneWatcher: Send + Sync {
     /// A cell begins.
     fn cell(&self, words: &str);
@@ -73,7 +73,7 @@ pub struct Context<'a> {
     pub folder: &'a Folder,
     /// Stops the sweep.
     pub stop: &'a Stop,
-    /// Who is told.
+    /// Observer of the progress.
     pub watcher: &'a dyn Watcher,
     journal: Mutex<Journal>,
     /// Starts of engines that the forecast has not learnt yet, seconds.
@@ -136,7 +136,7 @@ impl<'a> Context<'a> {
     }
 }
 
-/// A sink that tells each warning and note once: the cells of a group would repeat them.
+/// A sink that passes each warning and note once: the cells of a group would repeat them.
 pub fn told_once(sink: Sink) -> Sink {
     let told: Mutex<BTreeSet<String>> = Mutex::default();
     Arc::new(move |news| {

@@ -7,11 +7,11 @@ use crate::matrix::{Cell, CellId, Forecast, Status};
 use std::collections::HashMap;
 use std::path::Path;
 
-/// So many runs are read: older ones were of other versions, other hosts.
+/// Most runs that are read: older ones were of other versions, other hosts.
 const RUNS: usize = 5;
 
-/// What the latest runs of a sweep took. A run that cannot be read teaches nothing. `known`: the
-/// folder of a run whose journal has been read; a long one takes its time.
+/// The times of the latest runs of a sweep. A run that cannot be read teaches nothing. `known`: the
+/// folder of a run with a journal that was read already; a long one takes its time.
 pub fn forecast(results: &Path, name: &str, known: Option<(&Path, &History)>) -> Forecast {
     let known = known.and_then(|(folder, history)| Some((folder.canonicalize().ok()?, history)));
     let mut forecast = Forecast::default();

@@ -28,10 +28,10 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// After it serves, memory is sampled for so long: what it holds at rest.
+/// Time of sampling after it serves: what it holds at rest.
 const REST: Duration = Duration::from_millis(300);
 
-/// A cleaner holds a container's lock for some seconds: it is waited for so long.
+/// A cleaner holds a container's lock for some seconds: time limit for waiting.
 const LOCK_PATIENCE: Duration = Duration::from_secs(30);
 /// Between two attempts.
 const LOCK_LOOK: Duration = Duration::from_millis(250);
@@ -55,7 +55,7 @@ pub struct Running {
     pub setups: BTreeMap<LoadKind, Option<Setup>>,
     /// Folders in the container for the files of cells to come.
     pub workdirs: Workdirs,
-    /// The bench's program, kept running for the cells: not tried yet, or not to be had.
+    /// The bench's program, kept running for the cells: not tried yet, or not available.
     pub(super) kept: Option<Option<KeptBench>>,
     /// For what it is here.
     pub need: Need,
@@ -115,12 +115,12 @@ pub async fn start(
     news: &Sink,
 ) -> Result<Running, Trouble> {
     news(Progress::Stage(Stage::Inspect));
-    match (&group.server.place, preset) {
-        (Place::Container(name), _) => in_container(context, group, name, need, run_id, news).await,
-        (Place::Image(_), Some(preset)) => {
+    match &group.server.place {
+        Place::Container(name) => in_container(context, group, name, need, run_id, news).await,
+        Place::Image(own) => {
+            let preset = preset.unwrap_or(own);
             launched(context, group, preset, need, run_id, news).await
         }
-        (Place::Image(own), None) => launched(context, group, own, need, run_id, news).await,
     }
 }
 
@@ -205,8 +205,8 @@ fn gate(context: &Context<'_>, found: &Found) -> Option<Gate> {
     Gate::before(context.options.memory, &Target::of(&found.facts), name).ok()
 }
 
-/// A group's engine is not wanted for longer. Beyond the last cell: it is for the case that nobody
-/// is left to end it.
+/// Deadline of a group's engine, beyond its last cell: for the case that no process is left to end
+/// it.
 fn longest(context: &Context<'_>, group: &Group) -> Duration {
     let cells = group.cells.len() as u32 + 1;
     context.options.timeout.saturating_mul(cells) + context.options.health_timeout
@@ -288,7 +288,7 @@ async fn served_by_exec(
     }
 }
 
-/// How a server that was not told to end has ended; a sentence.
+/// How a server ended by itself; a sentence.
 fn ending(end: &ExecEnd) -> String {
     match end {
         ExecEnd::Exited(137) => "the engine was killed (exit 137)".into(),
@@ -376,7 +376,7 @@ async fn launched(
     let mut running = Running::of(context, attached, need, own, gate, None);
     match running.attached.lock() {
         Ok(lock) => running.lock = Some(lock),
-        // It ended at once: why stands in its log, which is read below.
+        // It ended at once: the reason is in its log, which is read below.
         Err(_) if need == Need::Server => {}
         Err(failure) => {
             release::end(context, running, news).await;
@@ -459,7 +459,8 @@ async fn observed(
             .await
             .and_then(|concluded| concluded)
             .map_err(Trouble::starting)?;
-        // A start that is not kept whole says nothing of the engine, and is no part of its cells' profiles.
+        // A start that is not kept whole does not describe the engine, and is not part of its
+        // cells' profiles.
         concluded
             .captured
             .and(concluded.stored)

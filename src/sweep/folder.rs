@@ -29,11 +29,11 @@ pub const REMOTE_FILE: &str = "remote.json";
 /// What names the folder.
 pub const ID_FILE: &str = "id";
 pub(super) const LOCK_FILE: &str = "lock";
-/// More is no id, bytes.
+/// Longest id, bytes.
 const LONGEST_ID: u64 = 200;
 const REPORT: &str = "batch-bench-report-";
 
-/// The folder of a sweep. While this lives nobody else works on it.
+/// The folder of a sweep. While this lives no other process works on it.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
@@ -50,10 +50,7 @@ impl Folder {
         private::create_folders(&place).map_err(|e| unwritable(&place, e))?;
         let stamp = stamp(now);
         for n in 1..1000 {
-            let path = match n {
-                1 => place.join(&stamp),
-                n => place.join(format!("{stamp}-{n}")),
-            };
+            let path = numbered(&place, &stamp, n);
             match private::create_folder(&path) {
                 Ok(()) => {
                     let lock = lock(&path)?;
@@ -148,7 +145,7 @@ impl Folder {
         &self.id
     }
 
-    /// A path of this folder as it stands in a row: relative, so that the folder can be moved.
+    /// A path of this folder for a row: relative, so that the folder can be moved.
     pub fn relative(&self, path: &Path) -> String {
         let inner = path.strip_prefix(&self.path).unwrap_or(path);
         inner.to_string_lossy().into_owned()
@@ -196,7 +193,7 @@ fn id_of(folder: &Path) -> Result<String, Failure> {
     match read.and_then(|bytes| String::from_utf8(bytes).ok()) {
         Some(id) if plain(id.trim()) => Ok(id.trim().to_owned()),
         _ => {
-            // The host's boot tells two machines apart that share a file system.
+            // The host's boot id distinguishes two machines that share a file system.
             let boot = crate::host::facts().boot_id.unwrap_or_default();
             let boot: String = boot.chars().take(8).collect();
             let id = format!("{}-{boot}", crate::collect::run_id());
@@ -227,6 +224,20 @@ impl ResultPaths {
             report: folder.join(format!("{REPORT}{stamp}.txt")),
             batch_csv: folder.join(format!("batch-bench-results-{stamp}.csv")),
         }
+    }
+}
+
+/// `stem` in a folder, with a number behind it where two of one second bear the name.
+pub fn free_path(parent: &Path, stem: &str) -> PathBuf {
+    let mut paths = (1..1000).map(|n| numbered(parent, stem, n));
+    let free = paths.find(|path| !path.exists());
+    free.unwrap_or_else(|| numbered(parent, stem, 1000))
+}
+
+fn numbered(parent: &Path, stem: &str, n: u32) -> PathBuf {
+    match n {
+        1 => parent.join(stem),
+        n => parent.join(format!("{stem}-{n}")),
     }
 }
 
@@ -265,7 +276,7 @@ pub fn latest(results: &Path, name: &str, one_of_these: impl Fn(&Path) -> bool) 
 }
 
 /// Whether a run of this part was begun in a folder, on this machine. Where its journal does not
-/// even tell who began it, there is nothing to lose.
+/// even have its first line, there is nothing to lose.
 pub fn begun_here(folder: &Path, part: Option<Shard>) -> bool {
     let of_part = || History::beginning(folder).is_none_or(|session| session.shard == part);
     begun(folder) && !folder.join(REMOTE_FILE).exists() && of_part()
@@ -339,8 +350,8 @@ fn slug(cell: &Cell) -> String {
     slug
 }
 
-/// Locks a folder. The file says who did it last, for those who share it over a network and see
-/// no other host's processes.
+/// Locks a folder. The file names the last holder, for those who share it over a network and see no
+/// other host's processes.
 fn lock(folder: &Path) -> Result<FileLock, Failure> {
     let path = folder.join(LOCK_FILE);
     let open = || -> io::Result<(File, File)> {

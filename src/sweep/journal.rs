@@ -1,5 +1,5 @@
-//! The journal of a sweep: what was begun and what came of it, a line each, synced before the next
-//! step is taken.
+//! The journal of a sweep: what was begun and its result, a line each, synced before the next step
+//! is taken.
 
 use super::folder::CELLS_FOLDER;
 use crate::error::Failure;
@@ -15,7 +15,7 @@ pub const JOURNAL_VERSION: u32 = 1;
 /// The file in a sweep's folder.
 pub const JOURNAL_FILE: &str = "journal.jsonl";
 
-/// A longer line tells of no process, bytes.
+/// Longest line of a session, bytes.
 const LONGEST_SESSION: u64 = 64 << 10;
 
 /// One line.
@@ -30,7 +30,7 @@ pub(super) enum Record {
     Start(EngineStart),
     /// A cell ended.
     End {
-        /// What came of it.
+        /// Its result.
         row: Box<Row>,
     },
 }
@@ -99,7 +99,7 @@ pub struct EngineStart {
     pub failed: Option<String>,
 }
 
-/// What a journal tells.
+/// The contents of a journal.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct History {
     /// Each process that worked on it, in order.
@@ -143,8 +143,8 @@ impl History {
         self.order.iter().filter_map(|id| self.rows.get(id))
     }
 
-    /// Seconds that processes worked on it in all, as far as the journal tells: from each one's
-    /// beginning to its last line.
+    /// Seconds that processes worked on it in all, by the journal: from each one's beginning to its
+    /// last line.
     pub fn worked_s(&self) -> f64 {
         let span = |(session, last): (&Session, &String)| {
             let moment = |text: &str| text.parse::<jiff::Timestamp>().ok();
@@ -252,7 +252,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal of a folder that this process has locked, and reads what it tells. What
+    /// Opens the journal of a folder that this process has locked, and returns its contents. What
     /// was torn by a crash is cut off.
     pub fn open(folder: &Path) -> Result<(Journal, History), Failure> {
         let path = folder.join(JOURNAL_FILE);

@@ -13,7 +13,6 @@ use crate::engine::LoadKind;
 use crate::error::Failure;
 use crate::matrix::{
     BenchWord, Cause, Cell, CellId, Group, OomMemory, OomRecord, Place, Row, RowPhase, Status,
-    implied_by,
 };
 use crate::preset::Preset;
 use crate::progress::Sink;
@@ -35,8 +34,8 @@ pub struct Lane<'a> {
     pub take: &'a (dyn Fn(&Cell, Row) -> Result<(), Failure> + Sync),
 }
 
-/// What keeps engines from starting, and for what they were needed; `None`: for anything. A
-/// container that serves is no place for a bench that loads the engine itself, and serves others.
+/// What keeps engines from starting, by what they were needed for. A container that serves cannot
+/// run a bench that loads the engine itself, and serves others.
 #[derive(Default)]
 struct Hopeless {
     of_need: Vec<(Need, Trouble)>,
@@ -61,10 +60,9 @@ impl Hopeless {
 }
 
 impl Lane<'_> {
-    /// Runs every cell that is left. `Err`: the sweep cannot go on.
-    /// `hopeless`: what kept an engine from starting for a cell of this group, where that is known.
-    /// `before`: that an engine before has not given back memory on its devices. Gives what its own
-    /// does not give back.
+    /// Runs every cell that is left. `Err`: the sweep cannot go on. `hopeless`: known reasons why
+    /// an engine did not start for a cell of this group. `before`: an earlier engine still holds
+    /// memory on its devices. Also returns the memory that its own engine still holds.
     pub async fn run(
         &self,
         watcher: &dyn LaneWatcher,
@@ -138,11 +136,9 @@ impl Lane<'_> {
                 (self.take)(cell, row)?;
                 continue;
             }
-            if let Some(load) = implied_by(cell, &ooms) {
-                let why = format!(
-                    "a cell that needs no more ran out of memory: {}",
-                    load.words()
-                );
+            if let Some(oom) = ooms.covers(cell) {
+                let load = oom.load.words();
+                let why = format!("a cell that needs no more ran out of memory: {load}");
                 (self.take)(cell, attempt.skipped(Cause::ImpliedOom, why))?;
                 continue;
             }

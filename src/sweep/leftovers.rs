@@ -16,7 +16,7 @@ use std::time::Duration;
 /// An engine without an owner has nothing to finish.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Ends all of it. What cannot be ended is told and stays.
+/// Ends all of it. What cannot be ended is reported and stays.
 pub async fn end(context: &Context<'_>, plan: &Plan, history: &History) -> Result<(), Failure> {
     if history.sessions.is_empty() {
         return Ok(());
@@ -30,7 +30,7 @@ pub async fn end(context: &Context<'_>, plan: &Plan, history: &History) -> Resul
         if facts.labels.get(OWNER_LABEL) == Some(&me) {
             continue;
         }
-        // A container whose labels came with its image is somebody's.
+        // A container with labels from its image belongs to another owner.
         if !runtime.is_of_us(&facts).await? {
             watcher.warning(&format!(
                 "container `{}` has this sweep's labels from its image, or its image is gone and nobody can tell: it is left alone",

@@ -13,7 +13,7 @@ use crate::progress::Sink;
 use crate::store::{CaptureWriter, RunPaths};
 use std::time::{Duration, Instant};
 
-/// Sampled after the load at most so long: what comes after is the next cell's own beginning.
+/// Longest sampling after the load: what follows is the next cell's own beginning.
 const COOLDOWN: Duration = Duration::from_millis(100);
 
 /// A try at a cell.
@@ -52,7 +52,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// The row of a try whose results could not be kept.
+    /// The row of an attempt with results that could not be kept.
     fn unstored(&self, failure: Failure) -> Row {
         self.failed(&Trouble::storing(failure))
     }
@@ -88,7 +88,7 @@ impl Measured {
     }
 }
 
-/// A cell whose load is over and whose profile is still to be written.
+/// A cell with its load done and its profile still to be written.
 pub struct Unwritten {
     loaded: Loaded,
     paths: RunPaths,
@@ -130,7 +130,7 @@ impl Unwritten {
     }
 }
 
-/// Puts a cell's load on the engine. `Err` only where nothing can be said of the cell: the sweep
+/// Puts a cell's load on the engine. `Err` only where the cell has no result at all: the sweep
 /// stops.
 pub async fn measure(
     context: &Context<'_>,

@@ -1,4 +1,4 @@
-//! Several runs joined into one: the parts of a sweep, or its stages. Cells are told apart by id.
+//! Several runs joined into one: the parts of a sweep, or its stages. Cells are identified by id.
 
 mod files;
 
@@ -25,7 +25,7 @@ pub struct Merged {
     pub folder: PathBuf,
     /// Files of the results in it.
     pub paths: ResultPaths,
-    /// All cells; `notes` tells what was met on the way.
+    /// All cells; `notes` has what was met on the way.
     pub results: Results,
 }
 
@@ -81,7 +81,7 @@ pub fn merge(dirs: &[PathBuf], output: &Path, now: &jiff::Zoned) -> Result<Merge
     let stamp = folder::stamp(now);
     outputs::write(&ResultPaths::of(&made, &stamp), &results)?;
     write_atomically(&made.join(JOURNAL_FILE), &journal)?;
-    // Onto an empty folder this is allowed; onto one that somebody filled meanwhile it is not.
+    // Onto an empty folder this is allowed; onto one that was filled meanwhile it is not.
     fs::rename(&made, output).map_err(unwritable)?;
     Ok(Merged {
         folder: output.to_owned(),
@@ -95,12 +95,7 @@ pub fn default_output(dirs: &[PathBuf], now: &jiff::Zoned) -> PathBuf {
     let beside = dirs.first().and_then(|dir| fs::canonicalize(dir).ok());
     let parent = beside.as_deref().and_then(Path::parent);
     let parent = parent.unwrap_or(Path::new("."));
-    let named = |n: u32| match n {
-        1 => parent.join(format!("merged-{}", folder::stamp(now))),
-        n => parent.join(format!("merged-{}-{n}", folder::stamp(now))),
-    };
-    let free = (1..1000).map(named).find(|path| !path.exists());
-    free.unwrap_or_else(|| named(1000))
+    folder::free_path(parent, &format!("merged-{}", folder::stamp(now)))
 }
 
 /// Reads every run before anything is written.
@@ -221,13 +216,13 @@ fn notes_on(sources: &[Source]) -> Vec<String> {
     notes
 }
 
-/// A row that is kept, and whose it is.
+/// A row that is kept, and its source.
 struct Chosen {
     row: Row,
     source: usize,
 }
 
-/// Of each cell the row that says most.
+/// The most informative row of each cell.
 fn choose(sources: &[Source], notes: &mut Vec<String>) -> Vec<Chosen> {
     let mut chosen: Vec<Chosen> = Vec::new();
     let mut at: HashMap<CellId, usize> = HashMap::new();
@@ -269,7 +264,7 @@ fn choose(sources: &[Source], notes: &mut Vec<String>) -> Vec<Chosen> {
 
 /// Whether a row goes before one that came earlier on the command line.
 fn says_more(row: &Row, known: &Row) -> bool {
-    // `Status` is in order of what it says: done, failed, skipped.
+    // `Status` is in the order of information: done, failed, skipped.
     match row.status.cmp(&known.status) {
         Ordering::Less => true,
         Ordering::Greater => false,

@@ -24,7 +24,7 @@ enum Remembered {
 }
 
 /// Memory of this machine's GPUs, bytes in all; where there is none, the host's own. What ran out
-/// of memory on a machine of another size says nothing of this one.
+/// of memory on a machine of another size does not apply to this one.
 pub fn machine_bytes() -> Option<u64> {
     let gpus = telemetry::open_host().ok().and_then(|backend| {
         let totals = backend.devices().into_iter().map(|d| d.total_bytes);

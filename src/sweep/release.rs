@@ -12,11 +12,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// An engine that is asked to stop may finish what it does for so long.
+/// Time for an engine to finish its work when it is asked to stop.
 const STOP_GRACE: Duration = Duration::from_secs(30);
 
-/// Ends what is ours of it and waits until its memory is given back. Problems are told and give the
-/// sentence that the next start on the same devices would fail by.
+/// Ends what is ours of it and waits until its memory is freed. Problems are reported, and returned
+/// as the reason why the next start on the same devices would fail.
 pub async fn end(context: &Context<'_>, mut running: Running, news: &Sink) -> Option<Unsettled> {
     running.end_kept_bench().await;
     let Running {
@@ -29,7 +29,7 @@ pub async fn end(context: &Context<'_>, mut running: Running, news: &Sink) -> Op
     } = running;
     let facts = attached.found.facts;
     news(Progress::Stage(Stage::Cleanup));
-    // What we put into somebody's container goes again; our own goes as a whole.
+    // What we put into a user's container is removed; our own container goes as a whole.
     if let (Some(folder), false) = (workdirs.made(), matches!(own, Own::Container { .. })) {
         if !context.runtime.remove_dir(&facts.id, folder).await {
             context.watcher.note(&format!(
@@ -58,7 +58,7 @@ pub async fn end(context: &Context<'_>, mut running: Running, news: &Sink) -> Op
     }
     drop(lock);
     let mut gate = gate.filter(|_| own_engine)?;
-    // Nobody waits for memory who wants to leave.
+    // After Ctrl-C the memory is not waited for.
     let waited = gate.wait(context.options.settle_timeout, context.stop.token());
     let held = waited.await.err()?;
     let failure = Failure::new(
@@ -97,7 +97,7 @@ pub struct Debts(Vec<(BTreeSet<String>, Unsettled)>);
 impl Debts {
     /// A group has ended, and given this not back.
     pub fn add(&mut self, taken: BTreeSet<String>, held: Option<Unsettled>) {
-        // On nothing that a group takes it is in nobody's way.
+        // Without devices it blocks no other group.
         self.0
             .extend(held.filter(|_| !taken.is_empty()).map(|held| (taken, held)));
     }

@@ -25,7 +25,7 @@ pub fn request(cell: &Cell, kind: LoadKind, interval: Duration, timeout: Duratio
     let load = &cell.load;
     let iterations = load.num_iters.unwrap_or(ITERATIONS);
     let batch = load.batch_size.unwrap_or(1);
-    // A batch that is sent again and again is so many requests, as many in flight as it holds.
+    // A batch that is repeated makes `batch * iterations` requests, as many in flight as it holds.
     let prompts = load.num_prompts.unwrap_or(batch.saturating_mul(iterations));
     let batched = matches!(kind, LoadKind::Latency | LoadKind::Probe);
     let server = kind.needs_server();
@@ -64,7 +64,8 @@ pub fn serving(server: &Server, interval: Duration, timeout: Duration) -> Reques
     }
 }
 
-/// Refuses a container whose server is not, or does not say that it is, what is asked for.
+/// Refuses a container with a server that differs from the request, or does not show that it
+/// matches.
 pub fn serves_what_is_asked(
     asked: &Server,
     engine: EngineId,
@@ -82,8 +83,9 @@ pub fn serves_what_is_asked(
     .hint("measure what it serves, or name an idle container or an image"))
 }
 
-/// Where a server that runs already is not, or does not say that it is, what the file asks for;
-/// sentences. `argv`: its command. Its cells would bear settings that nobody has confirmed.
+/// Differences between a running server and the file, and settings that its command does not
+/// confirm; sentences. `argv`: its command. Its cells would carry settings that were never
+/// confirmed.
 fn contradictions(asked: &Server, runs: &ServerSettings, argv: &[String]) -> Vec<String> {
     let RequestedSettings {
         dtype,
@@ -114,7 +116,7 @@ fn contradictions(asked: &Server, runs: &ServerSettings, argv: &[String]) -> Vec
             Some(has) => Some(format!(
                 "it runs with {key} {has}, and {asked} is asked for"
             )),
-            // What an engine does without being told.
+            // An engine's default.
             None if asked == "auto" || (key == "tensor_parallel_size" && asked == "1") => None,
             None => Some(format!(
                 "its command does not say {key}, and {asked} is asked for"

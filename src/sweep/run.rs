@@ -181,7 +181,7 @@ async fn side_by_side(
             break;
         };
         busy.retain(|device| !taken.contains(device));
-        // What one container holds says nothing of the others on the same host.
+        // Memory of one container does not concern the others on the same host.
         taken.remove(HOST);
         debts.add(taken, held);
         ended = ended.and(lane);
@@ -322,7 +322,10 @@ impl<'a> Ledger<'a> {
         // A group that has begun has its engine.
         let fresh = self.context.options.fresh;
         let starts = state.waiting(&cell.group, fresh);
-        let left = state.forecast.remaining(state.left.values(), starts.iter());
+        let left = state
+            .forecast
+            .of(state.left.values(), starts.iter())
+            .seconds;
         self.context.watcher.left((left > 0.0).then_some(left));
         self.context.watcher.row(cell, &row, state.done, self.of);
         Ok(())

@@ -9,7 +9,7 @@ use crate::preset::Preset;
 use crate::telemetry::{self, BackendChoice, Target};
 use std::collections::BTreeSet;
 
-/// What stands for the host's own memory and processors: engines without a GPU would disturb each
+/// Placeholder for the host's own memory and processors: engines without a GPU would disturb each
 /// other, so one runs at a time.
 pub const HOST: &str = "the host's memory";
 
@@ -18,7 +18,7 @@ pub const HOST: &str = "the host's memory";
 pub struct Claim {
     /// These: ids of GPUs, containers, or the host.
     pub fixed: BTreeSet<String>,
-    /// So many GPUs, whichever are free, of these.
+    /// A number of GPUs, any free ones of these.
     pub any: Option<(usize, Vec<String>)>,
 }
 
@@ -68,7 +68,7 @@ impl<'a> Claims<'a> {
         }
     }
 
-    /// What a group needs. A failure says what is not there.
+    /// What a group needs. A failure names what is missing.
     pub async fn of(&mut self, group: &Group) -> Result<Claim, Failure> {
         let place = &group.server.place;
         // The groups of a place mostly follow each other.

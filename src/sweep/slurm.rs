@@ -1,7 +1,7 @@
 //! A sweep as an array job of Slurm: each task of the array runs one shard.
 //!
-//! Slurm is spoken to by its own commands, so that whatever a cluster wraps around them counts here
-//! too. Accounting (`sacct`) is not needed: what was measured stands in the shards' journals.
+//! Slurm is used by its own commands, so that whatever a cluster wraps around them counts here too.
+//! Accounting (`sacct`) is not needed: the results are in the shards' journals.
 
 mod queue;
 mod script;

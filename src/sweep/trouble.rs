@@ -57,7 +57,7 @@ impl Trouble {
         Trouble::new(Cause::Storage, RowPhase::Store, &failure)
     }
 
-    /// What kept an engine from starting, as an earlier row tells.
+    /// What kept an engine from starting, by an earlier row.
     pub fn of_start(row: &Row) -> Option<Trouble> {
         let cause = row.cause.filter(|cause| !cause.of_surroundings())?;
         (row.status == Status::Failed && row.phase == Some(RowPhase::Start)).then(|| Trouble {
@@ -88,7 +88,7 @@ fn cause(profile: &Profile, failure: &Failure, phase: RowPhase) -> Cause {
     }
 }
 
-/// Whether memory ran out, as the kernel or the engine's own log tells.
+/// Whether memory ran out, by the kernel or the engine's own log.
 fn out_of_memory(profile: &Profile) -> bool {
     let findings = &profile.findings;
     findings

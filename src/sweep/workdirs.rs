@@ -7,7 +7,7 @@ use crate::container::Runtime;
 use crate::error::Failure;
 use sha2::{Digest, Sha256};
 
-/// So many folders for results are made at once.
+/// Folders for results that are made at once.
 const FOLDERS: usize = 50;
 
 /// Where a sweep's folders lie in any container: no other sweep's are there.
@@ -55,8 +55,8 @@ impl Workdirs {
         Ok(self.ready.pop().unwrap_or_default())
     }
 
-    /// What goes with the engine, if anything was made. Nobody else of this sweep is in the
-    /// container meanwhile.
+    /// The folder to remove with the engine, if anything was made. No other run of this sweep is in
+    /// the container meanwhile.
     pub fn made(&self) -> Option<&str> {
         self.parent.as_ref().map(|_| self.place.as_str())
     }

@@ -1,4 +1,4 @@
-//! Ending what a dead plimsoll left running in somebody else's container, by its mark.
+//! Ends what a dead plimsoll left running in a container of another owner, found by its mark.
 
 use super::{Done, Locked, Outcome, Work, identity, spared};
 use crate::capture::ContainerFacts;

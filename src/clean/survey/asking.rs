@@ -1,5 +1,5 @@
-//! What a running engine says when it is asked from outside, briefly: whether it is well, and how
-//! many requests it has had.
+//! Asks a running engine from outside, briefly: whether it is well, and how many requests it has
+//! had.
 
 use super::Observation;
 use super::containers::{Met, seconds};
@@ -38,19 +38,19 @@ fn health_path(engine: EngineId) -> &'static str {
     engine.serve(&job).health_path
 }
 
-/// What was told of an engine.
+/// Observed state of an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Told {
     /// It is so.
     Is(Health),
-    /// It did not answer. Of one look that says nothing: for how long, only several can tell.
+    /// It did not answer. One look proves nothing: the duration follows from several.
     Silent,
 }
 
 /// A container's id and when it was started: one life of it.
 pub type Life = (String, Option<i64>);
 
-/// What was told of engines at earlier looks of this process.
+/// States of engines at earlier looks of this process.
 #[derive(Debug, Default)]
 pub struct Memory {
     /// The last look at which it was well.
@@ -60,7 +60,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Adds what all engines told at one look, and says how each is, by its container's id.
+    /// Adds the states of all engines at one look, and returns the health of each by container id.
     pub fn note(&mut self, told: Vec<(Life, Told)>, now: Instant) -> BTreeMap<String, Health> {
         let before = std::mem::take(self);
         let mut healths = BTreeMap::new();
@@ -118,7 +118,7 @@ pub async fn health(runtime: &Runtime, met: &Met, now_ns: i64, starting: Duratio
     by_answer(timeout(PATIENCE, asked).await.ok().and_then(|r| r.status))
 }
 
-/// What Docker's own check says.
+/// State by Docker's own health check.
 fn by_check(check: Check, now_ns: i64) -> Told {
     match check {
         Check::Starting => Told::Is(Health::Starting),
@@ -130,8 +130,8 @@ fn by_check(check: Check, now_ns: i64) -> Told {
     }
 }
 
-/// What the status of an answer says of an engine. One that wants a key or knows no such path
-/// answers all the same, and one that loads its model says that it is not there yet.
+/// State by the status of a response. An engine that wants a key or does not know the path has
+/// answered; 503 means that it still loads its model.
 fn by_answer(status: Option<u16>) -> Told {
     match status {
         Some(503) => Told::Is(Health::Starting),

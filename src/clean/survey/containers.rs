@@ -1,4 +1,4 @@
-//! Docker's part of a look: every container, inspected, whose it is, and who rules it.
+//! Docker's part of a look: every container, inspected, with its owner and its scheduler.
 
 use crate::capture::ContainerFacts;
 use crate::clean::facts::ContainerLook;
@@ -17,12 +17,13 @@ use tokio::time::timeout;
 
 /// A daemon that does not list its containers in this time does not answer.
 const LIST: Duration = Duration::from_secs(20);
-/// Docker can hang on one container: it is waited for so long.
+/// Docker can hang on one container: time limit for each.
 const INSPECT: Duration = Duration::from_secs(5);
-/// So many are asked for at a time.
+/// Containers inspected concurrently.
 const AT_A_TIME: usize = 8;
 
-/// A container as Docker tells it.
+/// A container as Docker reports it.
+#[derive(Default)]
 pub struct Met {
     /// Facts. Where it could not be inspected, those of the list.
     pub facts: ContainerFacts,
@@ -30,15 +31,15 @@ pub struct Met {
     pub inspected: bool,
     /// Its secrets.
     pub secrets: Secrets,
-    /// What Docker's own check says.
+    /// State by Docker's own health check.
     pub check: Option<Check>,
     /// The cgroup that it was created below.
     pub cgroup_parent: Option<String>,
-    /// The container whose pid namespace it shares.
+    /// The container that owns its pid namespace.
     pub lives_in: Option<String>,
     /// Whether plimsoll created it.
     pub ours: bool,
-    /// Whether Docker did not tell whose its labels are.
+    /// Whether Docker did not report the owner of its labels.
     pub untold: bool,
 }
 
@@ -86,12 +87,11 @@ impl Met {
             check: found.check,
             cgroup_parent: found.cgroup_parent,
             lives_in: found.lives_in,
-            ours: false,
-            untold: false,
+            ..Met::default()
         }
     }
 
-    /// The same container, inspected again. Whose it is does not change.
+    /// The same container, inspected again. Its owner does not change.
     pub fn inspected_again(self, now: Found) -> Met {
         Met {
             ours: self.ours,
@@ -103,13 +103,7 @@ impl Met {
     fn listed(facts: ContainerFacts) -> Met {
         Met {
             facts,
-            inspected: false,
-            secrets: Secrets::default(),
-            check: None,
-            cgroup_parent: None,
-            lives_in: None,
-            ours: false,
-            untold: false,
+            ..Met::default()
         }
     }
 
@@ -118,11 +112,10 @@ impl Met {
         self.inspected && self.facts.state.status == "running"
     }
 
-    /// What Docker's part of the look says. `now_ns`: wall time. `remote`: the daemon is another
-    /// machine's.
+    /// Docker's part of the look. `now_ns`: wall time. `remote`: the daemon is another machine's.
     pub fn look(&self, now_ns: i64, remote: bool) -> ContainerLook {
         let facts = &self.facts;
-        // Whose lock and processes are not known, of that it is not said that its owner is dead.
+        // Without the lock and the processes the owner is not assumed dead.
         let known = self.ours && self.inspected;
         ContainerLook {
             id: facts.id.clone(),
@@ -134,7 +127,7 @@ impl Met {
             ours: self.ours,
             owner: match owner_of(facts) {
                 _ if !known => Owner::Unknown,
-                // Nothing here says what lives on another machine.
+                // Processes of another machine cannot be checked from here.
                 Owner::Dead if remote => Owner::Unknown,
                 owner => owner,
             },
@@ -173,7 +166,7 @@ fn is_called(met: &Met, word: &str) -> bool {
     met.facts.id == word || met.facts.name == word
 }
 
-/// A container on the list. That it is gone since is believed when it is told twice.
+/// A container on the list. That it is gone is accepted after two answers.
 async fn looked_at(runtime: &Runtime, id: &str) -> Result<Option<Found>, Failure> {
     match runtime.inspect(id).await? {
         Some(found) => Ok(Some(found)),
@@ -193,8 +186,8 @@ fn labelled(met: &Met) -> bool {
     has(RUN_LABEL) && has(OWNER_LABEL) && !has(KEEP_LABEL)
 }
 
-/// Both labels can come with an image that was made of a container of ours: then they are that
-/// container's, and this one is somebody's.
+/// Both labels can come with an image that was made of a container of ours: then they belong to
+/// that container, and this one to another owner.
 async fn whose(runtime: &Runtime, met: &mut [Met], blind: &mut Vec<String>) {
     let images: BTreeSet<String> = met
         .iter()
@@ -236,7 +229,7 @@ fn status_since(facts: &ContainerFacts) -> Option<i64> {
         "running" => state.started_ns,
         "created" => facts.created_ns,
         "exited" | "dead" | "restarting" => state.finished_ns,
-        // Docker does not tell when.
+        // Docker does not report since when.
         _ => None,
     }
 }

@@ -1,4 +1,4 @@
-//! The host's GPUs over a few readings: what is in use, by whom, and what nobody is listed with.
+//! The host's GPUs over a few readings: what is in use, by whom, and what no listed process holds.
 
 use crate::capture::{DeviceFacts, MemorySample, ProcessMemory};
 use crate::clean::facts::DeviceLook;
@@ -11,8 +11,8 @@ use std::time::Duration;
 /// The name of CUDA's MPS server, as far as the kernel keeps it.
 const MPS_SERVER: &str = "nvidia-cuda-mps";
 
-/// So many readings are made at most for one that is wanted: drivers are not asked for their lists
-/// of processes as often as for their memory.
+/// Most readings made for each that is wanted: drivers list their processes less often than their
+/// memory.
 const TRIES: u32 = 3;
 
 /// The host's GPUs, kept open.
@@ -29,11 +29,11 @@ pub struct Devices {
 /// What the readings of one look say.
 #[derive(Debug, Default)]
 pub struct Reading {
-    /// The devices; nobody is looked for yet who has one open.
+    /// The devices; the processes that have them open are added later.
     pub devices: Vec<DeviceLook>,
     /// Processes on them, by host pid.
     pub processes: BTreeMap<u32, OnDevices>,
-    /// Whether every device told its processes, so that who is not listed holds nothing.
+    /// Whether every device listed its processes, so that an unlisted one holds nothing.
     pub complete: bool,
     /// The most that a device was busy, percent, by its id.
     pub busy: BTreeMap<String, u32>,
@@ -44,11 +44,11 @@ pub struct Reading {
 /// A process that the driver lists.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OnDevices {
-    /// Id of the outermost container whose cgroup it is in.
+    /// Id of the outermost container of its cgroup.
     pub container: Option<String>,
     /// Bytes by device.
     pub bytes: BTreeMap<String, u64>,
-    /// Whether the driver tells no figure on one of them.
+    /// Whether the driver reports no figure on one of them.
     pub untold: bool,
 }
 
@@ -116,7 +116,7 @@ impl Devices {
             }
             tokio::time::sleep(pause).await;
         }
-        // What is known of a lost device is told with the device.
+        // The error of a lost device is reported with the device.
         errors.retain(|e| !self.broken.values().any(|b| b == e));
         self.said(&tracks, errors)
     }
@@ -138,7 +138,7 @@ impl Devices {
             .as_ref()
             .map_or(("", false), |f| (f.name.as_str(), f.simulated));
         for (device, track) in self.facts.iter().zip(tracks) {
-            // Older drivers tell what they keep for themselves as in use.
+            // Older drivers report their own reserve as in use.
             let told_apart = name != "nvml" || track.reserved;
             reading.devices.push(DeviceLook {
                 id: device.id.clone(),
@@ -193,9 +193,9 @@ struct Track {
     lists: u32,
     /// The last list.
     processes: Vec<ProcessMemory>,
-    /// In use by nobody who is listed, the least so far.
+    /// In use by no listed process, the least so far.
     unlisted: Option<u64>,
-    /// Readings in a row in which that could be told.
+    /// Consecutive readings in which that was known.
     in_a_row: u32,
     busy: Option<u32>,
 }

@@ -82,7 +82,7 @@ fn with_name(survey: &Survey, name: &str) -> Vec<usize> {
 fn selected<'a>(container: &ContainerLook, ask: &'a Ask) -> Option<Chosen<'a>> {
     let label = || ask.labels.iter().find(|label| has_label(container, label));
     let image = || (ask.images.iter()).find(|pattern| like(pattern, &container.image));
-    // One that holds no memory has none to give back.
+    // A container without memory has none to free.
     let with_gpu = || ask.all_gpu && container.gpu_bytes.as_ref().is_some_and(|b| total(b) > 0);
     let by_label = label().map(|l| Chosen::Label(l));
     let by_image = || image().map(|i| Chosen::Image(i));
@@ -101,7 +101,7 @@ fn has_label(container: &ContainerLook, wanted: &str) -> bool {
     found.is_some_and(|has| value.is_none_or(|value| has == value))
 }
 
-/// Whether the text is as the pattern, in which `*` stands for any text.
+/// Whether the text matches the pattern, in which `*` matches any text.
 fn like(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else {

@@ -16,8 +16,7 @@ use std::time::Duration;
 
 /// Docker removes a container in less, seconds.
 const REMOVAL_S: u64 = 30;
-/// So long an engine of which nobody knows whose it is may be seen not to answer, seconds: large
-/// models load for minutes.
+/// Time that an engine of unknown owner may fail to answer, seconds: large models load for minutes.
 const ILL_GRACE_S: u64 = 600;
 
 /// Docker's words for how a container is, as far as they matter here.
@@ -159,7 +158,7 @@ fn reasons(look: &ContainerLook, chosen: Option<Chosen<'_>>, idle: Option<Durati
         .unwrap_or_else(|| nothing(look))
 }
 
-/// What acts apart from what only tells, so that nothing told hides an act.
+/// Separates rulings that act from those that only report, so that a report never hides an act.
 fn parted(ruling: Option<Ruling>) -> (Option<Ruling>, Option<Ruling>) {
     match ruling {
         Some(ruling) if ruling.act.touches() => (Some(ruling), None),
@@ -180,7 +179,7 @@ fn owner_dead(look: &ContainerLook) -> Option<Ruling> {
     }
 }
 
-/// Ours, nobody knows whose, and its engine does not do what it should.
+/// Ours, of unknown owner, and its engine fails.
 fn gone_wrong(look: &ContainerLook) -> Option<Ruling> {
     if !unowned(look) {
         return None;
@@ -209,7 +208,8 @@ fn gone_wrong(look: &ContainerLook) -> Option<Ruling> {
     None
 }
 
-/// What the user's choice comes to; `None` where it says nothing about a container like this.
+/// The ruling that follows from the user's choice; `None` where the choice does not apply to a
+/// container like this.
 fn wished(look: &ContainerLook, chosen: Chosen<'_>, idle: Option<Duration>) -> Option<Ruling> {
     let by = match chosen {
         Chosen::Name => "you named it".to_owned(),
@@ -242,7 +242,7 @@ fn wished(look: &ContainerLook, chosen: Chosen<'_>, idle: Option<Duration>) -> O
     }
 }
 
-/// What speaks against its having been idle for so long; `None`: nothing does.
+/// Why it does not count as idle for `wanted`; `None`: it does.
 fn too_young(activity: &Activity, wanted: Duration) -> Option<String> {
     if (activity.idle_s()).is_some_and(|s| Duration::from_secs(s) >= wanted) {
         return None;
@@ -261,7 +261,7 @@ fn too_young(activity: &Activity, wanted: Duration) -> Option<String> {
     Some(lacks.join("; "))
 }
 
-/// Ended processes that nobody has collected, and that hold memory all the same.
+/// Ended processes that were not collected and still hold memory.
 fn zombies(look: &ContainerLook) -> Option<Ruling> {
     let zombie = |p: &&ProcessLook| p.state == Some('Z') && words::total(&p.gpu_bytes) > 0;
     let all: Vec<&ProcessLook> = processes(look).filter(zombie).collect();
@@ -284,7 +284,7 @@ fn zombies(look: &ContainerLook) -> Option<Ruling> {
     Some(ruling.advise("start it with `--init`: a first process that collects the ended ones"))
 }
 
-/// What runs that have ended left in a container of somebody else's.
+/// Processes that ended runs left in a container of another owner.
 fn leftover(look: &ContainerLook) -> Option<Ruling> {
     if look.ours || phase(look) != Phase::Live {
         return None;
@@ -353,8 +353,8 @@ fn nothing(look: &ContainerLook) -> Ruling {
     }
 }
 
-/// Whether nobody here can see what runs in it, though something does. (Between two starts of a
-/// container that is `restarting`, nothing does.)
+/// Whether processes run in it that cannot be seen from here. (Between two starts of a container
+/// that is `restarting`, none run.)
 fn unseen(look: &ContainerLook) -> bool {
     look.processes.is_none() && matches!(look.status.as_str(), "running" | "paused")
 }
@@ -382,7 +382,7 @@ fn with_sharers(ruling: Ruling, look: &ContainerLook, chosen: Option<Chosen<'_>>
     Ruling::report(Rule::Shared, why).advise("end that first, or name this one: both end then")
 }
 
-/// Live, ours, and nobody knows whose.
+/// Live, ours, and of unknown owner.
 fn unowned(look: &ContainerLook) -> bool {
     look.ours && look.owner == Owner::Unknown && phase(look) == Phase::Live
 }
@@ -395,7 +395,7 @@ fn and_holds(look: &ContainerLook) -> String {
     words::and_holds(look.gpu_bytes.as_ref())
 }
 
-/// ` (run 0a1b)`, where the label says which.
+/// ` (run 0a1b)`, where the label names the run.
 fn run(look: &ContainerLook) -> String {
     let run = look.labels.get(RUN_LABEL).filter(|run| !run.is_empty());
     run.map_or_else(String::new, |run| format!(" (run {})", said(run)))

@@ -1,4 +1,4 @@
-//! What there is to tell of a GPU. Plimsoll does nothing to one.
+//! Reports on a GPU. Plimsoll never acts on one.
 
 use super::words::{self, Ruling};
 use super::{Of, Rule, Verdict};
@@ -10,10 +10,10 @@ use crate::units::Bytes;
 const UNLISTED_BYTES: u64 = 256 << 20;
 /// A process that just starts or ends is not listed for a moment.
 const UNLISTED_READINGS: u32 = 3;
-/// So many processes are named.
+/// Most processes that are named.
 const SHOWN: usize = 5;
 
-/// `None` where there is nothing to tell.
+/// `None` where there is nothing to report.
 pub(super) fn judge(look: &DeviceLook) -> Option<Verdict> {
     let ruling = broken(look)
         .or_else(|| mps(look))

@@ -48,8 +48,8 @@ fn in_known_container(look: &ProcessLook, survey: &Survey) -> bool {
     })
 }
 
-/// What there is to say of one that is in a container which plimsoll started; `None` where it is
-/// not, or nobody knows.
+/// The ruling on a process of a container that plimsoll started; `None` where it is not in one, or
+/// that is not known.
 fn orphan(look: &ProcessLook) -> Option<Ruling> {
     let record = look.record.as_ref()?;
     if look.container.as_deref() != Some(record.container.as_str()) || record.container.is_empty() {

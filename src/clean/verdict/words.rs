@@ -108,7 +108,7 @@ pub(super) fn stuck(process: &ProcessLook) -> Option<&StuckThread> {
     long.max_by_key(|t| (t.for_s, std::cmp::Reverse(t.tid)))
 }
 
-/// What is to be said of such a thread.
+/// The sentence on such a thread.
 pub(super) fn stuck_why(process: &ProcessLook, thread: &StuckThread) -> String {
     let place = match thread.waits_in.as_deref() {
         Some(place) => format!("waits in {}", layout::clean(place, true)),

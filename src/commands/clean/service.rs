@@ -1,5 +1,5 @@
 //! `plimsoll clean --watch`: a look every interval, a JSON line for each decision that changed and
-//! for what came of each act.
+//! for the result of each act.
 
 use super::{Eyes, apply_options, check_names};
 use crate::clean::apply::{Done, Outcome, apply};
@@ -66,9 +66,9 @@ struct Service<'a> {
     began: Instant,
     /// What it looks with, once the daemon was reached.
     eyes: Option<Eyes>,
-    /// Whether it was told that the daemon is away.
+    /// Whether the daemon's absence was reported.
     away: bool,
-    /// What it was told cannot be looked at.
+    /// What was reported as not visible.
     blind: BTreeSet<String>,
 }
 
@@ -95,7 +95,7 @@ struct Decided<'a> {
     evidence: Option<Evidence<'a>>,
 }
 
-/// A line of what came of an act.
+/// A line on the result of an act.
 #[derive(Serialize)]
 struct Ended<'a> {
     at: String,
@@ -125,7 +125,7 @@ impl<'a> Ended<'a> {
 }
 
 impl Service<'_> {
-    /// One look and what follows. False when nobody reads it any more.
+    /// One look and what follows. False once the reader of stdout is gone.
     async fn turn(&mut self) -> anyhow::Result<bool> {
         let found = tokio::select! {
             // A look that is given up leaves nothing behind.

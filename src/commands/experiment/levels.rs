@@ -6,7 +6,7 @@ use crate::error::Failure;
 use crate::experiment::{Asked, Kind};
 use crate::matrix::{BenchWord, Load};
 
-/// Requests of a level where nobody says: so many for each that is in flight,
+/// Default requests of a level, for each in flight,
 const ROUNDS: u32 = 4;
 /// but no fewer than these: percentiles of less say little.
 const FEWEST: u32 = 16;

@@ -1,6 +1,8 @@
-//! The files of an experiment: what came of its levels, read back and written for people and tools.
+//! The files of an experiment: the results of its levels, read back and written for people and
+//! tools.
 
 use super::levels::Levels;
+use crate::commands::load::exit_code_of;
 use crate::console::Console;
 use crate::error::{ExitCode, Failure};
 use crate::experiment::{Experiment, Head, LevelRun, State};
@@ -17,7 +19,7 @@ use std::path::Path;
 /// Width of the page on disk, cells.
 const PAGE_WIDTH: usize = 160;
 
-/// Reads what came of the levels, writes all files and shows the report.
+/// Reads the results of the levels, writes all files and shows the report.
 pub fn write(
     console: &Console,
     levels: &Levels<'_>,
@@ -125,7 +127,7 @@ type OnDisk = (
     i64,
 );
 
-/// The profile of a level and its requests. What cannot be read is told, and missing.
+/// The profile of a level and its requests. What cannot be read is reported, and missing.
 fn of_disk(console: &Console, path: &Path) -> OnDisk {
     let unread = |what: &str, e: Failure| {
         console.warning(&format!("{what} of a level cannot be read: {e}"));
@@ -166,10 +168,6 @@ fn why(row: &Row) -> Option<(String, String)> {
 
 /// How an experiment ended, as an exit code.
 pub fn exit_code(experiment: &Experiment) -> ExitCode {
-    let all = experiment.levels.len();
-    match experiment.done().count() {
-        n if n == all => ExitCode::Done,
-        0 => ExitCode::RunFailed,
-        _ => ExitCode::Partial,
-    }
+    let done = experiment.done().count();
+    exit_code_of(done, experiment.levels.len() - done)
 }

@@ -1,4 +1,4 @@
-//! Where an experiment runs: in a container that is there, or in one that is started for it.
+//! Where an experiment runs: in an existing container, or in one that is started for it.
 
 use crate::capture::Request;
 use crate::cli::ExperimentFlags;
@@ -25,7 +25,7 @@ pub struct ExperimentTarget {
     pub fresh: bool,
 }
 
-/// Looks at the place, so that what is not there is told before a folder is made.
+/// Checks the place, so that an error is reported before a folder is made.
 pub async fn resolve_target(
     console: &Console,
     flags: &ExperimentFlags,
@@ -52,7 +52,7 @@ pub async fn resolve_target(
     }
 }
 
-/// In a container that is there.
+/// In an existing container.
 async fn attached(
     console: &Console,
     flags: &ExperimentFlags,
@@ -161,7 +161,7 @@ async fn started(
     })
 }
 
-/// A container that is there was started by somebody else.
+/// Flags of a start do not apply to an existing container.
 fn refuse_flags_of_a_start(flags: &ExperimentFlags) -> Result<(), Failure> {
     let start = &flags.start;
     for (flag, given) in [

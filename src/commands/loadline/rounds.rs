@@ -13,7 +13,7 @@ use crate::store::{self, CaptureWriter, RunPaths, StoredCapture};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How long a look takes: the log's history is read, and the engine says what it is.
+/// Time of a look: the log's history is read, and the engine describes itself.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Between two readings of the gauges: how many run at once is to be seen in short rounds too.

@@ -58,7 +58,7 @@ struct Reader<'a> {
     capture: &'a Capture,
     profile: &'a Profile,
     parser: Option<Box<dyn LogParser>>,
-    /// Whose lines are the engine's.
+    /// Source of the engine's own lines.
     engine: LineSource,
     sought: Vec<String>,
     found: BTreeMap<String, (String, Option<AtNs>)>,
@@ -110,7 +110,7 @@ impl<'a> Reader<'a> {
         });
     }
 
-    /// Words that no line has: an endpoint may have said them.
+    /// Words that no line has: an endpoint may have reported them.
     fn endpoints(&mut self) {
         let found = &mut self.found;
         for words in &self.sought {
@@ -131,7 +131,7 @@ impl<'a> Reader<'a> {
         parser.map(|p| p.report().steps).unwrap_or_default()
     }
 
-    /// Findings whose line has a moment.
+    /// Findings with a line that has a moment.
     fn findings(&self) -> Vec<(AtNs, String, bool)> {
         let findings = self.profile.findings.iter();
         findings

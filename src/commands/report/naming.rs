@@ -1,4 +1,4 @@
-//! Names by which runs are told apart: as much of each path as it takes.
+//! Names that distinguish runs: the shortest part of each path that does.
 
 use std::collections::HashMap;
 use std::path::Path;

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 /// Stretches of timelines in one report: beyond that a page is slow to open.
 const MOST_STRETCHES: usize = 100_000;
-/// Of several runs, those that are told in full; the others have their line in tables.
+/// Of several runs, those shown in full; the others have their line in tables.
 const IN_FULL: usize = 6;
 /// And the stretches of these together.
 const STRETCHES_OF_MANY: usize = 24_000;
@@ -25,7 +25,7 @@ const STRETCHES_OF_MANY: usize = 24_000;
 /// A profile and the file that it lies in.
 type Found = (PathBuf, Box<Profile>);
 
-/// So much of a file tells what it claims to be, bytes.
+/// Bytes of a file that are enough to see what it claims to be.
 const BEGINNING: u64 = 4096;
 
 /// All that lies at the paths.
@@ -99,7 +99,7 @@ fn search(path: &Path, found: &mut Vec<Found>, material: &mut Material) -> Resul
             if files.named.contains(&file) {
                 return Err(failure);
             }
-            // A document of somebody else's is no loss; one that says it is a profile is.
+            // A document of another program is no loss; one that claims to be a profile is.
             let lost = failure.message.contains("missing") || claims_to_be_one(&file);
             if lost || !failure.message.contains("is no profile") {
                 material.unread.push(failure.to_string());
@@ -176,7 +176,7 @@ fn order_of_paths(args: &ReportArgs, found: &mut [Found]) -> Result<(), Failure>
     Ok(())
 }
 
-/// Each with its capture, where that is there.
+/// Each with its capture, if it exists.
 fn runs(found: Vec<Found>) -> Vec<Run> {
     let files: Vec<&Path> = found.iter().map(|(file, _)| file.as_path()).collect();
     let names = names(&files);

@@ -96,7 +96,7 @@ fn name_of(word: &str, stem: &str, named: bool) -> String {
     }
 }
 
-/// Writes the report in each format, and tells the files.
+/// Writes the report in each format, and prints the paths of the files.
 pub(super) fn write(
     console: &Console,
     report: &Report,
@@ -171,7 +171,7 @@ fn several(format: &str, files: usize) -> Failure {
         .hint("name a folder with --output")
 }
 
-/// A file that is no report stays, whatever its name.
+/// A file that is not a report stays, whatever its name.
 fn check(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     if !path.exists() || is_report(path, bytes) {
         return Ok(());

@@ -16,14 +16,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::rc::Rc;
 
-/// Why it cannot be told, a sentence.
+/// Why it is not known, a sentence.
 type Unclear = String;
 
 /// A place as it was looked at: its engine, and its GPUs, the largest first.
 type Looked = Result<(EngineId, Vec<Gpu>), Unclear>;
 
-/// Asks the estimate for every group. `runtime`: the daemon, where it answers. Never fails: what is
-/// not known says so in its place.
+/// Asks the estimate for every group. `runtime`: the daemon, where it answers. Never fails: an
+/// unknown answer has its reason in its place.
 pub async fn ask(
     plan: &Plan,
     runtime: Option<&Runtime>,

@@ -12,7 +12,7 @@ pub fn run(console: &Console, args: &MergeArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::Done)
 }
 
-/// Joins runs and shows what came of them.
+/// Joins runs and shows the results.
 pub fn joined(
     console: &Console,
     dirs: &[PathBuf],

@@ -46,7 +46,7 @@ pub async fn run(
     let code = ended.map_err(|failure| failure.hint(go_on.clone()))?;
     let fetched = match fetched {
         Ok(fetched) => fetched,
-        // It was refused there, and has said why.
+        // It was refused there, with the reason already shown.
         Err(_) if code != ExitCode::Done && remote.lacks(&place.folder).await => {
             if is_new {
                 folder.discard();
@@ -150,7 +150,7 @@ fn words(args: &SweepRunArgs, sweep: &Sweep, has_file: bool, there: Option<&str>
     words
 }
 
-/// Tells what came and was not taken.
+/// Warns of files that came and were not taken.
 fn tell(console: &Console, fetched: &Unpacked) {
     for path in &fetched.left_out {
         console.warning(&format!("`{path}` was not fetched"));

@@ -4,6 +4,7 @@ use super::merge::joined;
 use super::watch::BoardWatcher;
 use crate::cli::SweepRunArgs;
 use crate::collect::Stop;
+use crate::commands::load::exit_code_of;
 use crate::console::Console;
 use crate::error::{ExitCode, Failure};
 use crate::matrix::{Cell, CellId, OomMemory, Status, Sweep};
@@ -84,7 +85,7 @@ pub async fn submit(
     }
 }
 
-/// Tells the rows that have come into the shards' journals.
+/// Reports the rows that have come into the shards' journals.
 fn tell_rows(job: &Submitted, cells: &[&Cell], watcher: &BoardWatcher, seen: &mut HashSet<CellId>) {
     let known: HashMap<&CellId, &Cell> = cells.iter().map(|c| (&c.id, *c)).collect();
     for shard in 1..=job.shards {
@@ -101,7 +102,7 @@ fn tell_rows(job: &Submitted, cells: &[&Cell], watcher: &BoardWatcher, seen: &mu
     }
 }
 
-/// Joins what the shards have measured, and says what is missing.
+/// Joins what the shards have measured, and reports what is missing.
 fn over(
     console: &Console,
     job: &Submitted,
@@ -145,11 +146,7 @@ fn over(
             job.dir.display()
         ));
     }
-    Ok(match (counts.done, counts.failed + missing) {
-        (_, 0) => ExitCode::Done,
-        (0, _) => ExitCode::RunFailed,
-        _ => ExitCode::Partial,
-    })
+    Ok(exit_code_of(counts.done, counts.failed + missing))
 }
 
 /// The folder of this run: the one that was named, the latest where it is resumed, or a new name.

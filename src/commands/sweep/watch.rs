@@ -7,7 +7,7 @@ use crate::report::layout::duration;
 use crate::sweep::{LaneWatcher, Watcher};
 use crate::units::Bytes;
 
-/// What is told of a cell that has ended: its name, and its figures or why there are none.
+/// The text for a cell that has ended: its name, and its figures or why there are none.
 type Words = Box<dyn Fn(&Cell, &Row) -> (String, String) + Send + Sync>;
 
 /// Hands a sweep's news to the board.

@@ -45,7 +45,7 @@ pub(super) struct Counts {
     pub(super) of: u64,
     pub(super) failed: u64,
     pub(super) skipped: u64,
-    /// Seconds that were left, and when that was said.
+    /// Seconds that were left, and when that was computed.
     pub(super) forecast: Option<(f64, Instant)>,
 }
 
@@ -135,7 +135,7 @@ pub(super) fn lane_line(now: &Now, cells: usize, look: Look) -> String {
     };
     let mut line = facts(Some(&elapsed));
     if width(&line) + NAME > cells {
-        // Memory says more than time.
+        // Memory matters more than time.
         line = facts(None);
     }
     let step = now.step.map_or(String::new(), |(done, of)| {

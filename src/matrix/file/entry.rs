@@ -59,8 +59,8 @@ impl<'n> Given<'n> {
         found.filter(|(_, node)| !scalars::is_unset(node))
     }
 
-    /// What an entry says, and below it what the defaults say. Where an engine runs is one
-    /// decision: an entry that makes it leaves the other kind of the defaults aside.
+    /// The keys of an entry, and below them those of the defaults. Where an engine runs is one
+    /// decision: an entry that makes it drops the other kind from the defaults.
     fn over(&self, defaults: &Given<'n>) -> Given<'n> {
         let mut all = defaults.0.clone();
         if self.get("container_name").is_some() {
@@ -76,8 +76,8 @@ impl<'n> Given<'n> {
     }
 }
 
-/// What an entry's map of this name says, below it what the defaults' says. A null of the entry's
-/// takes the defaults' back.
+/// An entry's map of this name, below it the defaults'. A null in the entry removes the defaults'
+/// map.
 fn layers<'n>(own: &Given<'n>, defaults: &Given<'n>, name: &str) -> Vec<&'n Node> {
     let mine = own.get(name);
     let theirs = if own.0.contains_key(name) && mine.is_none() {
@@ -153,7 +153,7 @@ pub fn read(node: &Node, defaults: &Given<'_>, presets: Presets<'_>) -> Result<E
 
     said_once(&given, &template, &axes)?;
 
-    // Told by the model; the preset's own has had its say.
+    // The model has an axis of its own; the preset's was used above.
     if let Some(preset) = &mut template.preset {
         preset.model = None;
     }
@@ -234,7 +234,7 @@ fn started_for_it<'n>(
     if let Some(value) = given.get("preset") {
         let name = scalars::text("preset", value)?;
         preset = presets(&name).map_err(|failure| {
-            // What the failure was caused by says where in the preset.
+            // The cause of the failure has the place in the preset.
             let cause = failure.source.as_ref().map(|s| format!(": {s}"));
             let message = format!("{}{}", failure.message, cause.unwrap_or_default());
             let mut fault = Fault::new(value.at, message);
@@ -452,15 +452,10 @@ fn load(given: &Given<'_>, template: &mut Template) -> Result<(), Fault> {
 
 /// A rate for a bench that sends no requests.
 pub fn no_rate(at: At, bench: BenchWord) -> Fault {
-    let name = BenchWord::ALL.iter().find(|(_, b)| *b == bench);
-    Fault::new(
-        at,
-        format!(
-            "the {} bench has no request rate: it sends no requests to a server",
-            name.map_or("", |(n, _)| n)
-        ),
-    )
-    .hint("bench: serve or bench: builtin")
+    let bench = bench.as_str();
+    let message =
+        format!("the {bench} bench has no request rate: it sends no requests to a server");
+    Fault::new(at, message).hint("bench: serve or bench: builtin")
 }
 
 /// The flag of a key in `engine_args`.
@@ -498,7 +493,7 @@ fn arguments<'n>(
     Ok(found)
 }
 
-/// Refuses further words that say again what `engine_args` says: the engine takes the last.
+/// Refuses further words that repeat a flag of `engine_args`: the engine takes the last.
 fn said_once(given: &Given<'_>, template: &Template, axes: &[Axis]) -> Result<(), Fault> {
     let Some(value) = given.get("extra_engine_args") else {
         return Ok(());
@@ -532,12 +527,7 @@ fn axis(key: AxisKey, name: &str, node: &Node, zipped: bool) -> Result<Axis, Fau
         if let Some(first) = seen.insert(format!("{value:?}"), element.at) {
             if !zipped {
                 let message = format!("{} stands in `{name}` twice", element.shown());
-                let fault = Fault::new(element.at, message);
-                return Err(if first == element.at {
-                    fault
-                } else {
-                    fault.other(first)
-                });
+                return Err(Fault::new(element.at, message).other(first));
             }
         }
         values.push(value);

@@ -25,8 +25,9 @@ impl Fault {
         }
     }
 
+    /// With another place that belongs to it, unless it is the same one.
     pub fn other(mut self, at: At) -> Fault {
-        self.other = Some(at);
+        self.other = Some(at).filter(|at| *at != self.at);
         self
     }
 

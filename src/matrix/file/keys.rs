@@ -73,281 +73,74 @@ pub enum Kind {
     Version,
 }
 
-const fn key(
-    name: &'static str,
-    aliases: &'static [&'static str],
-    kind: Kind,
-    about: &'static str,
-) -> KeySpec {
-    KeySpec {
-        name,
-        aliases,
-        kind,
-        about,
-    }
+/// A table of keys: a name, other names for it in brackets, what it takes, and a sentence on it.
+macro_rules! keys {
+    ($($name:literal $(($($alias:literal),+))? $kind:ident: $about:literal,)*) => {
+        &[$(KeySpec {
+            name: $name,
+            aliases: &[$($($alias),+)?],
+            kind: Kind::$kind,
+            about: $about,
+        }),*]
+    };
 }
 
 /// Keys of the file itself.
-pub const TOP: &[KeySpec] = &[
-    key(
-        "schema_version",
-        &[],
-        Kind::Version,
-        "Version of this format: 1.",
-    ),
-    key(
-        "name",
-        &[],
-        Kind::Text,
-        "Name of the sweep, and of its folder. Without it: the file's.",
-    ),
-    key(
-        "timeout",
-        &[],
-        Kind::Time,
-        "Longest time for one cell, as 30m.",
-    ),
-    key(
-        "health_timeout",
-        &[],
-        Kind::Time,
-        "Longest time for an engine to serve, as 20m.",
-    ),
-    key(
-        "defaults",
-        &[],
-        Kind::Entry,
-        "Keys for every entry; an entry's own win.",
-    ),
-    key(
-        "models",
-        &[],
-        Kind::Entries,
-        "The entries: each a model with its settings and loads.",
-    ),
-];
+pub const TOP: &[KeySpec] = keys! {
+    "schema_version" Version: "Version of this format: 1.",
+    "name" Text: "Name of the sweep, and of its folder. Without it: the file's.",
+    "timeout" Time: "Longest time for one cell, as 30m.",
+    "health_timeout" Time: "Longest time for an engine to serve, as 20m.",
+    "defaults" Entry: "Keys for every entry; an entry's own win.",
+    "models" Entries: "The entries: each a model with its settings and loads.",
+};
 
 /// Keys of an entry.
-pub const ENTRY: &[KeySpec] = &[
-    key(
-        "model_id",
-        &["hf_model_id"],
-        Kind::Texts,
-        "Model, as the engine knows it: an id or a path in the container.",
-    ),
-    key(
-        "container_name",
-        &[],
-        Kind::Texts,
-        "Container to measure in; it is there already.",
-    ),
-    key(
-        "image",
-        &[],
-        Kind::Texts,
-        "Image to start a container of, for each server configuration.",
-    ),
-    key(
-        "preset",
-        &[],
-        Kind::Text,
-        "Preset that says how to start the image.",
-    ),
-    key(
-        "engine",
-        &[],
-        Kind::Text,
-        "Engine, where it is not recognised.",
-    ),
-    key(
-        "gpus",
-        &[],
-        Kind::Gpus,
-        "GPUs of the started container: none, all, a count, or ids.",
-    ),
-    key(
-        "amd",
-        &[],
-        Kind::Flag,
-        "AMD GPUs for the started container.",
-    ),
-    key(
-        "shm_size",
-        &[],
-        Kind::Size,
-        "Size of /dev/shm of the started container.",
-    ),
-    key(
-        "memory",
-        &[],
-        Kind::Size,
-        "Memory limit of the started container.",
-    ),
-    key(
-        "ipc_host",
-        &[],
-        Kind::Flag,
-        "Share the host's IPC namespace with the started container.",
-    ),
-    key(
-        "env",
-        &[],
-        Kind::Environment,
-        "Environment of the started container.",
-    ),
-    key(
-        "volumes",
-        &["volume"],
-        Kind::Volumes,
-        "Mounts of the started container, as docker's -v.",
-    ),
-    key(
-        "hf_cache",
-        &[],
-        Kind::Text,
-        "Hugging Face cache of the host, mounted into the started container.",
-    ),
-    key(
-        "input_lengths",
-        &["input_length", "input_lens", "input_len"],
-        Kind::Counts,
-        "Prompt tokens per request.",
-    ),
-    key(
-        "output_lengths",
-        &["output_length", "output_lens", "output_len"],
-        Kind::Counts,
-        "Generated tokens per request.",
-    ),
-    key(
-        "batch_sizes",
-        &["batch_size"],
-        Kind::Counts,
-        "Sequences at once.",
-    ),
-    key(
-        "request_rates",
-        &["request_rate"],
-        Kind::Rates,
-        "Requests per second, at random moments.",
-    ),
-    key(
-        "tensor_parallel_size",
-        &[],
-        Kind::CountsOrNull,
-        "Tensor parallel size.",
-    ),
-    key(
-        "dtype",
-        &[],
-        Kind::TextsOrNull,
-        "Type of weights and activations.",
-    ),
-    key(
-        "quantization",
-        &[],
-        Kind::TextsOrNull,
-        "Quantization method.",
-    ),
-    key(
-        "kv_cache_dtype",
-        &[],
-        Kind::TextsOrNull,
-        "Type of the KV cache.",
-    ),
-    key(
-        "gpu_memory_utilization",
-        &[],
-        Kind::Shares,
-        "Share of device memory that the engine may take.",
-    ),
-    key(
-        "max_model_len",
-        &[],
-        Kind::CountsOrNull,
-        "Longest sequence, prompt and output together, tokens.",
-    ),
-    key(
-        "enforce_eager",
-        &[],
-        Kind::Flags,
-        "No compilation, no CUDA graphs.",
-    ),
-    key(
-        "engine_args",
-        &[],
-        Kind::Arguments,
-        "Further arguments of the engine, by flag; a list is an axis.",
-    ),
-    key(
-        "extra_engine_args",
-        &[],
-        Kind::Words,
-        "Further arguments of the engine, as they stand.",
-    ),
-    key("bench", &[], Kind::Bench, "What puts the load on."),
-    key("num_prompts", &[], Kind::Count, "Requests."),
-    key("num_iters", &[], Kind::Count, "Measured iterations."),
-    key(
-        "num_iters_warmup",
-        &[],
-        Kind::CountFromZero,
-        "Warm-up iterations or requests.",
-    ),
-    key("repeats", &[], Kind::Count, "Times the bench runs."),
-    key(
-        "seed",
-        &[],
-        Kind::CountFromZero,
-        "Random seed of the bench.",
-    ),
-    key(
-        "model_params",
-        &[],
-        Kind::Number,
-        "Parameters of the model, as 6.7e9; kept with the results.",
-    ),
-    key(
-        "num_layers",
-        &[],
-        Kind::Number,
-        "Layers of the model; kept with the results.",
-    ),
-    key(
-        "num_heads",
-        &[],
-        Kind::Number,
-        "Attention heads of the model; kept with the results.",
-    ),
-    key(
-        "num_kv_heads",
-        &[],
-        Kind::Number,
-        "Key and value heads of the model; kept with the results.",
-    ),
-    key(
-        "head_dim",
-        &[],
-        Kind::Number,
-        "Dimension of a head; kept with the results.",
-    ),
-    key(
-        "hidden_size",
-        &[],
-        Kind::Number,
-        "Hidden size of the model; kept with the results.",
-    ),
-    key(
-        "zip",
-        &[],
-        Kind::Zip,
-        "Lists that go side by side instead of crossed.",
-    ),
-    key("include", &[], Kind::Include, "Further cells."),
-    key("exclude", &[], Kind::Exclude, "Cells to leave out."),
-];
+pub const ENTRY: &[KeySpec] = keys! {
+    "model_id" ("hf_model_id") Texts: "Model, as the engine knows it: an id or a path in the container.",
+    "container_name" Texts: "Container to measure in; it is there already.",
+    "image" Texts: "Image to start a container of, for each server configuration.",
+    "preset" Text: "Preset that says how to start the image.",
+    "engine" Text: "Engine, where it is not recognised.",
+    "gpus" Gpus: "GPUs of the started container: none, all, a count, or ids.",
+    "amd" Flag: "AMD GPUs for the started container.",
+    "shm_size" Size: "Size of /dev/shm of the started container.",
+    "memory" Size: "Memory limit of the started container.",
+    "ipc_host" Flag: "Share the host's IPC namespace with the started container.",
+    "env" Environment: "Environment of the started container.",
+    "volumes" ("volume") Volumes: "Mounts of the started container, as docker's -v.",
+    "hf_cache" Text: "Hugging Face cache of the host, mounted into the started container.",
+    "input_lengths" ("input_length", "input_lens", "input_len") Counts: "Prompt tokens per request.",
+    "output_lengths" ("output_length", "output_lens", "output_len") Counts: "Generated tokens per request.",
+    "batch_sizes" ("batch_size") Counts: "Sequences at once.",
+    "request_rates" ("request_rate") Rates: "Requests per second, at random moments.",
+    "tensor_parallel_size" CountsOrNull: "Tensor parallel size.",
+    "dtype" TextsOrNull: "Type of weights and activations.",
+    "quantization" TextsOrNull: "Quantization method.",
+    "kv_cache_dtype" TextsOrNull: "Type of the KV cache.",
+    "gpu_memory_utilization" Shares: "Share of device memory that the engine may take.",
+    "max_model_len" CountsOrNull: "Longest sequence, prompt and output together, tokens.",
+    "enforce_eager" Flags: "No compilation, no CUDA graphs.",
+    "engine_args" Arguments: "Further arguments of the engine, by flag; a list is an axis.",
+    "extra_engine_args" Words: "Further arguments of the engine, as they stand.",
+    "bench" Bench: "What puts the load on.",
+    "num_prompts" Count: "Requests.",
+    "num_iters" Count: "Measured iterations.",
+    "num_iters_warmup" CountFromZero: "Warm-up iterations or requests.",
+    "repeats" Count: "Times the bench runs.",
+    "seed" CountFromZero: "Random seed of the bench.",
+    "model_params" Number: "Parameters of the model, as 6.7e9; kept with the results.",
+    "num_layers" Number: "Layers of the model; kept with the results.",
+    "num_heads" Number: "Attention heads of the model; kept with the results.",
+    "num_kv_heads" Number: "Key and value heads of the model; kept with the results.",
+    "head_dim" Number: "Dimension of a head; kept with the results.",
+    "hidden_size" Number: "Hidden size of the model; kept with the results.",
+    "zip" Zip: "Lists that go side by side instead of crossed.",
+    "include" Include: "Further cells.",
+    "exclude" Exclude: "Cells to leave out.",
+};
 
-/// What is said of a model and kept with the results.
+/// Facts on a model, kept with the results.
 pub const ARCHITECTURE: [&str; 6] = [
     "model_params",
     "num_layers",
@@ -368,7 +161,7 @@ pub fn find(keys: &'static [KeySpec], name: &str) -> Option<&'static KeySpec> {
         .find(|k| k.name == name || k.aliases.contains(&name))
 }
 
-/// Axes with keys of their own, in the order of [`AxisKey`]. `image` stands for `Place` as well.
+/// Axes with keys of their own, in the order of [`AxisKey`]. `image` is `Place` as well.
 const AXES: &[(&str, AxisKey)] = &[
     ("model_id", AxisKey::Model),
     ("container_name", AxisKey::Place),

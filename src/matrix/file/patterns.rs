@@ -9,7 +9,7 @@ use super::tree::{At, Key, Node, Value};
 use crate::wording::did_you_mean;
 use std::collections::HashMap;
 
-/// What stands in a map of the file.
+/// The entries of a map of the file.
 type Entries = [(Key, Node)];
 
 /// Axes that go side by side.

@@ -30,7 +30,7 @@ pub fn short(key: &str, node: &Node, text: String) -> Result<String, Fault> {
     }
 }
 
-/// A text that says something. Numbers and the like are refused: `7.10` would have become `7.1`.
+/// A text that is not empty. Numbers and the like are refused: `7.10` would have become `7.1`.
 pub fn text(key: &str, node: &Node) -> Result<String, Fault> {
     match &node.value {
         Value::Text(t) if !t.trim().is_empty() => short(key, node, t.trim().to_owned()),
@@ -135,7 +135,7 @@ pub fn choice<T: Copy>(key: &str, node: &Node, known: &[(&str, T)]) -> Result<T,
         })
 }
 
-/// Null, and a variable that is empty or says null: as if the key were not there.
+/// Null, and a variable that is empty or `null`: as if the key were absent.
 pub fn is_unset(node: &Node) -> bool {
     match &node.value {
         Value::Null => true,

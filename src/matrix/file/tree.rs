@@ -15,8 +15,8 @@ const MAX_DEPTH: usize = 128;
 /// Nodes that aliases repeat, for each that is written: no file needs more.
 const MAX_REPEATS: u32 = 100;
 
-/// Where a node stands: line and column, both from 1. Nodes that an alias repeats stand at the same
-/// place, and have numbers of their own.
+/// Place of a node: line and column, both from 1. Nodes that an alias repeats have the same place,
+/// and numbers of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct At {
     line: usize,
@@ -44,7 +44,7 @@ impl fmt::Display for At {
 /// A value of the file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
-    /// Where it stands.
+    /// Its place.
     pub at: At,
     /// What it is.
     pub value: Value,
@@ -178,7 +178,7 @@ struct Composer<'t> {
     /// Nodes up to now, those that aliases repeat with them.
     nodes: u32,
     repeated: u32,
-    /// What an alias stands for, and how many nodes that is; `None` while it is being read.
+    /// The node of an anchor, and its size in nodes; `None` while it is being read.
     anchors: HashMap<usize, Option<(Node, u32)>>,
 }
 
@@ -290,10 +290,10 @@ impl<'t> Composer<'t> {
         Ok(())
     }
 
-    /// What an alias stands for, as nodes of their own.
+    /// The nodes that an alias repeats, with numbers of their own.
     fn repeat(&mut self, anchor: usize, at: At) -> Result<Node, Fault> {
         let Some(Some((node, size))) = self.anchors.get(&anchor) else {
-            // It stands within what it repeats.
+            // The alias is within what it repeats.
             return Err(Fault::new(at, "nested too deeply"));
         };
         let (mut node, size) = (node.clone(), *size);
@@ -402,8 +402,8 @@ fn resolve_plain(text: &str) -> Option<Value> {
     float.map(Value::Float)
 }
 
-/// Sees to it that each key stands once, and resolves merge keys (`<<: *base`): what a map says
-/// itself wins over what it merges.
+/// Checks that each key occurs once, and resolves merge keys (`<<: *base`): a map's own keys win
+/// over those it merges.
 pub fn tidy(node: &mut Node) -> Result<(), Fault> {
     match &mut node.value {
         Value::List(list) => list.iter_mut().try_for_each(tidy),

@@ -7,15 +7,15 @@ use crate::redact::{Secrets, is_secret_name};
 /// The most text that variables may make of a file.
 const MAX_TEXT: usize = 16 << 20;
 
-/// Keys whose values lose their secrets before they are told.
+/// Keys with values that are shown without their secrets.
 const KEPT_FROM_VIEW: [&str; 3] = ["env", "engine_args", "extra_engine_args"];
 
 /// Where variables come from.
 pub type Lookup<'v> = &'v dyn Fn(&str) -> Option<String>;
 
-/// Puts variables into all texts of a tree; keys are left alone. What came from a variable whose
-/// name looks like a secret's is marked, and remembered in `secrets`; only the environment and the
-/// engine's arguments may hold it, as anything else is told and kept with the results.
+/// Puts variables into all texts of a tree; keys are left alone. What came from a variable with a
+/// secret's name is marked, and remembered in `secrets`; only the environment and the engine's
+/// arguments may contain it, as anything else is shown and kept with the results.
 pub fn put_in(node: &mut Node, var: Lookup<'_>, secrets: &mut Secrets) -> Result<(), Fault> {
     Putting {
         var,
@@ -100,7 +100,7 @@ impl Putting<'_, '_> {
         Ok(done)
     }
 
-    /// The value of what stands in the braces, and whether it is a secret.
+    /// The value of the expression in the braces, and whether it is a secret.
     fn value(&mut self, inner: &str) -> Result<(String, bool), (String, Option<String>)> {
         let end = inner
             .find(|c: char| !c.is_ascii_alphanumeric() && c != '_')

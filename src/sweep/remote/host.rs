@@ -101,7 +101,7 @@ impl Remote {
         let line = shlex::try_join(line)
             .map_err(|_| Failure::usage("a NUL cannot stand in a command line"))?;
         let mut command = Command::new(&self.ssh);
-        // No questions: nobody sits there to answer. A dead line is noticed within a minute.
+        // No questions: no user is there to answer. A dead line is noticed within a minute.
         for option in [
             "BatchMode=yes",
             "ServerAliveInterval=15",
@@ -123,7 +123,7 @@ impl Remote {
         Ok(command)
     }
 
-    /// What `words` said there, when they ended well; the exit code and complaint otherwise.
+    /// The output of `words` there, when they ended well; the exit code and complaint otherwise.
     pub(super) async fn ask(
         &self,
         words: &[&str],

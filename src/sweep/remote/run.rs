@@ -18,9 +18,9 @@ const MARK: &[u8] = b"plimsoll-runs-as ";
 /// So much of a greeting is looked through.
 const GREETING: usize = 64 * 1024;
 
-/// Who takes what is said to stdout there.
+/// Receives the remote stdout.
 pub type Data<'a> = &'a mut (dyn FnMut(&[u8]) -> Result<(), Failure> + Send);
-/// Who takes what is said to stderr there.
+/// Receives the remote stderr.
 pub type Talk<'a> = &'a mut (dyn FnMut(&str) + Send);
 
 async fn read(pipe: &mut Option<impl AsyncRead + Unpin>, into: &mut [u8]) -> io::Result<usize> {
@@ -31,9 +31,9 @@ async fn read(pipe: &mut Option<impl AsyncRead + Unpin>, into: &mut [u8]) -> io:
 }
 
 impl Remote {
-    /// Runs `plimsoll WORDS...` there, with `input` as its standard input. What it says to stdout
-    /// goes to `data` and what it says to stderr to `talk`, as it comes, line by line, and harmless
-    /// to a terminal. When `stop` fires, it is interrupted there and waited for. Gives its exit code.
+    /// Runs `plimsoll WORDS...` there, with `input` as its standard input. Its stdout goes to
+    /// `data` and its stderr to `talk`, as it comes, line by line, and harmless to a terminal. When
+    /// `stop` fires, it is interrupted there and waited for. Returns its exit code.
     pub async fn run(
         &self,
         words: &[&str],
@@ -51,7 +51,7 @@ impl Remote {
         let mut child = command.spawn().map_err(|e| self.no_ssh(e))?;
         let writing = child.stdin.take().zip(input.map(<[u8]>::to_vec));
         let writing = writing.map(|(mut pipe, bytes)| {
-            // One that ends before it has read everything says why itself.
+            // One that ends before it has read everything reports why itself.
             tokio::spawn(async move { drop(pipe.write_all(&bytes).await) })
         });
         let broken = |e| Failure::environment(format!("cannot read from `{self}`")).caused_by(e);
@@ -163,12 +163,12 @@ impl Remote {
     }
 }
 
-/// The beginning of what the other side says, up to the number of our process.
+/// The beginning of the remote output, up to the number of our process.
 #[derive(Debug, Default)]
 struct Front {
     said: Vec<u8>,
     pid: Option<String>,
-    /// No number came: all that is said is data.
+    /// No number came: all output is data.
     given_up: bool,
 }
 
@@ -183,7 +183,7 @@ impl Front {
         while let Some(length) = memchr::memchr(b'\n', &self.said[begin..]) {
             let line = &self.said[begin..begin + length];
             begin += length + 1;
-            // A greeting without a line's end stands before it on the same line.
+            // A greeting without a line's end may precede it on the same line.
             let Some(at) = memchr::memmem::find(line, MARK) else {
                 continue;
             };

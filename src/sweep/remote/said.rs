@@ -1,15 +1,15 @@
-//! What another machine says, line by line and harmless to a terminal, with bounds.
+//! The output of another machine, line by line and harmless to a terminal, with bounds.
 
 use crate::report::layout::clean;
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// A longer line is told in pieces, bytes.
+/// A longer line is passed in pieces, bytes.
 const LONGEST_LINE: usize = 1 << 20;
 /// So much of an answer or a complaint is kept, bytes.
 const KEPT: u64 = 256 << 10;
 
-/// Bytes as they come, told as lines.
+/// Bytes as they come, returned as lines.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     begun: Vec<u8>,
@@ -28,7 +28,7 @@ impl Lines {
         harmless(&std::mem::replace(&mut self.begun, rest))
     }
 
-    /// What was said after the last line's end.
+    /// The output after the last line's end.
     pub(super) fn rest(&mut self) -> Vec<String> {
         harmless(&std::mem::take(&mut self.begun))
     }

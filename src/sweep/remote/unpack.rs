@@ -15,7 +15,7 @@ const MOST: u64 = 256 << 30;
 const MOST_ENTRIES: u64 = 10_000_000;
 /// A longer name, or words about an entry, is none, bytes.
 const LONGEST_WORDS: u64 = 64 << 10;
-/// So many of those that are left out are named.
+/// Most of the left-out files that are named.
 const NAMED: usize = 20;
 
 /// What came out of an archive.

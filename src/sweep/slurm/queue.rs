@@ -20,7 +20,7 @@ const OVER: [&str; 10] = [
     "TIMEOUT",
 ];
 
-/// Reasons that come and go while a task waits for its turn, and that nobody can do anything about.
+/// Reasons that come and go while a task waits for its turn; the user cannot act on them.
 const PASSING: [&str; 6] = ["None", "Priority", "Resources", "BeginTime", "Cleaning", ""];
 
 /// How waiting ended.
@@ -76,8 +76,8 @@ enum Answer {
 }
 
 impl Slurm {
-    /// Waits until no task of the job is in the queue. Each change is told; `look` is called at each
-    /// look at the queue. When `stop` fires the job is left to go on.
+    /// Waits until no task of the job is in the queue. Each change is reported; `look` is called at
+    /// each look at the queue. When `stop` fires the job is left to go on.
     pub async fn wait(
         &self,
         job: &Submitted,
@@ -150,7 +150,7 @@ fn tasks(id: &str, said: &str) -> BTreeMap<u32, Place> {
         let (job, shard) = fields.next()?.split_once('_')?;
         let state = fields.next()?.to_owned();
         let reason = fields.next().unwrap_or_default();
-        // Why a task that is over ended is what its state says; the reason is often an old one.
+        // The state of an ended task is its reason; the reason field is often an old one.
         let telling = state == "PENDING" && !PASSING.contains(&reason);
         let reason = telling.then(|| reason.to_owned());
         (job == id).then_some(())?;

@@ -3,7 +3,7 @@
 use crate::error::Failure;
 use std::path::{Path, PathBuf};
 
-/// The variable in which Slurm tells a task its number.
+/// The variable in which Slurm passes a task its number.
 const TASK: &str = "SLURM_ARRAY_TASK_ID";
 
 /// What is submitted.
@@ -60,8 +60,8 @@ pub fn script(job: &SlurmJob) -> Result<String, Failure> {
     let mut asked: Vec<(&str, Option<String>)> = vec![
         ("job-name", Some(job_name(&job.name))),
         ("array", Some(format!("1-{}", job.shards))),
-        // A shard whose node is lost is begun again elsewhere: it goes on with its journal, in the
-        // same log.
+        // A shard of a lost node is begun again elsewhere: it goes on with its journal, in the same
+        // log.
         ("requeue", None),
         ("open-mode", Some("append".into())),
         (

@@ -94,8 +94,8 @@ impl Submitted {
 }
 
 impl Slurm {
-    /// Writes the script, and the sweep's file beside it, and hands the script to sbatch. What
-    /// sbatch says besides is told.
+    /// Writes the script, and the sweep's file beside it, and hands the script to sbatch. Further
+    /// output of sbatch is reported.
     pub async fn submit(
         &self,
         job: &SlurmJob,
