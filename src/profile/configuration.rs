@@ -3,6 +3,8 @@
 use super::checkpoint;
 use super::observation::Observation;
 use super::pool::ExactPool;
+use super::unknown::{Reasons, null_reasons};
+use crate::breakdown::Breakdown;
 use crate::capture::{Capture, Mode};
 use crate::engine::facts::{DEFAULT_UTILIZATION, EngineStep, FactValue, Finding, LogReport};
 use crate::engine::{EngineId, ProbeFacts, ServerSettings, same};
@@ -129,6 +131,45 @@ impl ModelInfo {
                 Some(all.fold(0, |sum, t| t.bytes.saturating_add(sum)))
             }),
         }
+    }
+}
+
+impl ModelInfo {
+    pub(super) fn reasons(&self, o: &Observation<'_>, out: &mut Reasons) {
+        let c = o.capture;
+        let has = |file: &str| c.model_files.contains_key(file);
+        let unread = |what: &str| match &c.model_files_error {
+            Some(why) => format!("{what} could not be read: {why}"),
+            None => format!("{what} was not found in the container"),
+        };
+        let no_total = || {
+            if has(WEIGHT_INDEX) {
+                format!(
+                    "{WEIGHT_INDEX} does not have it, and not every shard's header could be read"
+                )
+            } else if has("model.safetensors") {
+                "the header of model.safetensors is damaged".into()
+            } else {
+                unread(&format!(
+                    "{WEIGHT_INDEX} (or a model.safetensors with a header)"
+                ))
+            }
+        };
+        null_reasons!(out, "model_info", self;
+            name => "neither the command line, the engine nor its log names it";
+            num_parameters => if checkpoint::is_quantized(&c.model_files) {
+                "the checkpoint is quantized: its files hold packed values, and their number is not that of the parameters".into()
+            } else {
+                no_total()
+            };
+            checkpoint_bytes => no_total();
+            architecture, num_layers, num_heads, num_kv_heads, hidden_size, head_dim, dtype, checkpoint_dtype =>
+                if has("config.json") {
+                    "the model's config.json does not say".into()
+                } else {
+                    unread("the model's config.json")
+                };
+        );
     }
 }
 
@@ -288,6 +329,85 @@ impl InternalMetrics {
             preemptions,
         }
     }
+}
+
+impl InternalMetrics {
+    pub(super) fn reasons(&self, parts: &Breakdown, o: &Observation<'_>, out: &mut Reasons) {
+        let c = o.capture;
+        // Why the usage of the pool is not known.
+        let no_usage = || match c.mode {
+            _ if load_missed(c) && read_under_load(o) => {
+                "no request was in flight when the engine's metrics were read: each was answered between two readings; longer ones (--output-len) or more at once (--request-rate) show it"
+            }
+            _ if load_missed(c) => {
+                "the load was over before the engine's metrics were read a second later: a longer one (--num-prompts) shows it"
+            }
+            _ => no_gauge(c),
+        };
+        let elsewhere = |part: Option<f64>, key: &str| match part {
+            Some(_) => format!("{}; see memory_breakdown.{key}", o.not_reported()),
+            None => o.not_reported(),
+        };
+        let known = |key: &str| o.log.facts.contains_key(key) || o.probes.values.contains_key(key);
+        null_reasons!(out, "vllm_internal_metrics", self;
+            kv_cache_used_gb => if !load_missed(c) && c.gauges.iter().any(|g| g.kv_cache_usage.is_some()) {
+                "its share of the pool is known, the size of the pool is not"
+            } else {
+                no_usage()
+            };
+            kv_cache_usage_peak => no_usage();
+            preemptions => no_gauge(c);
+            num_cpu_blocks => format!("{}; engines of vLLM's V1 design have no blocks on the host", o.not_reported());
+            total_allocated_gb => {
+                let parts = [(self.model_weights_gb, "weights"), (self.total_gpu_kv_cache_gb, "KV pool")];
+                let missing = parts.iter().filter(|(value, _)| value.is_none()).map(|(_, name)| *name);
+                let missing: Vec<&str> = missing.collect();
+                format!("needs the engine's own figures; unknown: {}", missing.join(" and "))
+            };
+            block_size => if o.log.facts.contains_key("kv_cache_tokens") {
+                format!(
+                    "{}; it prints the pool in tokens, and a block size only where --block-size sets one",
+                    o.not_reported()
+                )
+            } else {
+                o.not_reported()
+            };
+            cuda_graphs_gb => if o.is_host(0) {
+                format!("{}; on CPU there are none", o.not_reported())
+            } else {
+                o.not_reported()
+            };
+            cuda_graphs_enabled => if known("enforce_eager") {
+                "they are not switched off, and its log does not show that they were captured".into()
+            } else {
+                o.not_reported()
+            };
+            model_weights_gb => elsewhere(parts.model_weights_gb, "model_weights_gb");
+            activations_gb => elsewhere(parts.activations_gb, "activations_gb");
+            total_gpu_kv_cache_gb => elsewhere(parts.kv_cache_gb, "kv_cache_gb");
+            num_gpu_blocks, total_gpu_kv_cache_tokens, attention_backend, gpu_memory_utilization, max_model_len,
+            max_concurrency => o.not_reported();
+        );
+    }
+}
+
+/// Why a figure of the engine's gauges is not known.
+fn no_gauge(c: &Capture) -> &'static str {
+    match c.mode {
+        Mode::Idle => "an in-process bench has no metrics endpoint to read it from",
+        _ if c.gauges.is_empty() => "the engine's metrics were not read while the load ran",
+        _ => "the engine's metrics do not tell it",
+    }
+}
+
+/// Whether a reading of the gauges fell into the measured part of a load.
+fn read_under_load(o: &Observation<'_>) -> bool {
+    let loads = || {
+        let repeats = o.repeats.iter();
+        repeats.filter_map(|r| Some((r.bench_at?, r.window.to)))
+    };
+    let mut gauges = o.capture.gauges.iter();
+    gauges.any(|g| loads().any(|(from, to)| (from..=to).contains(&g.at_ns)))
 }
 
 /// Whether CUDA graphs are in use. That they were not switched off does not say so: a capture must

@@ -1,8 +1,9 @@
 //! From a capture to a profile. No I/O, no clock: the same capture gives the same profile.
 
 use super::configuration::{configuration, engine_metadata};
-use super::observation::{Observation, load_kind};
+use super::observation::{Observation, load_kind, observes_only};
 use super::timeline::timeline;
+use super::unknown::{Reasons, null_reasons, unmeasured};
 use super::*;
 use crate::breakdown::{DevicePeak, explain};
 use crate::capture::{Capture, LogLine, MemorySample};
@@ -92,10 +93,152 @@ pub fn derive(
             omitted_bytes: omitted_engine + omitted_bench,
         },
     };
-    if let Ok(document) = serde_json::to_value(&profile) {
-        profile.unknown = unknown::reasons(&document, &o);
-    }
+    profile.unknown = reasons(&profile, &o).into_map();
     profile
+}
+
+/// Why each null of the document is null.
+fn reasons(profile: &Profile, o: &Observation<'_>) -> Reasons {
+    let mut reasons = Reasons::default();
+    let out = &mut reasons;
+    metadata_reasons(&profile.metadata, out);
+    request_reasons(&profile.parameters, out);
+    profile.gpu_info.reasons(o, out);
+    profile.model_info.reasons(o, out);
+    dtype_reasons(profile, o, out);
+    profile.memory_measurements.reasons(o, out);
+    breakdown_reasons(profile, o, out);
+    (profile.vllm_internal_metrics).reasons(&profile.memory_breakdown, o, out);
+    profile.memory_timeline.reasons(o, out);
+    measurements::gpu_reasons(profile.detailed_gpu_metrics.as_ref(), o, out);
+    performance::reasons(profile.latency_stats.as_ref(), o, out);
+    torch::reasons(profile.torch_memory.as_ref(), o, out);
+    torch::layer_reasons(profile.layer_profile.as_ref(), o, out);
+    null_reasons!(out, "engine_metadata", profile.engine_metadata;
+        engine_version => o.not_reported();
+    );
+    reasons
+}
+
+fn metadata_reasons(metadata: &Metadata, out: &mut Reasons) {
+    let end = metadata.container_end.as_ref();
+    null_reasons!(out, "metadata", metadata;
+        container_end => "the container was gone when the run ended";
+        container.memory_limit_bytes => "the container has no limit of its own";
+        container.shm_size_bytes => "Docker does not tell it";
+        sampling.last_error, log.error => "nothing went wrong";
+        sampling.probe_interval_ns => "nothing was probed between samples: the backend cannot, or samples are frequent enough";
+        sampling.jitter_p99_ns => "too few samples were taken";
+        sampling.cpu_ns => "the system does not tell a thread's processor time, or the plimsoll that captured did not ask";
+        host.memory_bytes, host.docker_version, host.docker_api_version, host.boot_id,
+        container.created_ns, memory_backend.version => "neither Docker nor the host tells it";
+    );
+    let start = ("metadata.container.state", &metadata.container.state);
+    for (at, state) in [start]
+        .into_iter()
+        .chain(end.map(|s| ("metadata.container_end", s)))
+    {
+        let ended = matches!(state.status.as_str(), "exited" | "dead");
+        null_reasons!(out, at, state;
+            exit_code, finished_ns => if ended { "Docker does not tell it" } else { "the container had not ended" };
+            pid => "no process of the container was running";
+            started_ns => "the container had not been started, or Docker does not tell";
+        );
+    }
+}
+
+fn request_reasons(request: &Request, out: &mut Reasons) {
+    // A length of zero is written as null.
+    let no_length = request.workload.input_len == 0;
+    out.note(no_length, "parameters.workload.input_len".into(), || {
+        "no length was asked for; that of a given prompt is counted in torch_memory.load".into()
+    });
+    null_reasons!(out, "parameters", request;
+        model => "not asked for: what the engine serves was taken";
+        settings.dtype, settings.quantization, settings.kv_cache_dtype, settings.tensor_parallel_size,
+        settings.gpu_memory_utilization, settings.max_model_len =>
+            "not asked for by flag: left to the engine and to the container's own command";
+        workload.prompt => "not asked for: the bench makes its own prompts";
+        workload.request_rate => "not asked for: requests are sent as fast as the bench can";
+        workload.batch_size, workload.num_iters, workload.num_iters_warmup, workload.num_prompts,
+        workload.max_concurrency, workload.seed =>
+            "not asked for: a default applies where the bench has such a setting";
+    );
+}
+
+fn breakdown_reasons(profile: &Profile, o: &Observation<'_>, out: &mut Reasons) {
+    let (breakdown, at) = (&profile.memory_breakdown, "memory_breakdown");
+    if o.top().is_none() {
+        null_reasons!(out, at, breakdown;
+            total_measured_bytes, total_measured_gb, baseline_gb, net_increase_gb, model_weights_gb, kv_cache_gb,
+            activations_gb, framework_overhead_gb, overhead_percentage, unexplained_bytes, repeat => o.no_peak();
+        );
+        return;
+    }
+    let serving = o.capture.mode == Mode::Serving;
+    // A figure that is reported and not used is of a rank on an unknown device.
+    let not_reported = |component: Component| {
+        if profile.evidence.iter().any(|e| e.component == component) {
+            return "which device holds which rank of the engine is not known".to_owned();
+        }
+        o.not_reported()
+    };
+    // Why it was not measured from outside either.
+    let unseen = if serving {
+        "the engine had started before the capture began"
+    } else {
+        "its log did not tell when that was allocated, or no sample lies between what it told"
+    };
+    let simulated_pool = o.probes.values.contains_key("kv_cache_memory_bytes")
+        && o.engine.is_some_and(|e| e.simulated());
+    null_reasons!(out, at, breakdown;
+        baseline_gb, net_increase_gb => if serving {
+            "the engine was loaded before the capture began, and its processes' device memory is not known"
+        } else {
+            "no sample was taken before the engine started"
+        };
+        model_weights_gb => format!(
+            "{}; {unseen}; what the checkpoint takes in memory is not known",
+            not_reported(Component::ModelWeights)
+        );
+        kv_cache_gb => if simulated_pool {
+            format!("what the engine says of it is not believed, since it is there to be measured; {unseen}")
+        } else {
+            format!("{}; {unseen}", not_reported(Component::KvCache))
+        };
+        activations_gb => {
+            let why = if observes_only(o.capture) {
+                "there was no load of ours, and what varied meanwhile is in memory_timeline".into()
+            } else {
+                o.no_load("no sample shows the load")
+            };
+            format!("{}; {why}", not_reported(Component::Activations))
+        };
+        repeat => o.no_bench_or(|| unmeasured(o.capture).unwrap_or_else(|| "no bench ran".into()));
+        total_measured_bytes, total_measured_gb, framework_overhead_gb, overhead_percentage, unexplained_bytes =>
+            o.not_sampled();
+    );
+}
+
+fn dtype_reasons(profile: &Profile, o: &Observation<'_>, out: &mut Reasons) {
+    let quantization = o
+        .log
+        .text("quantization")
+        .or_else(|| o.probes.values.get("quantization").map(String::as_str));
+    let logs = &profile.raw_logs;
+    let printed_none = || {
+        [&logs.engine, &logs.bench]
+            .iter()
+            .any(|l| l.contains("quantization=None"))
+    };
+    null_reasons!(out, "dtype_metadata", profile.dtype_metadata;
+        quantization => match quantization {
+            Some("None") => "the engine runs unquantized",
+            None if printed_none() => "the engine runs unquantized",
+            _ => "the engine named no quantization method",
+        };
+        weights, activations, kv_cache => o.not_reported();
+    );
 }
 
 fn metadata(capture: &Capture, simulated_engine: bool) -> Metadata {

@@ -1,8 +1,10 @@
 //! What was measured: three points, the devices and their state at the peak.
 
+use super::observation::Observation;
 use super::series::{Peak, PeakSource, Series};
 use super::stats::{mean, population_stddev, total};
 use super::timeline::seconds;
+use super::unknown::{Reasons, null_reasons, unmeasured};
 use crate::capture::{AtNs, Capture, DeviceFacts, DeviceKind, MemorySample};
 use crate::units::gib;
 use schemars::JsonSchema;
@@ -46,6 +48,42 @@ pub struct Point {
     pub stddev_gb: f64,
     /// Each device.
     pub per_gpu_details: Vec<PointDevice>,
+}
+
+impl Measurements {
+    pub(super) fn reasons(&self, o: &Observation<'_>, out: &mut Reasons) {
+        null_reasons!(out, "memory_measurements", self;
+            baseline => unmeasured(o.capture)
+                .filter(|_| o.baseline_window().is_none())
+                .unwrap_or_else(|| o.not_sampled());
+            post_warmup => o.no_bench_or(|| o.no_load(&o.not_sampled()));
+            peak => o.no_peak();
+            memory_increase_gb => "needs both a baseline and a peak";
+        );
+        let points = [
+            ("baseline", &self.baseline),
+            ("post_warmup", &self.post_warmup),
+            ("peak", &self.peak),
+        ];
+        for (key, point) in points {
+            let at = format!("memory_measurements.{key}.per_gpu_details[]");
+            for device in point.iter().flat_map(|p| &p.per_gpu_details) {
+                null_reasons!(out, at, device;
+                    total_gb => "the size of the device is not known";
+                    host => o.host_or("the kernel does not tell it", "the device is a GPU");
+                    reserved_bytes => o.host_or(
+                        "host memory has no driver's share",
+                        "only an NVIDIA driver of R510 or later tells it",
+                    );
+                );
+                let Some(host) = device.host else { continue };
+                null_reasons!(out, format_args!("{at}.host"), host;
+                    anon_bytes, file_bytes, shmem_bytes, kernel_bytes, swap_bytes =>
+                        o.host_or("the kernel does not tell it", &o.not_sampled());
+                );
+            }
+        }
+    }
 }
 
 /// Memory of one device at one moment. Devices peak at their own moments.
@@ -158,6 +196,29 @@ impl GpuInfo {
             devices: capture.devices.clone(),
             multi_gpu_overhead_gb: None,
         }
+    }
+}
+
+impl GpuInfo {
+    pub(super) fn reasons(&self, o: &Observation<'_>, out: &mut Reasons) {
+        let no_size = "the container has no limit and the host's memory is not known";
+        let no_size = || o.host_or(no_size, "the driver does not tell it");
+        let sizes = &self.gpu_memory_per_device;
+        out.note(
+            sizes.contains(&None),
+            "gpu_info.gpu_memory_per_device[]".into(),
+            no_size,
+        );
+        for device in &self.devices {
+            null_reasons!(out, "gpu_info.devices[]", device; total_bytes => no_size(););
+        }
+        null_reasons!(out, "gpu_info", self;
+            multi_gpu_overhead_gb => if self.devices.len() < 2 {
+                "only one device was measured"
+            } else {
+                "needs a second run of the same load on one GPU"
+            };
+        );
     }
 }
 
@@ -324,6 +385,42 @@ impl DetailedGpuMetrics {
             timestamp: seconds(capture, at),
             gpus,
         })
+    }
+}
+
+/// Why state of the GPUs is null, or the section is.
+pub(super) fn gpu_reasons(
+    section: Option<&DetailedGpuMetrics>,
+    o: &Observation<'_>,
+    out: &mut Reasons,
+) {
+    let at = "detailed_gpu_metrics";
+    out.note(section.is_none(), at.into(), || {
+        if o.capture.devices.is_empty() {
+            "no device was measured".into()
+        } else if o.is_host(0) {
+            "no GPU was measured: the backend reads the container's host memory".into()
+        } else {
+            o.no_peak()
+        }
+    });
+    for gpu in section.iter().flat_map(|s| &s.gpus) {
+        null_reasons!(out, "detailed_gpu_metrics.gpus[]", gpu;
+            memory_temp_c, mem_utilization_pct, clock_gfx_mhz, clock_mem_mhz =>
+                "the backend read none: the GPU has no such sensor, or its driver does not tell";
+            vram_free_mb, vram_total_mb, vram_percent, power_watts, hotspot_temp_c, gfx_utilization_pct,
+            unattributed_mb => "the driver does not tell it";
+        );
+        for process in &gpu.processes {
+            null_reasons!(out, "detailed_gpu_metrics.gpus[].processes[]", process;
+                in_container => "whose process it is could not be told";
+                container_id => "it runs in no container, or in which one could not be told";
+                container_name => "it does not run in the profiled container";
+                memory_usage => "the driver does not tell it";
+                peak_memory_usage =>
+                    "the driver's accounting is off, or has no figure; plimsoll never switches it on";
+            );
+        }
     }
 }
 

@@ -1,6 +1,9 @@
 //! What the bench measured, over all repeats.
 
+use super::observation::Observation;
 use super::stats::Spread;
+use super::unknown::{Reasons, null_reasons, unmeasured};
+use crate::capture::ExecRole;
 use crate::engine::{BenchResult, LoadKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -40,6 +43,46 @@ pub struct RepeatResult {
     /// What must be known of these figures, sentences: such as that prompt lengths are in words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+}
+
+/// Why a figure of the bench is null, or the section is.
+pub(super) fn reasons(stats: Option<&LatencyStats>, o: &Observation<'_>, out: &mut Reasons) {
+    let (c, at) = (o.capture, "latency_stats");
+    let Some(stats) = stats else {
+        return out.note(true, at.into(), || {
+            let benches = c.execs.iter().filter(|e| e.role == ExecRole::Bench);
+            let error = benches.filter_map(|e| e.result_error.as_ref()).next();
+            let no_result = || match error {
+                Some(error) => format!("the bench's result could not be read: {error}"),
+                None => unmeasured(c)
+                    .unwrap_or_else(|| "the bench left no result that could be read".into()),
+            };
+            o.no_bench_or(no_result)
+        });
+    };
+    let silent = || format!("a {} bench does not tell it", c.request.bench);
+    null_reasons!(out, at, stats;
+        mean_latency_ms, tokens_per_second, requests_per_second, mean_latency_spread, tokens_per_second_spread =>
+            silent();
+        peak_bytes_spread => o.not_sampled();
+    );
+    for (key, spread) in [
+        ("mean_latency_spread", &stats.mean_latency_spread),
+        ("tokens_per_second_spread", &stats.tokens_per_second_spread),
+        ("peak_bytes_spread", &stats.peak_bytes_spread),
+    ] {
+        if let Some(spread) = spread {
+            null_reasons!(out, format_args!("{at}.{key}"), spread; stddev => "one repeat has no spread";);
+        }
+    }
+    for repeat in &stats.repeats {
+        null_reasons!(out, "latency_stats.repeats[]", repeat;
+            peak_bytes => o.not_sampled();
+            result.mean_latency_ms, result.output_tokens_per_second, result.total_tokens_per_second,
+            result.requests_per_second, result.duration_s, result.completed, result.failed,
+            result.total_input_tokens, result.total_output_tokens => silent();
+        );
+    }
 }
 
 impl LatencyStats {

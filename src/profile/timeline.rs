@@ -1,10 +1,12 @@
 //! Memory and power over time, summed over the devices.
 
 use super::columns::Rows;
+use super::observation::Observation;
 use super::series::Series;
 use super::stats::{mean, quantile};
 use super::ticks::{Tick, ticks};
-use super::under_load::UnderLoad;
+use super::under_load::{FEWEST_SAMPLES, SHORTEST_S, UnderLoad};
+use super::unknown::{Reasons, null_reasons};
 use crate::capture::{AtNs, Capture};
 use crate::units::gib;
 use schemars::JsonSchema;
@@ -136,6 +138,50 @@ pub(super) fn timeline(
             moments.into_iter().map(|m| m.point).collect(),
             MAX_TIMELINE_POINTS,
         ),
+    }
+}
+
+impl Timeline {
+    pub(super) fn reasons(&self, o: &Observation<'_>, out: &mut Reasons) {
+        let sampled = |otherwise: &str| {
+            if o.capture.sampling.ticks == 0 {
+                return o.not_sampled();
+            }
+            otherwise.to_owned()
+        };
+        let (no_gauges, at) = (
+            "the backend reads neither power nor temperature",
+            "memory_timeline",
+        );
+        null_reasons!(out, at, self;
+            min_gb, max_gb, mean_gb, median_gb, p95_gb => o.not_sampled();
+            under_load => o.no_bench_or(|| o.no_load("no sample of every device lies in the measured part of the bench: a longer load (--num-iters, --num-prompts) or a shorter --sample-interval shows it"));
+            extended => sampled(no_gauges);
+        );
+        if let Some(load) = &self.under_load {
+            null_reasons!(out, "memory_timeline.under_load", load;
+                shape => format!(
+                    "the load was too short: a shape shows in {FEWEST_SAMPLES} samples over {SHORTEST_S} s at least"
+                );
+            );
+        }
+        if let Some(extended) = &self.extended {
+            null_reasons!(out, "memory_timeline.extended", extended;
+                power => sampled("the backend reads no power");
+                temperature => sampled("the backend reads no temperature");
+            );
+        }
+        let not_read = if self.extended.is_none() {
+            no_gauges
+        } else {
+            "not read with this sample"
+        };
+        for point in &self.timeline {
+            null_reasons!(out, "memory_timeline.timeline[]", point;
+                power_w, temp_c => sampled(not_read);
+                file_gb => sampled(&o.host_or("the kernel does not tell it", "the device is a GPU"));
+            );
+        }
     }
 }
 

@@ -5,12 +5,12 @@ use super::configuration::{InternalMetrics, ModelInfo};
 use super::measurements::GpuInfo;
 use super::observation::{Observation, load_kind};
 use super::series::MOST_BYTES;
-use super::unknown::unmeasured;
+use super::unknown::{Reasons, null_reasons, unmeasured};
 use crate::breakdown::{Component, Evidence, EvidenceSource};
 use crate::capture::{DeviceFacts, DeviceKind};
 use crate::engine::LoadKind;
 use crate::engine::facts::{Finding, Severity};
-use crate::engine::torch_probe::{MeasuredBy, TorchDevice, TorchMemory};
+use crate::engine::torch_probe::{LayerProfile, MeasuredBy, TorchDevice, TorchMemory};
 use crate::units::{Bytes, gib, gib_signed};
 
 /// The section of the profile, with the measured device of each of torch's.
@@ -229,45 +229,92 @@ pub fn findings(o: &Observation<'_>, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Why a value of `torch_memory` is null.
-pub fn unknown(rest: &str, o: &Observation<'_>) -> String {
-    let memory = o.torch.as_ref().map(|t| &t.memory);
-    let rss = memory.is_some_and(|m| m.measured_by == MeasuredBy::Rss);
-    match rest.rsplit('.').next().unwrap_or(rest) {
-        "" => no_probe(o),
-        "activation_peak_bytes" | "prefill_activation_peak_bytes" if rss => {
-            "resident memory did not grow by more than the KV cache: memory that was free in the process already was used again"
-        .into()}
-        "multi_gpu_overhead_bytes" => "the model is on one device".into(),
-        "bytes_per_token" => "the cache does not grow with the tokens, or one token was generated".into(),
-        "tokens" => "the cache does not say how many tokens it holds".into(),
-        "accelerate" => "accelerate is not installed".into(),
-        "cuda" | "hip" => "torch uses none here".into(),
-        "quantization" => "the model is not quantized".into(),
-        "devices" => "the model is on one device".into(),
-        "gpu_id" => "it is none of the devices whose memory was measured".into(),
-        "file_mapped_bytes" => "the kernel does not show the process' maps".into(),
-        "class" | "dtype" if rest.starts_with("kv_cache.") => "no cache was found".into(),
-        "type" | "class" | "dtype" | "num_layers" | "num_parameters" => {
-            "the model's configuration does not say".into()
-        }
-        _ if rest.starts_with("rss.") => "the kernel does not tell it".into(),
-        "other_processes" if !rss => "a container is not shown the processes on a GPU".into(),
-        _ if rss => "on CPU torch has no account of its memory, and the CPU no such figure".into(),
-        _ => "this release of torch does not tell it".into(),
+/// Why a value of `torch_memory` is null, or the section is.
+pub fn reasons(memory: Option<&TorchMemory>, o: &Observation<'_>, out: &mut Reasons) {
+    let Some(memory) = memory else {
+        return out.note(true, "torch_memory".into(), || no_probe(o));
+    };
+    let rss = memory.measured_by == MeasuredBy::Rss;
+    let silent = if rss {
+        "on CPU torch has no account of its memory, and the CPU no such figure"
+    } else {
+        "this release of torch does not tell it"
+    };
+    let no_growth = if rss {
+        "resident memory did not grow by more than the KV cache: memory that was free in the process already was used again"
+    } else {
+        silent
+    };
+    let no_configuration = "the model's configuration does not say";
+    let no_type = memory.model.kind.is_none();
+    out.note(no_type, "torch_memory.model.type".into(), || {
+        no_configuration.into()
+    });
+    null_reasons!(out, "torch_memory", memory;
+        activation_peak_bytes, prefill_activation_peak_bytes => no_growth;
+        multi_gpu_overhead_bytes, model.devices => "the model is on one device";
+        kv_cache.bytes_per_token => "the cache does not grow with the tokens, or one token was generated";
+        kv_cache.tokens => "the cache does not say how many tokens it holds";
+        kv_cache.class, kv_cache.dtype => "no cache was found";
+        versions.accelerate => "accelerate is not installed";
+        versions.cuda, versions.hip => "torch uses none here";
+        model.quantization => "the model is not quantized";
+        model.class, model.dtype, model.num_layers, model.num_parameters => no_configuration;
+        weights.file_mapped_bytes => "the kernel does not show the process' maps";
+        rss.start_bytes, rss.imported_bytes, rss.loaded_bytes, rss.loaded_anon_bytes, rss.loaded_file_bytes,
+        rss.before_bytes, rss.peak_bytes, rss.peak_by => "the kernel does not tell it";
+        versions.python, versions.torch, versions.transformers, weights.allocator_bytes,
+        weights.allocator_difference_bytes, latency.prefill_ms => silent;
+    );
+    for device in &memory.devices {
+        null_reasons!(out, "torch_memory.devices[]", device;
+            gpu_id => "it is none of the devices whose memory was measured";
+            activation_peak_bytes, prefill_activation_peak_bytes => no_growth;
+            other_processes => if rss { silent } else { "a container is not shown the processes on a GPU" };
+            name, uuid, pci_bus_id, total_bytes, loaded_bytes, allocator_difference_bytes, peak_bytes,
+            peak_reserved_bytes, reserved_minus_allocated_bytes, used_bytes, non_torch_bytes,
+            non_torch_before_load_bytes => silent;
+        );
+    }
+    for iteration in &memory.iterations {
+        null_reasons!(out, "torch_memory.iterations[]", iteration;
+            peak_bytes => silent;
+            activation_peak_bytes => no_growth;
+        );
     }
 }
 
-/// Why a value of `layer_profile` is null.
-pub fn no_layers(rest: &str, o: &Observation<'_>) -> String {
-    match rest.rsplit('.').next().unwrap_or(rest) {
-        "" if o.torch.is_none() => no_probe(o),
-        "" => "not asked for: --per-layer".into(),
-        "peak_bytes" => "on CPU nothing tells the peak of one module".into(),
-        "device" => "the module has no weights".into(),
-        "self_device_ms" => "no GPU was used".into(),
-        "output_bytes" | "inner_bytes" => "the module was not called, or returned no tensor".into(),
-        _ => "torch.profiler does not tell it".into(),
+/// Why a value of `layer_profile` is null, or the section is.
+pub fn layer_reasons(profile: Option<&LayerProfile>, o: &Observation<'_>, out: &mut Reasons) {
+    let Some(profile) = profile else {
+        return out.note(true, "layer_profile".into(), || match o.torch {
+            None => no_probe(o),
+            Some(_) => "not asked for: --per-layer".into(),
+        });
+    };
+    for (at, operators) in [
+        (
+            "layer_profile.operators_by_memory[]",
+            &profile.operators_by_memory,
+        ),
+        (
+            "layer_profile.operators_by_time[]",
+            &profile.operators_by_time,
+        ),
+    ] {
+        for operator in operators {
+            null_reasons!(out, at, operator;
+                self_memory_bytes, self_cpu_ms => "torch.profiler does not tell it";
+                self_device_ms => "no GPU was used";
+            );
+        }
+    }
+    for layer in &profile.layers {
+        null_reasons!(out, "layer_profile.layers[]", layer;
+            device => "the module has no weights";
+            output_bytes, inner_bytes => "the module was not called, or returned no tensor";
+            peak_bytes => "on CPU nothing tells the peak of one module";
+        );
     }
 }
 
