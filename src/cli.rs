@@ -428,11 +428,7 @@ pub struct DoctorArgs {
 /// this host can hold of it.
 const LONGEST_INPUT: i64 = 10_000_000;
 
-<<<<<<< HEAD
 /// A text that is not blank.
-=======
-/// Text that is not empty.
->>>>>>> verbs
 fn some_text(text: &str) -> Result<String, String> {
     if text.trim().is_empty() {
         Err("must not be empty".into())
@@ -483,11 +479,7 @@ fn look_interval(text: &str) -> Result<Duration, String> {
     Ok(interval)
 }
 
-<<<<<<< HEAD
 /// `9400` and `:9400` mean the loopback interface: metrics are not public unless configured.
-=======
-/// `9400` and `:9400` are on the loopback interface: what a host runs is not published by default.
->>>>>>> verbs
 fn listen_address(text: &str) -> Result<std::net::SocketAddr, String> {
     let port = text.strip_prefix(':').unwrap_or(text);
     if let Ok(port) = port.parse::<u16>() {

