@@ -2,9 +2,8 @@
 
 use super::config::{View, missing, whole};
 use super::facts::{Facts, odd_type};
-use super::families::{Family, Norm, Pattern, Positions};
+use super::families::{self, Family, Norm, Pattern, Positions};
 use super::ffn::{self, Plan};
-use super::known;
 use super::mixers::{self, Layer, Mlp};
 use super::table::Table;
 use super::vision::{self, Tower};
@@ -98,7 +97,7 @@ fn family(view: &View<'_>) -> Result<(String, &'static Family), Unknown> {
     let kinds = view.kinds();
     let known = kinds
         .iter()
-        .find_map(|kind| known::family(kind).map(|f| (kind.clone(), f)));
+        .find_map(|kind| families::family(kind).map(|f| (kind.clone(), f)));
     if let Some(known) = known {
         return Ok(known);
     }
@@ -149,18 +148,18 @@ fn embeddings(t: &mut Table, f: &Facts<'_>) -> Result<(), Unknown> {
         _ => 0,
     };
     t.plain("embed", f.vocab + more, width, Split::Vocabulary);
-    if let Positions::Learned(more) = f.family.positions {
+    if f.family.positions == Positions::Learned {
         let positions = f
             .max_positions
             .ok_or_else(|| missing("max_position_embeddings"))?;
         t.plain(
             "pos_embed",
-            positions.saturating_add(more),
+            positions.saturating_add(f.family.extra_positions),
             h,
             Split::Replicated,
         );
     }
-    if f.kind == "bloom" {
+    if f.family.embed_norm {
         t.vector("embed_norm", norm(f, h));
     }
     // OPT-350m norms after each layer, and not at the end.
@@ -289,9 +288,4 @@ fn block(t: &mut Table, f: &Facts<'_>, i: u32, layer: &Layer) -> Result<(), Unkn
         t.vector("norm", h);
     }
     Ok(())
-}
-
-/// Every `model_type` that is known, in no order.
-pub fn known_kinds() -> impl Iterator<Item = &'static str> {
-    known::kinds()
 }

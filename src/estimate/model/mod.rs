@@ -8,14 +8,13 @@ mod facts;
 mod families;
 mod ffn;
 mod flags;
-mod known;
 mod mixers;
 mod recurrent;
 mod table;
 mod vision;
-mod written;
 
-pub use build::{from_config, known_kinds};
+pub use build::from_config;
+pub use families::known_kinds;
 pub use flags::{Flags, from_flags};
 pub use vision::MULTIMODAL;
 
