@@ -10,8 +10,11 @@ pub mod scheme;
 pub use gguf::{Block, FileType};
 pub use scheme::{Padding, Scheme};
 
+use serde::Deserialize;
+
 /// How the values of a matrix are kept. Groups are of inputs; 0 is a group as long as the row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Format {
     /// As the model's own type has them.
     Plain,
@@ -40,8 +43,10 @@ pub enum Format {
         /// Inputs that share a scale.
         group: u64,
         /// A 32-bit index for each input: the order in which they were quantised.
+        #[serde(default)]
         act_order: bool,
         /// Zero points are kept: the quantisation is not symmetric.
+        #[serde(default)]
         zeros: bool,
     },
     /// bitsandbytes' 4 bits: blocks of 64 values.
@@ -58,6 +63,7 @@ pub enum Format {
     /// 4 bits, an 8-bit scale for each 16, two 32-bit scales for the matrix.
     Nvfp4,
     /// Blocks of a GGUF file.
+    #[serde(skip)]
     Gguf(Block),
 }
 
@@ -223,7 +229,7 @@ mod tests {
             },
             1.0 + 4.0 / 16384.0,
         );
-        near(Format::Gguf(Block::Q4K), 144.0 / 256.0);
+        near(Format::Gguf(Block::of_name("Q4_K").unwrap()), 144.0 / 256.0);
         let eight = Format::Gptq {
             bits: 8,
             group: 128,
@@ -251,7 +257,7 @@ mod tests {
             Format::Plain,
             Format::Mxfp4,
             Format::Nf4 { double: true },
-            Format::Gguf(Block::Q6K),
+            Format::Gguf(Block::of_name("Q6_K").unwrap()),
             Format::Fp8Block {
                 rows: 0,
                 columns: 0,

@@ -4,6 +4,7 @@ use super::super::{Deployment, EngineId, Model, Tensor, Unknown};
 use super::gguf::Mixture;
 use super::modules::Patterns;
 use super::{FileType, Format, config, named};
+use serde::Deserialize;
 
 /// Which tensor of a model is kept in which format.
 #[derive(Debug, Clone)]
@@ -34,9 +35,11 @@ pub struct Scheme {
 }
 
 /// To what multiples a kernel pads an expert's matrices.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Padding {
     /// As they are.
+    #[default]
     None,
     /// Triton on Hopper: outputs to 256, inputs to 128, biases in 32 bits. Source: triton_kernels,
     /// tensor_details/layout_details/hopper_value.py.
@@ -169,7 +172,7 @@ impl Scheme {
             file.blocks(tensor.role, tensor.layer, tensor.columns, self.mixture)
         } else {
             // Vectors and routers stay in 32 bits.
-            [super::Block::F32; 2]
+            [super::Block::float32(); 2]
         };
         blocks.map(Format::Gguf)
     }
