@@ -106,7 +106,7 @@ impl Block {
         self.0.bytes as f64 * 8.0 / self.0.values as f64
     }
 
-    /// What llama.cpp takes instead where a row is no multiple of the block.
+    /// What llama.cpp takes instead where the block does not divide a row.
     fn fitting(self, columns: u64) -> Block {
         let smaller = || Block::named(self.0.fallback.as_deref().unwrap_or("F16"));
         if columns % self.values() == 0 {
@@ -127,7 +127,7 @@ pub struct FileType {
     mix: Mix,
 }
 
-/// What a model says that llama.cpp's mixtures ask.
+/// What llama.cpp's mixtures depend on of a model.
 #[derive(Debug, Clone, Copy)]
 pub struct Mixture {
     /// Layers.
@@ -141,7 +141,7 @@ pub struct Mixture {
 }
 
 impl FileType {
-    /// `Q4_K_M`, `q8_0`, `F16`, …; `None`: a mixture whose rules are not known here.
+    /// `Q4_K_M`, `q8_0`, `F16`, …; `None`: a mixture with rules that are not known here.
     pub fn of_name(name: &str) -> Option<FileType> {
         let name = name.to_ascii_uppercase();
         let name = name.trim_start_matches("GGUF_").trim_start_matches("GGUF-");

@@ -10,6 +10,7 @@ pub mod scheme;
 pub use gguf::{Block, FileType};
 pub use scheme::{Padding, Scheme};
 
+use crate::estimate::arithmetic::{product, sum};
 use serde::Deserialize;
 
 /// How the values of a matrix are kept. Groups are of inputs; 0 is a group as long as the row.
@@ -115,10 +116,8 @@ impl Format {
                 rows: high,
                 columns: wide,
             } => {
-                let blocks = rows
-                    .div_ceil(high.max(1))
-                    .saturating_mul(columns.div_ceil(wide.max(1)));
-                (n, blocks.saturating_mul(count).saturating_mul(4))
+                let blocks = product([rows.div_ceil(high.max(1)), columns.div_ceil(wide.max(1))]);
+                (n, product([blocks, count, 4]))
             }
             Format::Awq { group } => {
                 let s = grouped(group);
@@ -137,14 +136,11 @@ impl Format {
                     0
                 };
                 let order = if act_order {
-                    columns.saturating_mul(count).saturating_mul(4)
+                    product([columns, count, 4])
                 } else {
                     0
                 };
-                let scales = s
-                    .saturating_mul(2)
-                    .saturating_add(zero)
-                    .saturating_add(order);
+                let scales = sum([product([s, 2]), zero, order]);
                 (bits(b), scales)
             }
             Format::Nf4 { double: true } => {
@@ -164,7 +160,7 @@ impl Format {
         Bytes { values, scales }
     }
 
-    /// Four bits or fewer: where config.json tells less than the files do.
+    /// Four bits or fewer: config.json leaves more open there than the files do.
     pub fn is_small(self) -> bool {
         match self {
             Format::Plain

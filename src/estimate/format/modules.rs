@@ -1,4 +1,4 @@
-//! Which modules of a checkpoint a tensor stands for, and which of them a list of a quantisation names.
+//! Which modules of a checkpoint a tensor is, and which of them a list of a quantisation names.
 
 use super::super::Tensor;
 use regex::{Regex, RegexSet, RegexSetBuilder};
@@ -13,7 +13,7 @@ const TABLE: &str = include_str!("../../../configs/module-names.yaml");
 static MODULES: LazyLock<HashMap<String, Vec<String>>> =
     LazyLock::new(|| serde_yaml::from_str(TABLE).unwrap_or_default());
 
-/// The modules that a tensor stands for, from `layers.N.` on, or `lm_head`, `embed_tokens`.
+/// The modules that a tensor is, from `layers.N.` on, or `lm_head`, `embed_tokens`.
 pub fn names(tensor: &Tensor) -> Vec<String> {
     let modules = MODULES.get(tensor.role).into_iter().flatten();
     match tensor.layer {
@@ -22,7 +22,7 @@ pub fn names(tensor: &Tensor) -> Vec<String> {
     }
 }
 
-/// What stands before `layers.` and `lm_head` in checkpoints; longest first.
+/// What precedes `layers.` and `lm_head` in checkpoints; longest first.
 const ROOTS: &[&str] = &[
     "model.language_model.model.",
     "language_model.model.",
@@ -49,13 +49,13 @@ pub struct Patterns {
     exact: HashSet<String>,
     /// Lengths of the exact names, sorted: a part of another length is none of them.
     lengths: Vec<usize>,
-    /// Patterns of a shell: what stands before `layers.` is left out of them.
+    /// Patterns of a shell, without what precedes `layers.`.
     shells: Option<RegexSet>,
     /// Expressions, for whole names.
     expressions: Option<RegexSet>,
-    /// No entry has a digit: layers whose numbers are equally long are named alike.
+    /// No entry has a digit: layers with numbers of equal length are named alike.
     alike: bool,
-    /// What was found for a role and a length of the layer's number, where that tells all.
+    /// Results by role and length of the layer's number, where these decide.
     found: RefCell<HashMap<(&'static str, u32), bool>>,
     /// The list ends in `…N more`: what is left of it is taken to go on for the other layers.
     pub cut: bool,
@@ -200,7 +200,7 @@ impl Patterns {
     }
 }
 
-/// The entry from `layers.` on, where something that is known stands before it.
+/// The entry from `layers.` on, without a known root before it.
 fn without_root(entry: &str) -> &str {
     let rest = ROOTS.iter().find_map(|root| entry.strip_prefix(root));
     rest.filter(|r| !r.is_empty()).unwrap_or(entry)
@@ -243,7 +243,7 @@ fn any_layer(entry: &str) -> Option<String> {
     let parts: Vec<&str> = entry.split('.').collect();
     let at = parts.iter().position(|p| *p == "layers")? + 1;
     parts.get(at)?.parse::<u32>().ok()?;
-    // A layer that is left out whole tells nothing of the others.
+    // A layer that is left out whole is no evidence for the others.
     parts[at + 1..]
         .iter()
         .find(|p| p.contains(char::is_alphanumeric))?;

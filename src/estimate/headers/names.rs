@@ -38,7 +38,7 @@ pub enum Piece {
 pub enum Found {
     /// In the model.
     Here(Place),
-    /// In layers for speculative decoding that no engine loads unless it is told to.
+    /// In layers for speculative decoding that no engine loads by default.
     Draft,
     /// In no engine's model: buffers that are computed anew.
     Buffer,
@@ -92,7 +92,7 @@ fn first_rule(
     Some((&rule.role, rule.split))
 }
 
-/// What the tensor of this name is, in a model of so many layers.
+/// What the tensor of this name is, in a model of `layers` layers.
 pub fn find(name: &str, layers: u64) -> Found {
     let parts: Vec<&str> = name.split('.').collect();
     if parts.iter().any(|p| lists(&NAMES.drafts, p)) {

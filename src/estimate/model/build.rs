@@ -7,7 +7,8 @@ use super::ffn::{self, Plan};
 use super::mixers::{self, Layer, Mlp};
 use super::table::Table;
 use super::vision::{self, Tower};
-use super::{Mixer, Model, Split, attention, compressed, recurrent};
+use super::{Mixer, Model, Split, Tensor, attention, compressed, recurrent};
+use crate::estimate::arithmetic::sum;
 use crate::estimate::{Component, Moves, Unknown, Unmodelled};
 use serde_json::Value;
 
@@ -118,7 +119,7 @@ fn quantization(view: &View<'_>) -> Option<Value> {
         "hf_quant_config",
     ];
     let found = names.iter().find_map(|name| view.anywhere(&[name]))?;
-    // hf_quant_config.json says it one level deeper.
+    // hf_quant_config.json has it one level deeper.
     Some(found.get("quantization").unwrap_or(found).clone())
 }
 
@@ -201,7 +202,7 @@ fn one_layer(
 }
 
 /// Parameters of the layers that predict further tokens: each is like the last layer, unless the
-/// configuration says what it is, with a projection of two widths to one and three norms.
+/// configuration describes it, with a projection of two widths to one and three norms.
 fn mtp(f: &Facts<'_>, plan: &Plan, layers: &[Layer]) -> Result<u64, Unknown> {
     let v = &f.view;
     let names = ["num_nextn_predict_layers", "mtp_num_hidden_layers"];
@@ -221,11 +222,8 @@ fn mtp(f: &Facts<'_>, plan: &Plan, layers: &[Layer]) -> Result<u64, Unknown> {
     }
     t.linear("mtp_proj", f.hidden, 2 * f.hidden, Split::Replicated);
     t.vector("norm", 3 * norm(f, f.hidden));
-    let one = t
-        .tensors
-        .iter()
-        .fold(0u64, |sum, t| sum.saturating_add(t.values()));
-    Ok(one.saturating_mul(count))
+    let each = sum(t.tensors.iter().map(Tensor::values));
+    Ok(each.saturating_mul(count))
 }
 
 /// Norms of the model's width in one layer.

@@ -18,7 +18,7 @@ pub(super) struct Facts<'a> {
     pub heads: u64,
     pub kv_heads: u64,
     pub head_dim: u64,
-    /// Width of a dense MLP; 0 where it is not said.
+    /// Width of a dense MLP; 0 where it is not set.
     pub inner: u64,
     pub vocab: u64,
     pub max_positions: Option<u64>,
@@ -91,14 +91,14 @@ impl<'a> Facts<'a> {
         let Some(most) = self.max_positions else {
             return Ok(None);
         };
-        // ALiBi: Falcon where it says so, Baichuan's wide models always.
+        // ALiBi: Falcon by its flag, Baichuan's wide models always.
         let alibi = v.is("alibi") || self.kind == "baichuan" && self.hidden != 4096;
         if self.family.positions != Positions::Rotary || alibi || self.heads == 0 {
             return Ok(None);
         }
         let latent = v.count(&["qk_rope_head_dim"])?.filter(|n| *n > 0);
         let scaling = v.part("rope_scaling").or_else(|| v.part("rope_parameters"));
-        // Told for each kind of layer: that of the layers without a window is the one that is scaled.
+        // Set for each kind of layer: that of the layers without a window is the one that is scaled.
         let scaling = scaling.map(|s| s.part("full_attention").unwrap_or(s));
         let share = v
             .share(&["partial_rotary_factor", "rotary_pct"])
@@ -144,7 +144,7 @@ impl<'a> Facts<'a> {
         }))
     }
 
-    /// Bytes of a value by `torch_dtype`; 2 where it is not said, as what is served is.
+    /// Bytes of a value by `torch_dtype`; 2 where it is not set, as engines serve 16 bits.
     pub fn value_bytes(&self) -> u64 {
         let said = self.view.anywhere(&["torch_dtype", "dtype"]);
         match said.and_then(Value::as_str) {
@@ -157,7 +157,7 @@ impl<'a> Facts<'a> {
 /// Positions from which a family's `long_rope_factor` counts.
 const LONG_POSITIONS: u64 = 131_072;
 
-/// A sentence where `torch_dtype` is no type that is known.
+/// A sentence where `torch_dtype` is unknown.
 pub(super) fn odd_type(v: &View<'_>) -> Option<String> {
     let said = v.anywhere(&["torch_dtype", "dtype"])?;
     let known = [
@@ -219,7 +219,7 @@ fn layers(v: &View<'_>) -> Result<u64, Unknown> {
     }
 }
 
-/// Values of a head: what is said; of latent attention a whole key; else the width's share.
+/// Values of a head: what is configured; of latent attention a whole key; else the width's share.
 fn head_dim(v: &View<'_>, family: &Family, hidden: u64, heads: u64) -> Result<u64, Unknown> {
     if matches!(family.pattern, Pattern::Latent | Pattern::Kimi) {
         let nope = v.needed(&["qk_nope_head_dim"])?;

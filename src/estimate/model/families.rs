@@ -179,7 +179,7 @@ pub(super) enum Pattern {
     Blocks,
     /// Gated delta net but for each n-th layer.
     DeltaNet,
-    /// Lightning attention where `attn_type_list` is 0, or `layer_types` says linear.
+    /// Lightning attention where `attn_type_list` is 0, or `layer_types` is `linear_attention`.
     Lightning,
     /// Kimi's delta attention in the layers of `linear_attn_config.kda_layers`.
     Kimi,

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 /// What the layers' MLPs are.
 pub(super) struct Plan {
-    /// Width of a dense one; 0 where it is not said.
+    /// Width of a dense one; 0 where it is not set.
     dense: u64,
     /// The field that sets it.
     wide: &'static str,
@@ -72,7 +72,7 @@ impl Plan {
             Some(field) => v.count(&[field])?.unwrap_or(0),
             None => v.count(&["dense_intermediate_size"])?.unwrap_or(f.inner),
         };
-        // Nemotron's pattern says which layers have experts, Gemma's flag whether there are any.
+        // Nemotron's pattern names the layers with experts, Gemma's flag whether there are any.
         let told = f.family.experts == Experts::Beside || f.family.pattern == Pattern::NemotronH;
         if experts.is_none() && !told {
             if let Some(field) = experts_field(f) {
@@ -87,7 +87,7 @@ impl Plan {
         Ok(Plan { dense, wide, moe })
     }
 
-    /// The MLP of layer `i` as the configuration says.
+    /// The MLP of layer `i` by the configuration.
     pub fn said(&self, t: &mut Table, f: &Facts<'_>, i: u64) -> Result<(), Unknown> {
         match &self.moe {
             Some(moe) if f.family.experts == Experts::Beside => {
@@ -103,7 +103,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Experts, where the mixers' pattern says so.
+    /// Experts, where the mixers' pattern has them.
     pub fn experts(&self, t: &mut Table, f: &Facts<'_>) -> Result<(), Unknown> {
         match &self.moe {
             Some(moe) => {
@@ -117,7 +117,7 @@ impl Plan {
     /// A dense MLP.
     ///
     /// # Errors
-    /// When the configuration does not tell its width.
+    /// When the configuration does not set its width.
     pub fn dense(&self, t: &mut Table, f: &Facts<'_>) -> Result<(), Unknown> {
         if self.dense == 0 {
             return Err(no_width(f, self.wide));

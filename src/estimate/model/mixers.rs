@@ -16,14 +16,14 @@ pub(super) struct Layer {
     pub heads: u64,
     /// Keys are values: one projection makes both.
     pub joined: bool,
-    /// What it has for an MLP, where the mixers' pattern says so.
+    /// Its MLP, where the mixers' pattern decides it.
     pub mlp: Mlp,
 }
 
 /// What a layer has for an MLP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mlp {
-    /// What the rest of the configuration says.
+    /// By the other fields of the configuration.
     Said,
     /// None: the layer is a mixer.
     None,
