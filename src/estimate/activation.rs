@@ -7,7 +7,7 @@ use super::{
     encoder::{self, Encoder},
     engines::{self, Generation, Settings, vllm},
 };
-use serde_json::Value;
+use crate::estimate::arithmetic::{product, sum};
 
 /// The parts of the peak, bytes on one GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct Activation {
     pub forward: u64,
     /// The sampler, with the hidden states that it reads.
     pub sampler: u64,
-    /// What is there during both: a library's workspace, an encoder's results, a kernel's kept buffers.
+    /// Held during both: a library's workspace, an encoder's results, a kernel's kept buffers.
     pub kept: u64,
     /// Which sampler it is.
     pub kind: Sampler,
@@ -58,10 +58,7 @@ impl Sampler {
 impl Activation {
     /// The peak, bytes.
     pub fn peak(&self) -> u64 {
-        self.forward
-            .max(self.sampler)
-            .saturating_add(self.kept)
-            .max(self.encoding)
+        sum([self.forward.max(self.sampler), self.kept]).max(self.encoding)
     }
 }
 
@@ -77,20 +74,22 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings) -> Activa
 
     // Sampler: the step's hidden states; of each sequence the last one, twice (as it is and drawn at random).
     let logits = sequences.saturating_mul(model.vocab);
-    let mut sampling = logits
-        .saturating_mul(kind.bytes_of_logit())
-        .saturating_add(step)
-        .saturating_add(sequences.saturating_mul(hidden).saturating_mul(2));
+    let mut sampling = sum([
+        product([logits, kind.bytes_of_logit()]),
+        step,
+        product([sequences, hidden, 2]),
+    ]);
     if kind == Sampler::Triton {
         // One row of logits for each multiprocessor (vLLM, v1/sample/ops/topk_topp_triton.py).
         let rows = gpu.map_or(132, |g| g.sms).min(sequences);
-        sampling = sampling.saturating_add(rows.saturating_mul(model.vocab).saturating_mul(4));
+        sampling = sampling.saturating_add(product([rows, model.vocab, 4]));
     }
     let experts = expert_workspace(model, deployment, tokens, value);
     let encoding = encoder::of(model, deployment, settings, value);
-    let mut kept = encoding
-        .left
-        .saturating_add(library_workspace(gpu.map(engines::generation)));
+    let mut kept = sum([
+        encoding.left,
+        library_workspace(gpu.map(engines::generation)),
+    ]);
     let vllm = deployment.engine == EngineId::Vllm;
     let keeps_experts = vllm && vllm::version(deployment) >= Version::new(0, 15, 0);
     if keeps_experts {
@@ -100,16 +99,19 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings) -> Activa
     if vllm {
         kept = kept.saturating_add(sparse_workspace(model, deployment, settings));
     }
-    let layer = widest_layer(model, deployment, tokens, value)
-        .saturating_add(byte_copies(model, deployment, tokens))
-        .max(if keeps_experts { 0 } else { experts })
-        .max(latent_context(model, deployment, settings, value))
-        .max(sparse_logits(model, deployment));
+    let layer = sum([
+        widest_layer(model, deployment, tokens, value),
+        byte_copies(model, deployment, tokens),
+    ])
+    .max(if keeps_experts { 0 } else { experts })
+    .max(latent_context(model, deployment, settings, value))
+    .max(sparse_logits(model, deployment));
     // The residual stream, the layer's input and its output; an all-reduce writes one more.
     let stream = if deployment.tp > 1 { 4 } else { 3 };
-    let streams = step
-        .saturating_mul(stream)
-        .saturating_add(held_by_nccl(model, deployment, step));
+    let streams = sum([
+        product([step, stream]),
+        held_by_nccl(model, deployment, step),
+    ]);
     Activation {
         forward: streams.saturating_add(layer),
         sampler: sampling,
@@ -159,28 +161,19 @@ fn split(values: u64, tp: u64) -> u64 {
     values.div_ceil(tp.max(1))
 }
 
+/// The most that a tensor of some roles has in any layer; 0 where there is none.
+fn widest(model: &Model, roles: &[&str], size: fn(&Tensor) -> u64) -> u64 {
+    let in_layers = model.tensors.iter().filter(|t| t.layer.is_some());
+    let wanted = in_layers.filter(|t| roles.contains(&t.role));
+    wanted.map(size).max().unwrap_or(0)
+}
+
 /// What the widest layer holds besides the residual stream: an MLP's two halves and their product, or attention's
 /// queries, keys, values and output.
 fn widest_layer(model: &Model, deployment: &Deployment, tokens: u64, value: u64) -> u64 {
     let tp = deployment.tp.max(1);
-    let rows = |wanted: &[&str]| {
-        model
-            .tensors
-            .iter()
-            .filter(|t| t.layer.is_some() && wanted.contains(&t.role))
-            .map(|t: &Tensor| t.rows)
-            .max()
-            .unwrap_or(0)
-    };
-    let columns = |wanted: &str| {
-        model
-            .tensors
-            .iter()
-            .filter(|t| t.layer.is_some() && t.role == wanted)
-            .map(|t| t.columns)
-            .max()
-            .unwrap_or(0)
-    };
+    let rows = |wanted: &[&str]| widest(model, wanted, |t| t.rows);
+    let columns = |wanted: &str| widest(model, &[wanted], |t| t.columns);
     let mlp = split(rows(&["gate_up"]), tp).saturating_add(split(columns("down"), tp));
     let recurrent = split(
         rows(&["in_qkvz", "in_proj", "in_qkv"]).saturating_mul(2),
@@ -188,29 +181,26 @@ fn widest_layer(model: &Model, deployment: &Deployment, tokens: u64, value: u64)
     );
     // Of all layers at once, not again for each of them.
     let latent = split(rows(&["q_b", "q"]), tp).saturating_add(split(columns("o"), tp));
-    let heads = model
-        .mixers
-        .iter()
-        .map(|m| match *m {
-            Mixer::Attention {
-                kv_heads,
-                key_dim,
-                value_dim,
-                ..
-            } => split(model.heads, tp)
-                .saturating_mul(key_dim.saturating_add(value_dim))
-                .saturating_add(
-                    split(kv_heads, tp).saturating_mul(key_dim.saturating_add(value_dim)),
-                ),
-            Mixer::Latent { .. } => latent,
-            _ => 0,
-        })
-        .max()
-        .unwrap_or(0)
-        .saturating_add(model.hidden);
-    tokens
-        .saturating_mul(value)
-        .saturating_mul(mlp.max(recurrent).max(heads))
+    let tp_heads = split(model.heads, tp);
+    let of_mixer = |mixer: &Mixer| match *mixer {
+        Mixer::Attention {
+            kv_heads,
+            key_dim,
+            value_dim,
+            ..
+        } => {
+            let both = key_dim.saturating_add(value_dim);
+            sum([
+                product([tp_heads, both]),
+                product([split(kv_heads, tp), both]),
+            ])
+        }
+        Mixer::Latent { .. } => latent,
+        _ => 0,
+    };
+    let heads = model.mixers.iter().map(of_mixer).max().unwrap_or(0);
+    let heads = heads.saturating_add(model.hidden);
+    product([tokens, value, mlp.max(recurrent).max(heads)])
 }
 
 /// Copies of a layer's inputs in 8 bits, where products are done in 8 bits: the MLP's product and the residual stream.
@@ -221,18 +211,9 @@ fn byte_copies(model: &Model, deployment: &Deployment, tokens: u64) -> u64 {
         .map(str::to_ascii_lowercase);
     let eight = match &named {
         Some(name) => name.starts_with("fp8") || name.starts_with("int8") || name.contains("w8a8"),
-        None => model
-            .quantization
-            .as_ref()
-            .is_some_and(|q| q.get("quant_method").and_then(Value::as_str) == Some("fp8")),
+        None => model.quant_method() == Some("fp8"),
     };
-    let inner = model
-        .tensors
-        .iter()
-        .filter(|t| t.layer.is_some() && t.role == "down")
-        .map(|t| t.columns)
-        .max()
-        .unwrap_or(0);
+    let inner = widest(model, &["down"], |t| t.columns);
     if eight {
         tokens.saturating_mul(split(inner, deployment.tp).saturating_add(model.hidden))
     } else {
@@ -266,11 +247,12 @@ fn expert_workspace(model: &Model, deployment: &Deployment, tokens: u64, value: 
     };
     let first = split(rows, tp);
     // A step is done in chunks of 16,384 tokens at most.
-    tokens
-        .min(16_384)
-        .saturating_mul(chosen)
-        .saturating_mul(value)
-        .saturating_mul(first.max(columns).saturating_add(first / 2))
+    product([
+        tokens.min(16_384),
+        chosen,
+        value,
+        first.max(columns).saturating_add(first / 2),
+    ])
 }
 
 /// Keys and values of a chunked context that latent attention writes out: the profile run allocates the most
@@ -286,20 +268,15 @@ fn latent_context(model: &Model, deployment: &Deployment, settings: &Settings, v
         return 0;
     };
     let long = settings.max_model_len.unwrap_or(8192).saturating_mul(8);
-    let paged = settings
-        .sequences
-        .saturating_mul(settings.block)
-        .saturating_mul(4);
+    let paged = product([settings.sequences, settings.block, 4]);
     let tokens = long
         .max(paged)
         .min(65_536)
         .max(settings.sequences.saturating_mul(settings.block));
-    tokens
-        .saturating_mul(split(rows, deployment.tp))
-        .saturating_mul(value)
+    product([tokens, split(rows, deployment.tp), value])
 }
 
-/// What NCCL kept of each layer: PyTorch gives a tensor that was all-reduced to nobody else before the GPU is done with
+/// What NCCL kept of each layer: PyTorch does not reuse a tensor that was all-reduced before the GPU is done with
 /// it, and in the profile run the host is far ahead of the GPU. So the outputs of attention and of the MLP of every
 /// layer lay side by side, and the free memory that was counted lacked them, until vLLM 0.2.6 set
 /// TORCH_NCCL_AVOID_RECORD_STREAMS (worker/worker.py).
@@ -308,19 +285,15 @@ fn held_by_nccl(model: &Model, deployment: &Deployment, step: u64) -> u64 {
     if !vllm || deployment.tp < 2 || vllm::version(deployment) >= Version::new(0, 2, 6) {
         return 0;
     }
-    step.saturating_mul(2)
-        .saturating_mul(model.mixers.len() as u64)
+    product([step, 2, model.mixers.len() as u64])
 }
 
 /// Logits of a sparse indexer: the profile run allocates the most that they may take, 512 MiB (vLLM 0.19,
 /// model_executor/layers/sparse_attn_indexer.py; VLLM_SPARSE_INDEXER_MAX_LOGITS_MB).
 fn sparse_logits(model: &Model, deployment: &Deployment) -> u64 {
-    let sparse = model
-        .mixers
-        .iter()
-        .any(|m| matches!(m, Mixer::Latent { index: Some(_), .. }));
     let since = Version::new(0, 19, 0);
-    if sparse && deployment.engine == EngineId::Vllm && vllm::version(deployment) >= since {
+    let vllm = deployment.engine == EngineId::Vllm;
+    if model.is_indexed() && vllm && vllm::version(deployment) >= since {
         512 << 20
     } else {
         0
@@ -342,20 +315,17 @@ fn sparse_workspace(model: &Model, deployment: &Deployment, settings: &Settings)
     let (Some((row, index)), Some(longest)) = (sparse, settings.max_model_len) else {
         return 0;
     };
-    let keys = longest
-        .saturating_mul(40)
-        .saturating_mul(index.saturating_add(4));
-    let queries = settings
-        .batched_tokens
-        .saturating_mul(split(model.heads, deployment.tp));
+    let keys = product([longest, 40, index.saturating_add(4)]);
+    let queries = product([settings.batched_tokens, split(model.heads, deployment.tp)]);
     let eight = deployment
         .kv_dtype
         .as_deref()
         .is_some_and(|k| k.starts_with("fp8"));
-    let rows = queries
-        .saturating_add(if eight { longest.saturating_mul(5) } else { 0 })
-        .saturating_mul(row)
-        .saturating_mul(2);
+    let rows = product([
+        sum([queries, if eight { longest.saturating_mul(5) } else { 0 }]),
+        row,
+        2,
+    ]);
     // The workspace is one: the larger of its uses.
     keys.max(rows)
 }

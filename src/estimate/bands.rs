@@ -1,7 +1,7 @@
 //! Where nine of ten measurements lie around each term: a small table that ships, with how many runs it comes from.
 //!
 //! What is fitted (CUDA graphs) is measured on architectures that were left out of the fit; the rest are counted or
-//! measured constants, whose residuals are taken as they are. Where a term has no measurement like it, there is no band.
+//! measured constants, with their residuals as they are. Where a term has no measurement like it, there is no band.
 
 use super::{
     Band, Component, Deployment, EngineId, Term, Version,
@@ -68,7 +68,7 @@ const fn spread(
     })
 }
 
-/// Puts the bands that the table has into `terms`; a band that is there already stays.
+/// Puts the bands that the table has into `terms`; a term that has a band keeps it.
 pub fn put(terms: &mut [Term], known: &Known) {
     for term in terms.iter_mut() {
         let Ok(bytes) = term.bytes else { continue };
@@ -206,7 +206,7 @@ fn cache(terms: &[Term], known: &Known) -> Option<Band> {
         known.deployment.engine,
         EngineId::Sglang | EngineId::TensorRtLlm
     ) {
-        // What was not told in these runs decided: the share, the build's batch and tokens, reservations.
+        // Settings missing in these runs decided: the share, the build's batch and tokens, reservations.
         return spread(
             (0.0, 0.0),
             (0.35, 0.30),

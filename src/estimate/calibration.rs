@@ -2,7 +2,7 @@
 //!
 //! Pure: the database is made by `compare::calibrate` and read from disk by whoever asks.
 
-use super::model::{Mixer, Model};
+use super::model::Model;
 use super::term::Band;
 use serde::{Deserialize, Serialize};
 
@@ -106,7 +106,7 @@ impl Learned {
         }
     }
 
-    /// Where the next run will lie, as far as these tell: all that was seen.
+    /// Where the next run is expected: the whole range of these.
     pub fn band(&self) -> Option<Band> {
         let f = self.figures?;
         Some(Band {
@@ -203,14 +203,14 @@ impl Calibration {
         }
     }
 
-    /// With more runs: a run that is known already counts once, as it is told now.
+    /// With more runs: of a run that is known already the new figures count.
     pub fn with(self, more: Vec<CalibrationRun>) -> Calibration {
         let mut runs = self.runs;
         runs.extend(more);
         Calibration::of(runs)
     }
 
-    /// The last start of a model, in a deployment `of` a kind, that told its CUDA graphs. What it took
+    /// The last start of a model, in a deployment `of` a kind, that logged its CUDA graphs. What it took
     /// then it takes again, where the same settings are in force.
     pub fn last_start(&self, model: &str, of: impl Fn(&Key) -> bool) -> Option<&CalibrationRun> {
         self.runs.iter().rev().find(|r| {
@@ -221,16 +221,7 @@ impl Calibration {
 
 /// What kind of attention a model has, as [`Key::attention`] names it.
 pub fn attention_kind(model: &Model) -> &'static str {
-    let mixers = &model.mixers;
-    let recurrent = |m: &Mixer| {
-        use Mixer::{DeltaNet, Lightning, Mamba1, Mamba2};
-        matches!(
-            m,
-            Mamba1 { .. } | Mamba2 { .. } | DeltaNet { .. } | Lightning { .. }
-        )
-    };
-    let latent = |m: &Mixer| matches!(m, Mixer::Latent { .. });
-    match (mixers.iter().any(recurrent), mixers.iter().any(latent)) {
+    match (model.is_recurrent(), model.is_latent()) {
         (true, _) => "hybrid",
         (false, true) => "mla",
         (false, false) => by_heads(model.heads, model.kv_heads),

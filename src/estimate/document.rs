@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 const GIB: f64 = (1u64 << 30) as f64;
 
-/// The document of an estimate; what is unknown is null, and its term says why.
+/// The document of an estimate; what is unknown is null, and its term has the reason.
 pub fn of(id: &str, estimate: &Estimate) -> Value {
     let term = |component| gib(estimate.bytes(component));
     json!({
@@ -35,7 +35,7 @@ pub fn of_error(id: &str, why: &Unknown) -> Value {
     json!({"id": id, "error": why.what, "hint": why.hint})
 }
 
-/// GiB with as many digits as tell a page.
+/// GiB with five digits: a hundredth of a MiB.
 fn gib(bytes: Option<u64>) -> Value {
     bytes.map_or(Value::Null, |b| json!(round(b as f64 / GIB, 5)))
 }
@@ -57,7 +57,7 @@ fn key(component: Component) -> &'static str {
     }
 }
 
-/// The bands, under the names of the figures; null is no data.
+/// The bands, under the names of the figures; null: no data.
 fn bands(estimate: &Estimate) -> Map<String, Value> {
     let mut bands: Map<String, Value> = estimate
         .terms

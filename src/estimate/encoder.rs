@@ -12,6 +12,7 @@ use super::{
     kv::text_value,
     model::MULTIMODAL,
 };
+use crate::estimate::arithmetic::{product, sum};
 use serde_json::Value;
 
 /// What is known of a model's encoder of images or sound.
@@ -68,23 +69,15 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings, value: u6
     if deployment.engine != EngineId::Vllm || vllm::is_v0(deployment) {
         return unknown(0, Encoder::Unknown);
     }
-    let results = |tokens: u64| {
-        tokens
-            .saturating_mul(model.hidden)
-            .saturating_mul(1 + deep_levels(model))
-            .saturating_mul(value)
-    };
+    let results = |tokens: u64| product([tokens, model.hidden, 1 + deep_levels(model), value]);
     let Some(items) = items(model, vision, kind, deployment, settings) else {
         return unknown(results(settings.batched_tokens), Encoder::Unknown);
     };
     let rows = items.count.saturating_mul(items.rows);
-    let pixels = rows.saturating_mul(items.row_values).saturating_mul(value);
+    let pixels = product([rows, items.row_values, value]);
     let left = results(items.count.saturating_mul(items.tokens)).saturating_add(pixels);
     let layer = layer(vision, kind, deployment.tp).unwrap_or(0);
-    let peak = rows
-        .saturating_mul(layer)
-        .saturating_mul(value)
-        .saturating_add(left);
+    let peak = sum([product([rows, layer, value]), left]);
     Encoding {
         peak,
         left,
@@ -145,7 +138,7 @@ fn items(
             })
         }
         "mistral3" | "pixtral" => {
-            // Mistral 3 merges 2 x 2 patches unless it says otherwise.
+            // Mistral 3 merges 2 x 2 patches by default.
             let default = if kind == "mistral3" { 2 } else { 1 };
             let merge = number(vision, "spatial_merge_size")
                 .or_else(|| {
@@ -187,7 +180,7 @@ fn items(
             Some(Items {
                 count: (budget / budgeted).max(1),
                 tokens: given,
-                rows: given.saturating_mul(merge).saturating_mul(merge),
+                rows: product([given, merge, merge]),
                 row_values: colours.saturating_mul(frames),
             })
         }

@@ -36,9 +36,9 @@ pub struct Estimate {
     pub total: Result<u64, Unknown>,
     /// What the engine lets itself take of the GPU, bytes.
     pub budget: Option<u64>,
-    /// Starts, and holds one request of the longest length; `None` where that cannot be told.
+    /// Starts, and holds one request of the longest length; `None` where that is unknown.
     pub fits: Option<bool>,
-    /// Why it fits, does not, or cannot be told: a sentence.
+    /// Why it fits, does not, or is unknown: a sentence.
     pub reason: String,
     /// The engine's CUDA graphs are taken of what its share of the GPU leaves, and their amount is not known.
     pub lacks_graphs: bool,
@@ -64,7 +64,7 @@ impl Estimate {
         self.terms
             .iter()
             .filter(|t| t.component != Component::KvCache)
-            // Graphs that the engine does not count in its share are told of by themselves.
+            // Graphs that the engine does not count in its share have a note of their own.
             .filter(|t| {
                 let uncounted = self.lacks_graphs && t.bytes.is_err();
                 t.component != Component::CudaGraphs || !uncounted
@@ -199,7 +199,7 @@ pub fn check(model: &Model, deployment: &Deployment) -> Result<(), Unknown> {
     Ok(())
 }
 
-/// Estimates a deployment. Never fails: what is unknown says so in its place.
+/// Estimates a deployment. Never fails: an unknown term holds the reason.
 pub fn estimate(model: &Model, deployment: &Deployment) -> Estimate {
     with_weights(model, deployment, weights::of(model, deployment))
 }
@@ -349,7 +349,7 @@ pub fn with_weights(
         unmodelled,
         warnings: warnings::of(deployment, loaded.as_ref().ok(), &activation),
     };
-    // Of a GPU whose kind is not known the bands are those of others.
+    // A GPU of an unknown kind has the bands of others.
     let forecast = unmodelled::forecasts(deployment);
     let foreign = deployment.gpu.is_some()
         && engines::gpu_model(deployment).is_none()
@@ -439,7 +439,7 @@ fn impossible(settings: Settings, wrong: Unknown) -> Estimate {
     }
 }
 
-/// A term that cannot be told.
+/// A term that is unknown.
 fn unknown_term(component: Component, why: &Unknown) -> Term {
     Term {
         component,

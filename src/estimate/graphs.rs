@@ -135,12 +135,12 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings) -> Option
     })
 }
 
-/// Bytes of so many GiB.
+/// GiB in bytes.
 fn bytes(gib: f64) -> u64 {
     (gib.max(0.0) * GIB).min(1e15) as u64
 }
 
-/// Layers whose tokens are sent to experts.
+/// Layers that send tokens to experts.
 fn routed_layers(model: &Model) -> u64 {
     let mut layers: Vec<u32> = model
         .tensors
@@ -162,14 +162,7 @@ fn quantised_by_bnb(model: &Model, deployment: &Deployment) -> bool {
                 .iter()
                 .any(|n| name.contains(n))
         }
-        None => {
-            model
-                .quantization
-                .as_ref()
-                .and_then(|q| q.get("quant_method"))
-                .and_then(serde_json::Value::as_str)
-                == Some("bitsandbytes")
-        }
+        None => model.quant_method() == Some("bitsandbytes"),
     }
 }
 

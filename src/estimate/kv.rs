@@ -1,6 +1,7 @@
 //! What one token, and one sequence, keeps in the cache on one GPU: by the mixer of each layer.
 
 use super::{Deployment, EngineId, Mixer, Model, Unknown, Version, model::Window};
+use crate::estimate::arithmetic::{product, sum};
 use serde_json::Value;
 
 /// What the layers of a model keep on the GPU that holds most.
@@ -39,7 +40,7 @@ pub struct State {
 /// How values of the cache are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// So many bytes for a value.
+    /// Bytes of one value.
     Bytes(u64),
     /// vLLM's `fp8_ds_mla`: 512 values of a byte, 4 scales, 64 values of two bytes for positions.
     DsMla,
@@ -67,28 +68,24 @@ const DS_MLA_ROW: u64 = 656;
 impl Cache {
     /// Bytes that one token adds on one GPU while every layer still grows.
     pub fn bytes_per_token(&self) -> u64 {
-        self.layers
-            .iter()
-            .fold(0u64, |sum, l| sum.saturating_add(l.bytes))
+        sum(self.layers.iter().map(|l| l.bytes))
     }
 
     /// Bytes of one sequence's recurrent states on one GPU.
     pub fn bytes_per_sequence(&self) -> u64 {
-        self.states
-            .iter()
-            .fold(0u64, |sum, s| sum.saturating_add(s.bytes))
+        sum(self.states.iter().map(|s| s.bytes))
     }
 
     /// Bytes of one sequence of `tokens`, where windows are used as far as they go.
     pub fn bytes_of(&self, tokens: u64) -> u64 {
-        let layers = self.layers.iter().fold(0u64, |sum, l| {
+        let layers = self.layers.iter().map(|l| {
             let kept = match l.window {
                 Some(Window::Sliding(w) | Window::Chunked(w)) => tokens.min(w),
                 None => tokens,
             };
-            sum.saturating_add(l.bytes.saturating_mul(kept))
+            l.bytes.saturating_mul(kept)
         });
-        layers.saturating_add(self.bytes_per_sequence())
+        sum(layers).saturating_add(self.bytes_per_sequence())
     }
 
     /// Bytes of a value at attention layers, for the formula's words.
@@ -102,17 +99,13 @@ impl Cache {
     }
 }
 
-/// What the layers of `model` keep, served as `deployment` says.
+/// What the layers of `model` keep in a deployment.
 ///
 /// Sources: vLLM 0.19 `v1/kv_cache_interface.py` and `model_executor/layers/mamba/mamba_utils.py`.
 /// Heads that tensor parallelism does not divide further are repeated; latent rows always are.
 pub fn of(model: &Model, deployment: &Deployment) -> Result<Cache, Unknown> {
-    let tp = attention_tp(deployment);
-    let indexed = model
-        .mixers
-        .iter()
-        .any(|m| matches!(m, Mixer::Latent { index: Some(_), .. }));
-    let format = format_of(model, deployment, indexed)?;
+    let tp = deployment.tp.max(1);
+    let format = format_of(model, deployment)?;
     let conv_bytes = plain_bytes(model, deployment);
     let ssm_bytes = state_bytes(model, deployment, conv_bytes);
     let mut cache = Cache {
@@ -135,9 +128,10 @@ pub fn of(model: &Model, deployment: &Deployment) -> Result<Cache, Unknown> {
                     continue;
                 }
                 let heads = kv_heads.div_ceil(tp).max(1);
-                let bytes = format
-                    .of(heads.saturating_mul(key_dim))
-                    .saturating_add(format.of(heads.saturating_mul(value_dim)));
+                let bytes = sum([
+                    format.of(heads.saturating_mul(key_dim)),
+                    format.of(heads.saturating_mul(value_dim)),
+                ]);
                 cache.layers.push(Layer {
                     bytes,
                     window,
@@ -176,11 +170,6 @@ pub fn of(model: &Model, deployment: &Deployment) -> Result<Cache, Unknown> {
     Ok(cache)
 }
 
-/// Over how many GPUs attention is split: data parallel attention repeats it.
-fn attention_tp(deployment: &Deployment) -> u64 {
-    deployment.tp.max(1)
-}
-
 /// The layers of the stage that has most of them.
 fn largest_stage(mixers: &[Mixer], stages: usize) -> &[Mixer] {
     if stages <= 1 || mixers.is_empty() {
@@ -201,10 +190,7 @@ fn largest_stage(mixers: &[Mixer], stages: usize) -> &[Mixer] {
 fn state_of(mixer: &Mixer, tp: u64, conv_bytes: u64, ssm_bytes: Option<u64>) -> Option<State> {
     // conv: (width - 1) columns of the inputs in the model's type; ssm: the state itself.
     let both = |kind, inputs: u64, conv: u64, values: u64, bytes: u64| {
-        let conv = inputs
-            .div_ceil(tp)
-            .saturating_mul(conv.saturating_sub(1))
-            .saturating_mul(conv_bytes);
+        let conv = product([inputs.div_ceil(tp), conv.saturating_sub(1), conv_bytes]);
         let ssm = values.div_ceil(tp).saturating_mul(bytes);
         Some(State {
             bytes: conv.saturating_add(ssm),
@@ -226,7 +212,7 @@ fn state_of(mixer: &Mixer, tp: u64, conv_bytes: u64, ssm_bytes: Option<u64>) -> 
                 groups.max(tp)
             };
             let inner = heads.saturating_mul(head_dim);
-            let inputs = inner.saturating_add(groups.saturating_mul(state).saturating_mul(2));
+            let inputs = inner.saturating_add(product([groups, state, 2]));
             both(
                 "mamba2",
                 inputs,
@@ -249,13 +235,11 @@ fn state_of(mixer: &Mixer, tp: u64, conv_bytes: u64, ssm_bytes: Option<u64>) -> 
             value_dim,
             conv,
         } => {
-            let inputs = key_heads
-                .saturating_mul(key_dim)
-                .saturating_mul(2)
-                .saturating_add(value_heads.saturating_mul(value_dim));
-            let values = value_heads
-                .saturating_mul(key_dim)
-                .saturating_mul(value_dim);
+            let inputs = sum([
+                product([key_heads, key_dim, 2]),
+                value_heads.saturating_mul(value_dim),
+            ]);
+            let values = product([value_heads, key_dim, value_dim]);
             both(
                 "delta net",
                 inputs,
@@ -264,13 +248,9 @@ fn state_of(mixer: &Mixer, tp: u64, conv_bytes: u64, ssm_bytes: Option<u64>) -> 
                 ssm_bytes.unwrap_or(conv_bytes),
             )
         }
-        Mixer::Lightning { heads, head_dim } => both(
-            "lightning",
-            0,
-            1,
-            heads.saturating_mul(head_dim).saturating_mul(head_dim),
-            4,
-        ),
+        Mixer::Lightning { heads, head_dim } => {
+            both("lightning", 0, 1, product([heads, head_dim, head_dim]), 4)
+        }
         Mixer::Attention { .. } | Mixer::Latent { .. } | Mixer::None | Mixer::NotCounted => None,
     }
 }
@@ -285,7 +265,7 @@ fn plain_bytes(model: &Model, deployment: &Deployment) -> u64 {
     }
 }
 
-/// Bytes of a value of a recurrent state where the configuration says.
+/// Bytes of a value of a recurrent state, where the configuration sets them.
 fn state_bytes(model: &Model, deployment: &Deployment, plain: u64) -> Option<u64> {
     let newer = deployment.engine != EngineId::Vllm
         || deployment
@@ -313,10 +293,10 @@ pub fn text_value<'a>(config: &'a Value, key: &str) -> Option<&'a Value> {
 }
 
 /// How the cache is stored.
-fn format_of(model: &Model, deployment: &Deployment, indexed: bool) -> Result<Format, Unknown> {
+fn format_of(model: &Model, deployment: &Deployment) -> Result<Format, Unknown> {
     let plain = Format::Bytes(plain_bytes(model, deployment));
     let said = deployment.kv_dtype.as_deref().unwrap_or("auto");
-    let fp8 = if indexed && deployment.engine == EngineId::Vllm {
+    let fp8 = if model.is_indexed() && deployment.engine == EngineId::Vllm {
         // vLLM has one format of 8 bits for attention with an indexer.
         Format::DsMla
     } else {
@@ -348,7 +328,7 @@ fn format_of(model: &Model, deployment: &Deployment, indexed: bool) -> Result<Fo
 }
 
 /// A checkpoint of ModelOpt that names 8 bits for the cache is taken at its word by vLLM from 0.12 where the flag
-/// says `auto` (vLLM, `resolve_kv_cache_dtype_string`).
+/// is `auto` (vLLM, `resolve_kv_cache_dtype_string`).
 fn checkpoint_says_fp8(model: &Model, deployment: &Deployment) -> bool {
     let takes = match deployment.engine {
         EngineId::Vllm => deployment
@@ -357,18 +337,13 @@ fn checkpoint_says_fp8(model: &Model, deployment: &Deployment) -> bool {
         EngineId::TensorRtLlm => true,
         _ => false,
     };
-    // A quantisation by name says that the checkpoint is not the one of this configuration.
+    // With a quantisation by name the checkpoint is not the one of this configuration.
     if !takes || deployment.quantization.is_some() {
         return false;
     }
     let beside = model.config.get("hf_quant_config");
-    let modelopt = beside.is_some()
-        || model
-            .quantization
-            .as_ref()
-            .and_then(|q| q.get("quant_method"))
-            .and_then(Value::as_str)
-            .is_some_and(|m| m.starts_with("modelopt"));
+    let method = model.quant_method();
+    let modelopt = beside.is_some() || method.is_some_and(|m| m.starts_with("modelopt"));
     let says = |quantization: &Value| {
         let algorithm = quantization
             .get("kv_cache_quant_algo")

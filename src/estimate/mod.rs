@@ -5,6 +5,7 @@
 //! Units: bytes, tokens. `per GPU` is the GPU that needs most.
 
 pub mod activation;
+mod arithmetic;
 pub mod bands;
 pub mod calibration;
 pub mod case;

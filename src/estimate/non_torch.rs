@@ -1,6 +1,6 @@
 //! What PyTorch does not hold: the driver's context, the libraries' modules, buffers of NCCL and of all-reduces.
 //!
-//! Measured constants in one table: nobody derives them. Each says how many runs it comes from.
+//! Measured constants in one table: no formula gives them. Each row has the number of its runs.
 
 use super::{
     Deployment, EngineId, Version,

@@ -1,4 +1,4 @@
-//! What the user's own runs say of terms that no formula tells well: it stands in for the formula.
+//! Terms as the user's own runs measured them, in place of formulas that are less exact.
 
 use super::calibration::{Calibration, Figures, Learned, attention_kind};
 use super::{Band, Component, Deployment, Model, Term, Version, engines};
@@ -28,7 +28,7 @@ pub struct Own {
 }
 
 impl OwnRuns {
-    /// What is known of a deployment whose engine's version and GPU are named: of the last start of
+    /// What is known of a deployment with a named engine version and GPU: of the last start of
     /// the same model, else of runs of the same kind.
     pub fn of(calibration: &Calibration, model: &Model, deployment: &Deployment) -> OwnRuns {
         let (Some(version), Some(gpu)) = (deployment.version, &deployment.gpu) else {

@@ -62,11 +62,11 @@ pub struct Band {
     pub high: u64,
     /// Measurements that it is drawn from.
     pub cases: u64,
-    /// Whose they are: `shipped: vLLM on H100, 28 runs`, or the user's own.
+    /// Their source: `shipped: vLLM on H100, 28 runs`, or the user's own runs.
     pub source: String,
 }
 
-/// Why something cannot be told, and what would make it known.
+/// Why something is unknown, and what would make it known.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
 #[error("{what}")]
 pub struct Unknown {

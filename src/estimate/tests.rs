@@ -42,12 +42,12 @@ fn attention(kv_heads: u64, dim: u64, window: Option<u64>) -> Mixer {
     }
 }
 
-/// `n` layers by what their number says.
+/// `n` layers, each by its number.
 fn pattern(n: usize, layer: impl Fn(usize) -> Mixer) -> Model {
     layers((0..n).map(layer).collect())
 }
 
-/// vLLM of a version on one GPU with so many GiB.
+/// vLLM of a version on one GPU with `gib` GiB.
 fn vllm(minor: u32, gpu: &str, gib: f64) -> Deployment {
     let mut d = Deployment::with_defaults(EngineId::Vllm);
     d.version = Some(Version::new(0, minor, 0));
@@ -236,7 +236,7 @@ fn a_share_that_holds_no_request_does_not_fit() {
     let none = estimate(&model, &d);
     assert_eq!(none.fits, Some(false));
     assert!(none.reason.contains("missing"), "{}", none.reason);
-    // Without a GPU nothing is said of it.
+    // Without a GPU there is no verdict.
     d.gpu = None;
     let nowhere = estimate(&model, &d);
     assert_eq!(nowhere.fits, None);

@@ -5,9 +5,7 @@ use super::activation::Activation;
 use super::encoder::Encoder;
 use super::engines::{self, Generation, Settings, vllm};
 use super::kv::text_value;
-use super::{
-    Band, Component, Deployment, EngineId, Estimate, Mixer, Model, Term, Unknown, Version,
-};
+use super::{Band, Component, Deployment, EngineId, Estimate, Model, Term, Unknown, Version};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -261,7 +259,7 @@ pub fn of_settings(
     (found, draft)
 }
 
-/// Speculative decoding whose draft is not described.
+/// Speculative decoding without a description of its draft.
 fn speculation(method: &str) -> Unmodelled {
     Unmodelled::new(format!("speculative decoding ({method})"), Moves::Up, MODEL)
 }
@@ -296,7 +294,7 @@ pub fn of_keys(engine: EngineId, line: &serde_json::Map<String, Value>) -> Vec<U
     found
 }
 
-/// A version that says nothing: the newest rules are used, which need not be its.
+/// A version that cannot be parsed: the newest rules are used, which need not be its.
 pub fn unclear_version(said: &str) -> Unmodelled {
     let name = format!("the engine's version, as `{said}` does not say which");
     Unmodelled::new(name, Moves::Either, RUNNING)
@@ -356,17 +354,7 @@ pub(super) fn of(
         _ => {}
     }
     let pools = served && d.engine != EngineId::Vllm;
-    let has = |is: fn(&Mixer) -> bool| model.mixers.iter().any(is);
-    let recurrent = |m: &Mixer| {
-        matches!(
-            m,
-            Mixer::Mamba1 { .. }
-                | Mixer::Mamba2 { .. }
-                | Mixer::DeltaNet { .. }
-                | Mixer::Lightning { .. }
-        )
-    };
-    if pools && has(recurrent) {
+    if pools && model.is_recurrent() {
         put(
             "the engine's pool of recurrent states".into(),
             Either,
@@ -374,7 +362,7 @@ pub(super) fn of(
         );
     }
     let fp8 = d.kv_dtype.as_deref().is_some_and(|t| t.contains("fp8"));
-    if pools && fp8 && has(|m| matches!(m, Mixer::Latent { index: Some(_), .. })) {
+    if pools && fp8 && model.is_indexed() {
         put(
             "rows of a sparse attention's cache in 8 bits".into(),
             Either,
@@ -394,7 +382,7 @@ pub(super) fn of(
     all
 }
 
-/// The newest release whose rules were read, and the deployment's where that is newer or older than all of these.
+/// The newest release with known rules, and the deployment's where that is newer or older than all of these.
 fn newer(deployment: &Deployment) -> Option<(String, String)> {
     let version = deployment.version?;
     let [first, last] = engine_table(deployment.engine)?.versions.as_ref()?;
@@ -425,16 +413,11 @@ fn unified(gpu: &str) -> Option<&'static str> {
 }
 
 fn is_mxfp4(model: &Model, deployment: &Deployment) -> bool {
-    let method = model
-        .quantization
-        .as_ref()
-        .and_then(|q| q.get("quant_method"));
-    let own = method.and_then(Value::as_str);
-    let named = deployment.quantization.as_deref().or(own);
+    let named = deployment.quantization.as_deref().or(model.quant_method());
     named.is_some_and(|n| n.to_ascii_lowercase().contains("mxfp4"))
 }
 
-/// A model whose head classifies or embeds: no cache is sized as for text that is generated.
+/// A model with a head that classifies or embeds: no cache is sized as for text that is generated.
 fn is_pooling(model: &Model) -> bool {
     let names = text_value(&model.config, "architectures").and_then(Value::as_array);
     let ends = [

@@ -31,7 +31,7 @@ pub enum Cause {
     /// The system refuses.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// Its content is no header.
+    /// Its content is not a header.
     #[error("{0}")]
     Header(#[from] HeaderError),
     /// Nothing to read is there.
@@ -39,7 +39,7 @@ pub enum Cause {
     Empty,
 }
 
-/// The first bytes of a file, at most so many, and its size.
+/// The first `most` bytes of a file, and its size.
 fn start(file: &mut File, most: u64) -> io::Result<(Vec<u8>, u64)> {
     let about = file.metadata()?;
     if !about.is_file() {

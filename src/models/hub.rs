@@ -26,7 +26,7 @@ const AT_ONCE: usize = 8;
 /// Longest token that is one, bytes.
 const LONGEST_TOKEN: u64 = 4096;
 
-/// What a hub says of a model.
+/// A model's files on a hub.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Facts {
     id: String,
@@ -45,7 +45,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Who says so, which revision and when.
+    /// The hub, the revision and the day.
     pub fn source(&self) -> String {
         let revision: String = self.revision.chars().take(12).collect();
         let host = self.endpoint.split("://").last().unwrap_or(&self.endpoint);
@@ -75,7 +75,7 @@ impl Hub {
     /// The hub of huggingface_hub's own variables: `HF_ENDPOINT`, `HF_TOKEN`, `HF_TOKEN_PATH`, `HF_HOME`.
     ///
     /// # Errors
-    /// An endpoint that is no address, or a token that no header can hold.
+    /// An endpoint that is not an address, or a token that no header can hold.
     pub fn from_env() -> Result<Hub, Failure> {
         let set = |name: &str| std::env::var(name).ok().filter(|v| !v.trim().is_empty());
         let endpoint = set("HF_ENDPOINT").unwrap_or_else(|| ENDPOINT.to_owned());
@@ -133,10 +133,10 @@ impl Hub {
         kept::read(&keep.get(&self.key(id))?, id, &self.name())
     }
 
-    /// Asks the hub, and keeps what it says.
+    /// Asks the hub, and keeps the answer.
     ///
     /// # Errors
-    /// Why it says nothing: no such model, none that this user may see, no network, answers that are none.
+    /// No such model, none that this user may see, no network, or an answer that cannot be parsed.
     pub fn ask(&self, id: &str, keep: &dyn Keep) -> Result<Facts, Failure> {
         let offline = std::env::var("HF_HUB_OFFLINE").unwrap_or_default();
         if ["1", "ON", "YES", "TRUE"].contains(&offline.to_uppercase().as_str()) {
@@ -360,7 +360,7 @@ impl Asking<'_> {
         }
     }
 
-    /// The hub answered, with what is no such file.
+    /// The hub answered, with something else than this file.
     fn odd(&self, file: &str, what: &str) -> Failure {
         let what: String = what.chars().filter(|c| !c.is_control()).take(300).collect();
         Failure::environment(format!(
@@ -380,7 +380,7 @@ impl Asking<'_> {
         }
     }
 
-    /// The hub says no.
+    /// The hub refuses.
     fn refused(&self, reply: &Reply) -> Failure {
         let (id, hub) = (self.id, self.hub.name());
         let token = match self.hub.token {

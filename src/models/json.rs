@@ -13,7 +13,7 @@ const MAX_BYTES: u64 = 32 << 20;
 /// A file's JSON; `None` where there is no such file.
 ///
 /// # Errors
-/// When it is no ordinary file, is too large or is no JSON.
+/// When it is not an ordinary file, is too large or is not JSON.
 pub(super) fn read(path: &Path) -> Result<Option<Value>, Failure> {
     let said = |what: &str| Failure::environment(format!("`{}` {what}", path.display()));
     let facts = match std::fs::metadata(path) {

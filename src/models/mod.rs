@@ -21,17 +21,17 @@ pub struct Found {
     /// As it was asked for.
     pub name: String,
     /// config.json, with hf_quant_config.json under `hf_quant_config` where it lies beside it;
-    /// null where a GGUF file says it all.
+    /// null where a GGUF file has all of it.
     pub config: Value,
     /// The folder with its weights, where there is one.
     pub directory: Option<PathBuf>,
     /// The GGUF file, where it is one.
     pub gguf: Option<PathBuf>,
-    /// A path, or `configs/models: …` and who says so, or the hub with its revision.
+    /// A path, or `configs/models: …` and its source, or the hub with its revision.
     pub source: String,
-    /// The headers of its files, where a hub told them.
+    /// The headers of its files, where a hub has them.
     pub headers: Option<Headers>,
-    /// What is to be said of it.
+    /// A note for the user.
     pub note: Option<String>,
 }
 
@@ -52,7 +52,7 @@ pub fn find(wanted: &str) -> Result<Found, Failure> {
     find_in(wanted, cache::folder().as_deref())
 }
 
-/// [`find`], and then what a hub said of it before, and then the hub itself where that is allowed.
+/// [`find`], and then a hub's earlier answer, and then the hub itself where that is allowed.
 ///
 /// # Errors
 /// As [`find`], and as [`Hub::ask`].
@@ -130,7 +130,7 @@ fn find_in(wanted: &str, cache: Option<&Path>) -> Result<Found, Failure> {
 /// A model by its config.json alone (`--config FILE`).
 ///
 /// # Errors
-/// When the file is not there or is no JSON.
+/// When the file is missing or not JSON.
 pub fn from_file(name: &str, path: &Path) -> Result<Found, Failure> {
     let config = json::read(path)?
         .ok_or_else(|| Failure::usage(format!("there is no file `{}`", path.display())))?;

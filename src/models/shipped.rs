@@ -48,7 +48,7 @@ impl Shipped {
         std::iter::once(self.name).chain(self.ids())
     }
 
-    /// Its config.json, as far as it is read; and who says so.
+    /// Its config.json, as far as it is read; and its source.
     ///
     /// # Errors
     /// When the line cannot be parsed, which a test forbids.
@@ -139,7 +139,7 @@ mod tests {
         ] {
             assert_eq!(named(name).unwrap().name, "Meta-Llama-3.1-8B");
         }
-        // Two that differ only in case are told apart where they are written exactly.
+        // Two that differ only in case are distinct where they are written exactly.
         assert_eq!(named("qwen3-30b-a3b").unwrap().name, "qwen3-30b-a3b");
         assert_eq!(named("Qwen3-30B-A3B").unwrap().name, "Qwen3-30B-A3B");
         assert!(named("no-such-model").is_none());

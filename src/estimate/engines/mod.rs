@@ -29,6 +29,28 @@ pub struct Settings {
     pub batch_known: bool,
 }
 
+impl Settings {
+    /// What was asked for, and where nothing was: a step of `tokens`, `sequences` of it, blocks of `block` tokens.
+    fn with_defaults(
+        model: &Model,
+        deployment: &Deployment,
+        tokens: u64,
+        sequences: u64,
+        block: u64,
+    ) -> Settings {
+        let d = deployment;
+        Settings {
+            fraction: d.memory_fraction.unwrap_or(1.0),
+            batched_tokens: d.max_batched_tokens.unwrap_or(tokens).max(1),
+            sequences: d.max_seqs.unwrap_or(sequences).max(1),
+            block: d.block_size.filter(|b| *b > 0).unwrap_or(block),
+            max_model_len: d.max_model_len.or(model.max_positions),
+            eager: d.eager.unwrap_or(false),
+            batch_known: true,
+        }
+    }
+}
+
 /// The settings that `deployment` runs with.
 pub fn settings(model: &Model, deployment: &Deployment) -> Settings {
     match deployment.engine {

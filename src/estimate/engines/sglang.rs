@@ -13,15 +13,7 @@ pub fn settings(model: &Model, deployment: &Deployment) -> Settings {
         fraction: deployment
             .memory_fraction
             .unwrap_or_else(|| fraction(deployment, total, chunk)),
-        batched_tokens: chunk.max(1),
-        sequences: deployment
-            .max_seqs
-            .unwrap_or(graph_batch(deployment, total))
-            .max(1),
-        block: deployment.block_size.filter(|b| *b > 0).unwrap_or(1),
-        max_model_len: deployment.max_model_len.or(model.max_positions),
-        eager: deployment.eager.unwrap_or(false),
-        batch_known: true,
+        ..Settings::with_defaults(model, deployment, chunk, graph_batch(deployment, total), 1)
     }
 }
 
@@ -47,7 +39,7 @@ fn graph_batch(deployment: &Deployment, total: u64) -> u64 {
     }
 }
 
-/// `mem_fraction_static` where nobody says.
+/// The default of `mem_fraction_static`.
 fn fraction(deployment: &Deployment, total: u64, chunk: u64) -> f64 {
     let gib = total as f64 / GIB as f64;
     let tp = deployment.tp.max(1);

@@ -11,15 +11,8 @@ pub fn settings(model: &Model, deployment: &Deployment) -> Settings {
     Settings {
         // `free_gpu_memory_fraction`: of what is left, not of all.
         fraction: deployment.memory_fraction.unwrap_or(0.9),
-        batched_tokens: deployment.max_batched_tokens.unwrap_or(8192).max(1),
-        sequences: deployment.max_seqs.unwrap_or(2048).max(1),
-        block: deployment
-            .block_size
-            .filter(|b| *b > 0)
-            .unwrap_or(if old { 64 } else { 32 }),
-        max_model_len: deployment.max_model_len.or(model.max_positions),
-        eager: deployment.eager.unwrap_or(false),
         batch_known: deployment.max_batched_tokens.is_some() && deployment.max_seqs.is_some(),
+        ..Settings::with_defaults(model, deployment, 8192, 2048, if old { 64 } else { 32 })
     }
 }
 

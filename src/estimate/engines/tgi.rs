@@ -17,12 +17,8 @@ pub fn settings(model: &Model, deployment: &Deployment) -> Settings {
     Settings {
         // `--cuda-memory-fraction` is a part of that part.
         fraction: deployment.memory_fraction.unwrap_or(1.0) * wiggle,
-        batched_tokens: deployment.max_batched_tokens.unwrap_or(4096).max(1),
-        sequences: deployment.max_seqs.unwrap_or(1).max(1),
-        block: deployment.block_size.filter(|b| *b > 0).unwrap_or(1),
-        max_model_len: deployment.max_model_len.or(model.max_positions),
-        eager: deployment.eager.unwrap_or(false),
         batch_known: deployment.max_batched_tokens.is_some(),
+        ..Settings::with_defaults(model, deployment, 4096, 1, 1)
     }
 }
 

@@ -5,12 +5,12 @@ use crate::catalog::GpuModel;
 use crate::engine::vllm::default_utilization;
 use crate::estimate::{Deployment, EngineId, Mixer, Model, Version};
 
-/// The newest version whose rules were read.
+/// The newest version with known rules.
 pub const NEWEST: Version = Version::new(0, 33, 0);
 
 const GIB: u64 = 1 << 30;
 
-/// How a version tells what is left for the cache.
+/// How a version computes what is left for the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
     /// V0 to 0.6.3: what a profile run took from the free memory, the allocator's slack included.
@@ -118,10 +118,6 @@ pub fn settings(model: &Model, deployment: &Deployment) -> Settings {
         if v0 { tokens } else { tokens.min(ceiling) }
     });
     sequences = sequences.min(batched_tokens.max(1));
-    let latent = model
-        .mixers
-        .iter()
-        .any(|m| matches!(m, Mixer::Latent { .. }));
     Settings {
         fraction: deployment
             .memory_fraction
@@ -131,7 +127,7 @@ pub fn settings(model: &Model, deployment: &Deployment) -> Settings {
         block: deployment
             .block_size
             .filter(|b| *b > 0)
-            .unwrap_or(if latent && !v0 { 64 } else { 16 }),
+            .unwrap_or(if model.is_latent() && !v0 { 64 } else { 16 }),
         max_model_len,
         eager: deployment.eager.unwrap_or(false),
         batch_known: deployment.max_batched_tokens.is_some() && deployment.max_seqs.is_some(),

@@ -5,7 +5,7 @@ use super::modules::Patterns;
 use super::{Format, Scheme};
 use serde_json::{Map, Value};
 
-/// What the model's configuration says of its quantisation, where it says anything.
+/// The quantisation in the model's configuration, where it has one.
 pub fn quantization(model: &Model) -> Option<&Value> {
     let keys = [
         "quantization_config",
@@ -32,7 +32,7 @@ pub fn quantization(model: &Model) -> Option<&Value> {
 ///
 /// # Errors
 ///
-/// A method that is not known, or known but not told in full.
+/// A method that is not known, or known but not described in full.
 pub fn read(value: &Value) -> Result<Scheme, Unknown> {
     if !value.is_object() {
         return Err(unknown("which is no JSON object"));
@@ -379,7 +379,7 @@ fn compressed_format(w: Config, format: &str) -> Result<Format, Unknown> {
 /// AMD's Quark.
 fn quark(q: Config) -> Result<Scheme, Unknown> {
     let global = q.0.get("global_quant_config").and_then(|g| g.get("weight"));
-    // One setting, or a list of steps whose first is of the values.
+    // One setting, or a list of steps, the first of them for the values.
     let weight = global.map(|w| w.get(0).unwrap_or(w));
     let w = Config(weight.ok_or_else(|| unknown("quark without weights"))?);
     let format = match (w.text("dtype"), w.text("qscheme")) {

@@ -18,7 +18,7 @@ const METHODS: &[&[&str]] = &[
     &["quark"],
 ];
 
-/// The checkpoint's own method, where the engine would refuse the one that it is told.
+/// The checkpoint's own method, where the engine would refuse the one that is asked for.
 pub fn of(model: &Model, engine: EngineId, told: &str) -> Option<String> {
     if !matches!(engine, EngineId::Vllm | EngineId::Sglang) {
         return None;

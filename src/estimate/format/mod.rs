@@ -10,8 +10,12 @@ pub mod scheme;
 pub use gguf::{Block, FileType};
 pub use scheme::{Padding, Scheme};
 
+use crate::estimate::arithmetic::{product, sum};
+use serde::Deserialize;
+
 /// How the values of a matrix are kept. Groups are of inputs; 0 is a group as long as the row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Format {
     /// As the model's own type has them.
     Plain,
@@ -40,8 +44,10 @@ pub enum Format {
         /// Inputs that share a scale.
         group: u64,
         /// A 32-bit index for each input: the order in which they were quantised.
+        #[serde(default)]
         act_order: bool,
         /// Zero points are kept: the quantisation is not symmetric.
+        #[serde(default)]
         zeros: bool,
     },
     /// bitsandbytes' 4 bits: blocks of 64 values.
@@ -58,6 +64,7 @@ pub enum Format {
     /// 4 bits, an 8-bit scale for each 16, two 32-bit scales for the matrix.
     Nvfp4,
     /// Blocks of a GGUF file.
+    #[serde(skip)]
     Gguf(Block),
 }
 
@@ -109,10 +116,8 @@ impl Format {
                 rows: high,
                 columns: wide,
             } => {
-                let blocks = rows
-                    .div_ceil(high.max(1))
-                    .saturating_mul(columns.div_ceil(wide.max(1)));
-                (n, blocks.saturating_mul(count).saturating_mul(4))
+                let blocks = product([rows.div_ceil(high.max(1)), columns.div_ceil(wide.max(1))]);
+                (n, product([blocks, count, 4]))
             }
             Format::Awq { group } => {
                 let s = grouped(group);
@@ -131,14 +136,11 @@ impl Format {
                     0
                 };
                 let order = if act_order {
-                    columns.saturating_mul(count).saturating_mul(4)
+                    product([columns, count, 4])
                 } else {
                     0
                 };
-                let scales = s
-                    .saturating_mul(2)
-                    .saturating_add(zero)
-                    .saturating_add(order);
+                let scales = sum([product([s, 2]), zero, order]);
                 (bits(b), scales)
             }
             Format::Nf4 { double: true } => {
@@ -158,7 +160,7 @@ impl Format {
         Bytes { values, scales }
     }
 
-    /// Four bits or fewer: where config.json tells less than the files do.
+    /// Four bits or fewer: config.json leaves more open there than the files do.
     pub fn is_small(self) -> bool {
         match self {
             Format::Plain
@@ -223,7 +225,7 @@ mod tests {
             },
             1.0 + 4.0 / 16384.0,
         );
-        near(Format::Gguf(Block::Q4K), 144.0 / 256.0);
+        near(Format::Gguf(Block::of_name("Q4_K").unwrap()), 144.0 / 256.0);
         let eight = Format::Gptq {
             bits: 8,
             group: 128,
@@ -251,7 +253,7 @@ mod tests {
             Format::Plain,
             Format::Mxfp4,
             Format::Nf4 { double: true },
-            Format::Gguf(Block::Q6K),
+            Format::Gguf(Block::of_name("Q6_K").unwrap()),
             Format::Fp8Block {
                 rows: 0,
                 columns: 0,

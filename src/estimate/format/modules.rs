@@ -1,200 +1,28 @@
-//! Which modules of a checkpoint a tensor stands for, and which of them a list of a quantisation names.
+//! Which modules of a checkpoint a tensor is, and which of them a list of a quantisation names.
 
 use super::super::Tensor;
 use regex::{Regex, RegexSet, RegexSetBuilder};
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::LazyLock;
 
-/// What a model's modules are called under `layers.N.`, by the short name of the tensor. Several names of one
-/// row are one tensor in engines that fuse them, or the same thing in different models.
-const MODULES: &[(&str, &[&str])] = &[
-    (
-        "q",
-        &[
-            "self_attn.q_proj",
-            "self_attn.qkv_proj",
-            "attention.query_key_value",
-            "self_attention.query_key_value",
-            "attn.c_attn",
-            "mixer.q_proj",
-        ],
-    ),
-    (
-        "kv",
-        &[
-            "self_attn.k_proj",
-            "self_attn.v_proj",
-            "self_attn.qkv_proj",
-            "attention.query_key_value",
-            "self_attention.query_key_value",
-            "attn.c_attn",
-            "mixer.k_proj",
-            "mixer.v_proj",
-        ],
-    ),
-    ("qkv", &["self_attn.qkv_proj", "attention.query_key_value"]),
-    (
-        "o",
-        &[
-            "self_attn.o_proj",
-            "attention.dense",
-            "self_attention.dense",
-            "attn.c_proj",
-            "self_attn.out_proj",
-            "mixer.o_proj",
-        ],
-    ),
-    (
-        "gate_up",
-        &[
-            "mlp.gate_proj",
-            "mlp.up_proj",
-            "mlp.gate_up_proj",
-            "mlp.dense_h_to_4h",
-            "mlp.c_fc",
-            "fc1",
-            "feed_forward.gate_proj",
-            "feed_forward.up_proj",
-            "mixer.up_proj",
-        ],
-    ),
-    (
-        "down",
-        &[
-            "mlp.down_proj",
-            "mlp.dense_4h_to_h",
-            "mlp.c_proj",
-            "fc2",
-            "feed_forward.down_proj",
-            "mixer.down_proj",
-        ],
-    ),
-    (
-        "router",
-        &[
-            "mlp.gate",
-            "mlp.router",
-            "block_sparse_moe.gate",
-            "feed_forward.router",
-            "mixer.gate",
-        ],
-    ),
-    (
-        "exp_w13",
-        &[
-            "mlp.experts.0.gate_proj",
-            "mlp.experts.0.up_proj",
-            "mlp.experts.gate_up_proj",
-            "mlp.experts",
-            "block_sparse_moe.experts.0.w1",
-            "block_sparse_moe.experts.0.w3",
-            "feed_forward.experts.0.gate_proj",
-            "feed_forward.experts",
-            "mixer.experts.0.up_proj",
-        ],
-    ),
-    (
-        "exp_w2",
-        &[
-            "mlp.experts.0.down_proj",
-            "mlp.experts.down_proj",
-            "mlp.experts",
-            "block_sparse_moe.experts.0.w2",
-            "feed_forward.experts.0.down_proj",
-            "feed_forward.experts",
-            "mixer.experts.0.down_proj",
-        ],
-    ),
-    (
-        "sh_gate_up",
-        &[
-            "mlp.shared_experts.gate_proj",
-            "mlp.shared_experts.up_proj",
-            "mlp.shared_expert.gate_proj",
-            "mlp.shared_expert.up_proj",
-            "feed_forward.shared_expert.gate_proj",
-            "mixer.shared_experts.up_proj",
-        ],
-    ),
-    (
-        "sh_down",
-        &[
-            "mlp.shared_experts.down_proj",
-            "mlp.shared_expert.down_proj",
-            "feed_forward.shared_expert.down_proj",
-            "mixer.shared_experts.down_proj",
-        ],
-    ),
-    ("sh_gate", &["mlp.shared_expert_gate"]),
-    ("q_a", &["self_attn.q_a_proj", "self_attn.fused_qkv_a_proj"]),
-    ("q_b", &["self_attn.q_b_proj"]),
-    (
-        "kv_a",
-        &["self_attn.kv_a_proj_with_mqa", "self_attn.fused_qkv_a_proj"],
-    ),
-    ("kv_b", &["self_attn.kv_b_proj"]),
-    ("idx_wq_b", &["self_attn.indexer.wq_b"]),
-    ("idx_wk", &["self_attn.indexer.wk"]),
-    (
-        "idx_w",
-        &["self_attn.indexer.weights_proj", "self_attn.indexers_proj"],
-    ),
-    (
-        "in_proj",
-        &[
-            "mixer.in_proj",
-            "mamba.in_proj",
-            "linear_attn.in_proj_qkv",
-            "linear_attn.in_proj_qkvz",
-        ],
-    ),
-    (
-        "in_qkvz",
-        &[
-            "linear_attn.in_proj_qkvz",
-            "linear_attn.in_proj_qkv",
-            "linear_attn.in_proj_z",
-        ],
-    ),
-    (
-        "in_ba",
-        &[
-            "linear_attn.in_proj_ba",
-            "linear_attn.in_proj_a",
-            "linear_attn.in_proj_b",
-        ],
-    ),
-    (
-        "out_proj",
-        &["mixer.out_proj", "mamba.out_proj", "linear_attn.out_proj"],
-    ),
-    ("x_proj", &["mixer.x_proj", "mamba.x_proj"]),
-    ("dt_proj", &["mixer.dt_proj", "mamba.dt_proj"]),
-    ("fc1_latent", &["mixer.fc1_latent_proj"]),
-    ("fc2_latent", &["mixer.fc2_latent_proj"]),
-];
+/// The table that ships: names of modules, by the short name of a tensor.
+const TABLE: &str = include_str!("../../../configs/module-names.yaml");
 
-/// The modules that a tensor stands for, from `layers.N.` on, or `lm_head`, `embed_tokens`.
+/// Read once; empty where the file cannot be read, which a test rules out.
+static MODULES: LazyLock<HashMap<String, Vec<String>>> =
+    LazyLock::new(|| serde_yaml::from_str(TABLE).unwrap_or_default());
+
+/// The modules that a tensor is, from `layers.N.` on, or `lm_head`, `embed_tokens`.
 pub fn names(tensor: &Tensor) -> Vec<String> {
-    let whole = match tensor.role {
-        "lm_head" => &["lm_head", "output"][..],
-        "embed" => &["embed_tokens", "wte"][..],
-        role => {
-            let found = MODULES.iter().find(|(name, _)| *name == role);
-            let modules = found.map_or(&[][..], |(_, modules)| *modules);
-            return match tensor.layer {
-                Some(layer) => modules
-                    .iter()
-                    .map(|m| format!("layers.{layer}.{m}"))
-                    .collect(),
-                None => modules.iter().map(|m| (*m).to_owned()).collect(),
-            };
-        }
-    };
-    whole.iter().map(|name| (*name).to_owned()).collect()
+    let modules = MODULES.get(tensor.role).into_iter().flatten();
+    match tensor.layer {
+        Some(layer) => modules.map(|m| format!("layers.{layer}.{m}")).collect(),
+        None => modules.cloned().collect(),
+    }
 }
 
-/// What stands before `layers.` and `lm_head` in checkpoints; longest first.
+/// What precedes `layers.` and `lm_head` in checkpoints; longest first.
 const ROOTS: &[&str] = &[
     "model.language_model.model.",
     "language_model.model.",
@@ -221,13 +49,13 @@ pub struct Patterns {
     exact: HashSet<String>,
     /// Lengths of the exact names, sorted: a part of another length is none of them.
     lengths: Vec<usize>,
-    /// Patterns of a shell: what stands before `layers.` is left out of them.
+    /// Patterns of a shell, without what precedes `layers.`.
     shells: Option<RegexSet>,
     /// Expressions, for whole names.
     expressions: Option<RegexSet>,
-    /// No entry has a digit: layers whose numbers are equally long are named alike.
+    /// No entry has a digit: layers with numbers of equal length are named alike.
     alike: bool,
-    /// What was found for a role and a length of the layer's number, where that tells all.
+    /// Results by role and length of the layer's number, where these decide.
     found: RefCell<HashMap<(&'static str, u32), bool>>,
     /// The list ends in `…N more`: what is left of it is taken to go on for the other layers.
     pub cut: bool,
@@ -372,7 +200,7 @@ impl Patterns {
     }
 }
 
-/// The entry from `layers.` on, where something that is known stands before it.
+/// The entry from `layers.` on, without a known root before it.
 fn without_root(entry: &str) -> &str {
     let rest = ROOTS.iter().find_map(|root| entry.strip_prefix(root));
     rest.filter(|r| !r.is_empty()).unwrap_or(entry)
@@ -415,7 +243,7 @@ fn any_layer(entry: &str) -> Option<String> {
     let parts: Vec<&str> = entry.split('.').collect();
     let at = parts.iter().position(|p| *p == "layers")? + 1;
     parts.get(at)?.parse::<u32>().ok()?;
-    // A layer that is left out whole tells nothing of the others.
+    // A layer that is left out whole is no evidence for the others.
     parts[at + 1..]
         .iter()
         .find(|p| p.contains(char::is_alphanumeric))?;
@@ -448,6 +276,13 @@ mod tests {
 
     fn named(list: &[&str], role: &'static str, layer: Option<u32>) -> bool {
         Patterns::of(list.iter().copied()).name(&names(&tensor(role, layer)))
+    }
+
+    #[test]
+    fn every_row_of_the_table_is_read() {
+        // A role that is in it twice is an error of the parser's.
+        let table: HashMap<String, Vec<String>> = serde_yaml::from_str(TABLE).unwrap();
+        assert!(table.len() > 20 && table.values().all(|names| !names.is_empty()));
     }
 
     #[test]

@@ -4,13 +4,14 @@ use super::super::{Deployment, EngineId, Model, Tensor, Unknown};
 use super::gguf::Mixture;
 use super::modules::Patterns;
 use super::{FileType, Format, config, named};
+use serde::Deserialize;
 
 /// Which tensor of a model is kept in which format.
 #[derive(Debug, Clone)]
 pub struct Scheme {
     /// As a person calls it: `fp8, blocks of 128 x 128`.
     pub name: String,
-    /// The format of what nothing else is said of.
+    /// The format of all other tensors.
     pub base: Format,
     /// Only the experts are quantised.
     pub experts_only: bool,
@@ -20,23 +21,25 @@ pub struct Scheme {
     pub others: Vec<(Patterns, Format)>,
     /// The output layer is quantised too.
     pub lm_head: bool,
-    /// A dynamic quantisation: which modules it leaves in 16 bits stands only in its config.json.
+    /// A dynamic quantisation: which modules it leaves in 16 bits, only its config.json describes.
     pub dynamic: bool,
-    /// Layers whose MLP it is taken to leave so.
+    /// Layers with an MLP that it is taken to leave so.
     pub plain_mlps: u64,
     /// The matrices of experts are padded to what the kernels want.
     pub padding: Padding,
     /// A GGUF file type, where it is one.
     pub file_type: Option<FileType>,
-    /// What the configuration does not tell.
+    /// What the configuration leaves open.
     pub warnings: Vec<String>,
     pub(super) mixture: Mixture,
 }
 
 /// To what multiples a kernel pads an expert's matrices.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Padding {
     /// As they are.
+    #[default]
     None,
     /// Triton on Hopper: outputs to 256, inputs to 128, biases in 32 bits. Source: triton_kernels,
     /// tensor_details/layout_details/hopper_value.py.
@@ -75,7 +78,7 @@ impl Scheme {
         }
     }
 
-    /// What the deployment asks for, or else what the model's configuration says.
+    /// What the deployment asks for, or else what the model's configuration has.
     ///
     /// # Errors
     ///
@@ -90,7 +93,7 @@ impl Scheme {
             },
             Some(name) => {
                 let mut scheme = named::read(name)?;
-                // The name says that it is quantised so; the configuration says how, and what is left out.
+                // The name is the method; the configuration has its details, and what is left out.
                 let detail = stored.and_then(|value| config::read(value).ok());
                 if let Some(detail) = detail.filter(|d| same_kind(d.base, scheme.base)) {
                     scheme = Scheme {
@@ -154,7 +157,7 @@ impl Scheme {
                 return *format;
             }
         }
-        // Of a model given by figures the experts are not told apart: most of it is them.
+        // A model given by figures has no experts of its own: most of it is them.
         let expert = tensor.role.starts_with("exp_") || tensor.role == "all";
         if self.experts_only && !expert {
             return Format::Plain;
@@ -169,7 +172,7 @@ impl Scheme {
             file.blocks(tensor.role, tensor.layer, tensor.columns, self.mixture)
         } else {
             // Vectors and routers stay in 32 bits.
-            [super::Block::F32; 2]
+            [super::Block::float32(); 2]
         };
         blocks.map(Format::Gguf)
     }
@@ -193,14 +196,10 @@ impl Scheme {
     }
 }
 
-/// Layers whose MLP a dynamic 4-bit checkpoint leaves in 16 bits: the smaller the model, the more of them hurt.
+/// Layers with an MLP that a dynamic 4-bit checkpoint leaves in 16 bits: the smaller the model, the more of them hurt.
 /// Six measured runs: one in Llama-3.1-8B, three in Qwen2.5-3B, five in Qwen2.5-0.5B.
 fn dynamic_plain_mlps(model: &Model) -> u64 {
-    let values = model
-        .tensors
-        .iter()
-        .fold(0u64, |sum, t| sum.saturating_add(t.values()));
-    match values / 1_000_000_000 {
+    match model.parameters() / 1_000_000_000 {
         0..2 => 5,
         2..6 => 3,
         _ => 1,

@@ -66,7 +66,7 @@ impl<'a> Reader<'a> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
-    /// Text of at most so many bytes; longer text is left out where `cut`, else refused.
+    /// Text of at most `most` bytes; longer text is left out where `cut`, else refused.
     fn text(&mut self, most: u64, cut: bool) -> Result<String, HeaderError> {
         let length = self.u64()?;
         if length > most && !cut {
@@ -115,7 +115,7 @@ impl<'a> Reader<'a> {
         };
         if length <= LONGEST_LIST && self.kept + length <= MOST_ENTRIES {
             self.kept += length;
-            // Not `with_capacity`: the length is what the file says.
+            // Not `with_capacity`: the length is the file's own, which may be false.
             let mut list = Vec::new();
             for _ in 0..length {
                 list.push(self.value(kind, depth + 1)?);
@@ -143,7 +143,7 @@ impl<'a> Reader<'a> {
 ///
 /// # Errors
 ///
-/// `Short` where more bytes are needed; a header that is of another kind, or whose tensors overlap, leave the
+/// `Short` where more bytes are needed; a header that is of another kind, or with tensors that overlap, leave the
 /// file or have types that are not known.
 pub fn parse(start: &[u8], file: Option<u64>) -> Result<Gguf, HeaderError> {
     let mut reader = Reader {

@@ -51,7 +51,7 @@ impl Settings<'_> {
 ///
 /// # Errors
 ///
-/// A header that does not tell the architecture, or how many layers and heads there are.
+/// A header without the architecture, or how many layers and heads there are.
 pub fn model(file: &Gguf, name: &str, source: &str) -> Result<Model, Unknown> {
     let kind = file
         .settings

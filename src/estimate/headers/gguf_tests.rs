@@ -116,7 +116,7 @@ fn what_lies_is_refused() {
         .tensor("w", &[1 << 40, 1 << 40, 1 << 40], 0, 4)
         .bytes();
     assert!(refused(huge, None).contains("more values"));
-    // Told to have one block, it has two: the next lies over it.
+    // Its header has one block, it has two: the next lies over it.
     let over = Maker::new()
         .tensor("a", &[64], 0, 32)
         .tensor("b", &[8], 0, 32)

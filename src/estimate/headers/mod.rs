@@ -57,10 +57,10 @@ impl Headers {
 /// Why a header cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
-    /// It ends too early: at least so many bytes are needed.
+    /// It ends too early: bytes that are needed at least.
     #[error("the header is cut off: at least {0} bytes of it are needed")]
     Short(u64),
-    /// It is no header of this kind, or lies.
+    /// It is not a header of this kind, or contradicts itself.
     #[error("{0}")]
     Bad(String),
 }

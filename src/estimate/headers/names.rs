@@ -1,6 +1,8 @@
 //! What a tensor of a checkpoint is, by its name: its role, its layer, and how it is split.
 
 use super::super::Split;
+use serde::Deserialize;
+use std::sync::LazyLock;
 
 /// What a tensor is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,7 +20,8 @@ pub struct Place {
 }
 
 /// What of a linear layer a tensor has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Piece {
     /// The values.
     Values,
@@ -35,72 +38,64 @@ pub enum Piece {
 pub enum Found {
     /// In the model.
     Here(Place),
-    /// In layers for speculative decoding that no engine loads unless it is told to.
+    /// In layers for speculative decoding that no engine loads by default.
     Draft,
     /// In no engine's model: buffers that are computed anew.
     Buffer,
 }
 
-/// What stands before the number of a layer.
-const LAYERS: &[&str] = &["layers", "h", "blocks", "blk", "block", "layer"];
-/// Modules of towers for images and sound.
-const TOWERS: &[&str] = &[
-    "visual",
-    "vision_tower",
-    "vision_model",
-    "vision_encoder",
-    "vision_embed_tokens",
-    "vit",
-    "image_newline",
-    "multi_modal_projector",
-    "mm_projector",
-    "mlp1",
-    "patch_merger",
-    "audio_tower",
-    "sound_encoder",
-    "embed_vision",
-    "embed_audio",
-    "v",
-    "mm",
-];
+/// The table that ships.
+const TABLE: &str = include_str!("../../../configs/tensor-names.yaml");
 
-/// Endings of what is not the values, and what it is.
-const PIECES: &[(&str, Piece)] = &[
-    ("weight_scale_inv", Piece::Scales),
-    ("weight_scale_2", Piece::Other),
-    ("weight_scale", Piece::Scales),
-    ("weight_global_scale", Piece::Other),
-    ("input_global_scale", Piece::Other),
-    ("input_scale", Piece::Other),
-    ("weight_zero_point", Piece::Other),
-    ("weight_shape", Piece::Other),
-    ("scales", Piece::Scales),
-    ("scale", Piece::Scales),
-    ("_scales", Piece::Scales),
-    ("qzeros", Piece::Other),
-    ("g_idx", Piece::Other),
-    ("absmax", Piece::Scales),
-    ("quant_map", Piece::Other),
-    ("bitsandbytes__nf4", Piece::Other),
-    ("bitsandbytes__fp4", Piece::Other),
-    ("SCB", Piece::Scales),
-    ("_bias", Piece::Bias),
-    ("bias", Piece::Bias),
-];
+/// The table as it is written; the file describes each field.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Names {
+    layers: Vec<String>,
+    towers: Vec<String>,
+    drafts: Vec<String>,
+    pieces: Vec<Ending>,
+    outside: Vec<Rule>,
+    inside: Vec<Rule>,
+}
 
-/// What the tensor of this name is, in a model of so many layers.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Ending {
+    end: String,
+    piece: Piece,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Rule {
+    role: String,
+    split: Split,
+    parts: Vec<String>,
+}
+
+/// Read once; empty where the file cannot be read, which a test rules out.
+static NAMES: LazyLock<Names> = LazyLock::new(|| serde_yaml::from_str(TABLE).unwrap_or_default());
+
+fn lists(words: &[String], part: &str) -> bool {
+    words.iter().any(|word| word == part)
+}
+
+/// The role and the split of the first rule with a part that `matches`.
+fn first_rule(
+    rules: &'static [Rule],
+    matches: impl Fn(&str) -> bool,
+) -> Option<(&'static str, Split)> {
+    let rule = rules
+        .iter()
+        .find(|rule| rule.parts.iter().any(|part| matches(part)))?;
+    Some((&rule.role, rule.split))
+}
+
+/// What the tensor of this name is, in a model of `layers` layers.
 pub fn find(name: &str, layers: u64) -> Found {
     let parts: Vec<&str> = name.split('.').collect();
-    let draft = [
-        "mtp",
-        "mtp_layers",
-        "nextn",
-        "eh_proj",
-        "shared_head",
-        "enorm",
-        "hnorm",
-    ];
-    if parts.iter().any(|p| draft.contains(p)) {
+    if parts.iter().any(|p| lists(&NAMES.drafts, p)) {
         return Found::Draft;
     }
     let last = parts.last().copied().unwrap_or("");
@@ -112,12 +107,17 @@ pub fn find(name: &str, layers: u64) -> Found {
     {
         return Found::Buffer;
     }
-    let tower = |p: &&str| TOWERS.contains(p);
     // A language model's layers may be under `model.`; a tower is named before any layer.
-    let first_layer = parts.iter().position(|p| LAYERS.contains(p));
+    let first_layer = parts.iter().position(|p| lists(&NAMES.layers, p));
     let before = &parts[..first_layer.unwrap_or(parts.len())];
-    if before.iter().any(tower) {
-        return here("vision", None, Split::Replicated, Piece::Values);
+    if before.iter().any(|p| lists(&NAMES.towers, p)) {
+        return Found::Here(Place {
+            role: "vision",
+            layer: None,
+            split: Split::Replicated,
+            piece: Piece::Values,
+            expert: false,
+        });
     }
     let layer = first_layer
         .and_then(|at| parts.get(at + 1))
@@ -129,11 +129,8 @@ pub fn find(name: &str, layers: u64) -> Found {
         (Some(at), Some(_)) => parts.get(at + 2..).unwrap_or_default().join("."),
         _ => name.to_owned(),
     };
-    let ends = |end: &str| module.ends_with(end);
-    let piece = PIECES
-        .iter()
-        .find(|(end, _)| ends(end))
-        .map_or(Piece::Values, |(_, piece)| *piece);
+    let ending = NAMES.pieces.iter().find(|e| module.ends_with(&e.end));
+    let piece = ending.map_or(Piece::Values, |e| e.piece);
     let (role, split) = if layer.is_some() {
         in_layer(&module)
     } else {
@@ -158,213 +155,10 @@ pub fn find(name: &str, layers: u64) -> Found {
     })
 }
 
-fn here(role: &'static str, layer: Option<u64>, split: Split, piece: Piece) -> Found {
-    Found::Here(Place {
-        role,
-        layer,
-        split,
-        piece,
-        expert: false,
-    })
-}
-
 fn outside(module: &str) -> (&'static str, Split) {
     let has = |part: &str| module.split('.').any(|p| p == part);
-    if has("lm_head") || has("output") || has("embed_out") {
-        ("lm_head", Split::Vocabulary)
-    } else if has("wpe") || has("embed_positions") || has("position_embd") {
-        ("pos_embed", Split::Replicated)
-    } else if [
-        "embed_tokens",
-        "wte",
-        "tok_embeddings",
-        "token_embd",
-        "word_embeddings",
-        "embedding",
-        "embeddings",
-        "embed_in",
-    ]
-    .iter()
-    .any(|name| has(name))
-    {
-        ("embed", Split::Vocabulary)
-    } else {
-        ("final_norm", Split::Replicated)
-    }
+    first_rule(&NAMES.outside, has).unwrap_or(("final_norm", Split::Replicated))
 }
-
-/// Parts of a module's name, its role, its split. The first that is met counts.
-const RULES: &[(&[&str], &str, Split)] = &[
-    (
-        &["shared_expert_gate", "ffn_gate_inp_shexp"],
-        "sh_gate",
-        Split::Replicated,
-    ),
-    (
-        &[
-            "shared_expert.down",
-            "shared_experts.down",
-            "shared_expert.w2",
-            "ffn_down_shexp",
-            "shared_mlp.output",
-        ],
-        "sh_down",
-        Split::Rows,
-    ),
-    (
-        &["shared_expert", "_shexp", "shared_mlp"],
-        "sh_gate_up",
-        Split::Columns,
-    ),
-    (
-        &[
-            "ffn_gate_inp",
-            "mlp.gate.",
-            "mlp.router",
-            "feed_forward.router",
-            "block_sparse_moe.gate",
-            "mixer.gate.",
-            "router.",
-            "exp_probs_b",
-        ],
-        "router",
-        Split::Replicated,
-    ),
-    (&["fc1_latent", "fc2_latent"], "latent", Split::Replicated),
-    (&["indexer", "indexers_proj"], "indexer", Split::Replicated),
-    (
-        &[
-            "q_a_proj",
-            "attn_q_a.",
-            "kv_a_proj",
-            "attn_kv_a_mqa",
-            "q_a_layernorm",
-            "kv_a_layernorm",
-            "attn_q_a_norm",
-            "attn_kv_a_norm",
-        ],
-        "q_a",
-        Split::Replicated,
-    ),
-    (&["q_b_proj", "attn_q_b"], "q_b", Split::Columns),
-    (
-        &["kv_b_proj", "attn_kv_b", "attn_k_b", "attn_v_b"],
-        "kv_b",
-        Split::Columns,
-    ),
-    (
-        &["q_norm", "k_norm", "q_layernorm", "k_layernorm"],
-        "norm",
-        Split::Replicated,
-    ),
-    (
-        &[
-            "linear_attn.conv1d",
-            "mixer.conv1d",
-            "mamba.conv1d",
-            "ssm_conv1d",
-            "conv1d",
-        ],
-        "conv",
-        Split::Columns,
-    ),
-    (
-        &[
-            "A_log",
-            "dt_bias",
-            "ssm_a",
-            "ssm_d",
-            "ssm_dt.bias",
-            "mixer.D",
-            "mamba.D",
-        ],
-        "state",
-        Split::Columns,
-    ),
-    (
-        &["in_proj_ba", "in_proj_a.", "in_proj_b.", "ssm_ba"],
-        "in_ba",
-        Split::Columns,
-    ),
-    (&["in_proj", "ssm_in"], "in_proj", Split::Columns),
-    (&["x_proj", "ssm_x"], "x_proj", Split::Rows),
-    (&["dt_proj", "ssm_dt"], "dt_proj", Split::Columns),
-    (
-        &[
-            "mixer.out_proj",
-            "mamba.out_proj",
-            "linear_attn.out_proj",
-            "ssm_out",
-        ],
-        "out_proj",
-        Split::Rows,
-    ),
-    (
-        &[
-            "query_key_value",
-            "qkv_proj",
-            "c_attn",
-            "Wqkv",
-            "attn_qkv",
-            "W_pack",
-            "wqkv",
-        ],
-        "fused_qkv",
-        Split::Columns,
-    ),
-    (&["q_proj", "attn_q.", "wq."], "qkv", Split::Columns),
-    (
-        &["k_proj", "v_proj", "attn_k.", "attn_v.", "wk.", "wv."],
-        "qkv",
-        Split::KvHeads,
-    ),
-    (&["sinks"], "sinks", Split::Columns),
-    (
-        &[
-            "o_proj",
-            "attention.dense",
-            "attn.c_proj",
-            "attn_output.",
-            "self_attn.out_proj",
-            "attn.out_proj",
-            "wo.",
-            "self_attn.dense",
-        ],
-        "o",
-        Split::Rows,
-    ),
-    (
-        &[
-            "down_proj",
-            "ffn_down",
-            "fc2",
-            "fc_out",
-            "dense_4h_to_h",
-            "mlp.c_proj",
-            "feed_forward.w2",
-            "mlp.w2",
-        ],
-        "down",
-        Split::Rows,
-    ),
-    (
-        &[
-            "gate_up_proj",
-            "gate_proj",
-            "up_proj",
-            "ffn_gate",
-            "ffn_up",
-            "fc1",
-            "c_fc",
-            "fc_in",
-            "dense_h_to_4h",
-            "w1",
-            "w3",
-        ],
-        "gate_up",
-        Split::Columns,
-    ),
-];
 
 fn in_layer(module: &str) -> (&'static str, Split) {
     let routed = module.contains("experts.") && !module.contains("shared_expert")
@@ -380,19 +174,8 @@ fn in_layer(module: &str) -> (&'static str, Split) {
             ("exp_w13", Split::ExpertColumns)
         };
     }
-    if module.contains("e_score_correction_bias") {
-        return ("router", Split::Replicated);
-    }
-    // A norm inside of Mamba is as wide as what it splits.
-    if module.contains("mixer.norm") && !module.contains("mixer.norm_f") {
-        return ("norm", Split::Columns);
-    }
-    let found = RULES
-        .iter()
-        .find(|(parts, ..)| parts.iter().any(|part| module.contains(part)));
-    found.map_or(("norm", Split::Replicated), |(_, role, split)| {
-        (role, *split)
-    })
+    let has = |part: &str| module.contains(part);
+    first_rule(&NAMES.inside, has).unwrap_or(("norm", Split::Replicated))
 }
 
 #[cfg(test)]
@@ -409,6 +192,27 @@ mod tests {
     fn is(name: &str, role: &str, split: Split) {
         let place = place(name);
         assert_eq!((place.role, place.split), (role, split), "{name}");
+    }
+
+    #[test]
+    fn every_rule_is_read_and_names_something() {
+        let names: Names = serde_yaml::from_str(TABLE).unwrap();
+        let rules = names.outside.iter().chain(&names.inside);
+        assert!(rules.clone().count() > 20);
+        assert!(
+            rules
+                .clone()
+                .all(|r| r.parts.iter().all(|part| !part.is_empty()))
+        );
+        let mut parts: Vec<&String> = rules.flat_map(|r| &r.parts).collect();
+        let all = parts.len();
+        parts.sort();
+        parts.dedup();
+        assert_eq!(
+            parts.len(),
+            all,
+            "a part is in two rules: the second never counts"
+        );
     }
 
     #[test]

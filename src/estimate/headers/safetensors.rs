@@ -74,12 +74,12 @@ impl<'de> Deserialize<'de> for Entries {
     }
 }
 
-/// Reads a file's header: its first bytes, as many as `length` says and eight more. `file`: the file's size,
+/// Reads a file's header: its first bytes, `length` and eight more. `file`: the file's size,
 /// where it is known.
 ///
 /// # Errors
 ///
-/// A header that is cut off, no JSON, or whose places overlap, leave the file or do not fit their shapes.
+/// A header that is cut off, no JSON, or with places that overlap, leave the file or do not fit their shapes.
 pub fn parse(start: &[u8], file: Option<u64>) -> Result<Vec<Stored>, HeaderError> {
     let length = length(start)?;
     let needed = length + 8;
@@ -166,7 +166,7 @@ const MOST_FILES: usize = 10_000;
 ///
 /// # Errors
 ///
-/// When it is no such index, or names a file outside of its folder.
+/// When it is not such an index, or names a file outside of its folder.
 pub fn index_files(text: &[u8]) -> Result<Vec<String>, HeaderError> {
     #[derive(Deserialize)]
     struct Index {

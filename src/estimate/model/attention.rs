@@ -13,12 +13,15 @@ fn biases(f: &Facts<'_>) -> (bool, bool) {
     match f.family.bias {
         Bias::Never => (false, false),
         Bias::Qkv => (true, false),
-        Bias::AllUnless(field) => {
-            let has = v.flag(field) != Some(false);
+        Bias::AllUnless => {
+            let has = v.flag(&f.family.bias_field) != Some(false);
             (has, has)
         }
-        Bias::AllIf(field) => (v.is(field), v.is(field)),
-        Bias::Said => {
+        Bias::AllIf => {
+            let has = v.is(&f.family.bias_field);
+            (has, has)
+        }
+        Bias::Configured => {
             let attention = v.is("attention_bias");
             let qkv = ["qkv_bias", "use_qkv_bias", "add_qkv_bias"];
             (
@@ -70,9 +73,9 @@ pub(super) fn attention(t: &mut Table, f: &Facts<'_>, i: u64, layer: &Layer) {
     let normed = v.is("use_qk_norm");
     let norm = match f.family.qk_norm {
         QkNorm::Head => 2 * key_dim,
-        QkNorm::HeadIfSaid if normed => 2 * key_dim,
+        QkNorm::HeadIfUsed if normed => 2 * key_dim,
         QkNorm::Wide => (heads + kv_heads) * key_dim,
-        QkNorm::WideIfSaid if normed => (heads + kv_heads) * key_dim,
+        QkNorm::WideIfUsed if normed => (heads + kv_heads) * key_dim,
         _ => 0,
     };
     t.vector("qk_norm", norm);
@@ -83,7 +86,7 @@ pub(super) fn attention(t: &mut Table, f: &Facts<'_>, i: u64, layer: &Layer) {
             ..
         }
     );
-    let sinks = f.kind == "gpt_oss"
+    let sinks = f.family.sinks
         || windowed && v.is("add_swa_attention_sink_bias")
         || !windowed && v.is("add_full_attention_sink_bias");
     // Llama 3.2 Vision's layers that look at the image: norms of a head, and two gates.

@@ -2,13 +2,13 @@
 
 use super::config::{View, missing, whole};
 use super::facts::{Facts, odd_type};
-use super::families::{Family, Norm, Pattern, Positions};
+use super::families::{self, Family, Norm, Pattern, Positions};
 use super::ffn::{self, Plan};
-use super::known;
 use super::mixers::{self, Layer, Mlp};
 use super::table::Table;
 use super::vision::{self, Tower};
-use super::{Mixer, Model, Split, attention, compressed, recurrent};
+use super::{Mixer, Model, Split, Tensor, attention, compressed, recurrent};
+use crate::estimate::arithmetic::sum;
 use crate::estimate::{Component, Moves, Unknown, Unmodelled};
 use serde_json::Value;
 
@@ -98,7 +98,7 @@ fn family(view: &View<'_>) -> Result<(String, &'static Family), Unknown> {
     let kinds = view.kinds();
     let known = kinds
         .iter()
-        .find_map(|kind| known::family(kind).map(|f| (kind.clone(), f)));
+        .find_map(|kind| families::family(kind).map(|f| (kind.clone(), f)));
     if let Some(known) = known {
         return Ok(known);
     }
@@ -119,7 +119,7 @@ fn quantization(view: &View<'_>) -> Option<Value> {
         "hf_quant_config",
     ];
     let found = names.iter().find_map(|name| view.anywhere(&[name]))?;
-    // hf_quant_config.json says it one level deeper.
+    // hf_quant_config.json has it one level deeper.
     Some(found.get("quantization").unwrap_or(found).clone())
 }
 
@@ -149,18 +149,18 @@ fn embeddings(t: &mut Table, f: &Facts<'_>) -> Result<(), Unknown> {
         _ => 0,
     };
     t.plain("embed", f.vocab + more, width, Split::Vocabulary);
-    if let Positions::Learned(more) = f.family.positions {
+    if f.family.positions == Positions::Learned {
         let positions = f
             .max_positions
             .ok_or_else(|| missing("max_position_embeddings"))?;
         t.plain(
             "pos_embed",
-            positions.saturating_add(more),
+            positions.saturating_add(f.family.extra_positions),
             h,
             Split::Replicated,
         );
     }
-    if f.kind == "bloom" {
+    if f.family.embed_norm {
         t.vector("embed_norm", norm(f, h));
     }
     // OPT-350m norms after each layer, and not at the end.
@@ -202,7 +202,7 @@ fn one_layer(
 }
 
 /// Parameters of the layers that predict further tokens: each is like the last layer, unless the
-/// configuration says what it is, with a projection of two widths to one and three norms.
+/// configuration describes it, with a projection of two widths to one and three norms.
 fn mtp(f: &Facts<'_>, plan: &Plan, layers: &[Layer]) -> Result<u64, Unknown> {
     let v = &f.view;
     let names = ["num_nextn_predict_layers", "mtp_num_hidden_layers"];
@@ -222,11 +222,8 @@ fn mtp(f: &Facts<'_>, plan: &Plan, layers: &[Layer]) -> Result<u64, Unknown> {
     }
     t.linear("mtp_proj", f.hidden, 2 * f.hidden, Split::Replicated);
     t.vector("norm", 3 * norm(f, f.hidden));
-    let one = t
-        .tensors
-        .iter()
-        .fold(0u64, |sum, t| sum.saturating_add(t.values()));
-    Ok(one.saturating_mul(count))
+    let each = sum(t.tensors.iter().map(Tensor::values));
+    Ok(each.saturating_mul(count))
 }
 
 /// Norms of the model's width in one layer.
@@ -289,9 +286,4 @@ fn block(t: &mut Table, f: &Facts<'_>, i: u32, layer: &Layer) -> Result<(), Unkn
         t.vector("norm", h);
     }
     Ok(())
-}
-
-/// Every `model_type` that is known, in no order.
-pub fn known_kinds() -> impl Iterator<Item = &'static str> {
-    known::kinds()
 }

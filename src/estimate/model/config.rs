@@ -33,7 +33,7 @@ impl<'a> View<'a> {
     /// A view of `config`.
     ///
     /// # Errors
-    /// When it is no JSON object.
+    /// When it is not a JSON object.
     pub fn of(config: &'a Value) -> Result<Self, Unknown> {
         let outer = config
             .as_object()
@@ -63,7 +63,7 @@ impl<'a> View<'a> {
         kinds
     }
 
-    /// The first of `names` that is there and not null.
+    /// The first of `names` that is set and not null.
     pub fn value(&self, names: &[&str]) -> Option<&'a Value> {
         names
             .iter()
@@ -87,7 +87,7 @@ impl<'a> View<'a> {
         self.bounded(names, LARGEST)
     }
 
-    /// A count that is there and more than zero.
+    /// A count that is set and more than zero.
     ///
     /// # Errors
     /// As [`View::count`]; and when it is missing or zero.
@@ -119,17 +119,17 @@ impl<'a> View<'a> {
         Ok(None)
     }
 
-    /// A flag; `None` where it is not there or is no flag.
+    /// A flag; `None` where it is missing or not a boolean.
     pub fn flag(&self, name: &str) -> Option<bool> {
         self.value(&[name]).and_then(Value::as_bool)
     }
 
-    /// A flag that is there and true.
+    /// Whether a flag is set and true.
     pub fn is(&self, name: &str) -> bool {
         self.flag(name) == Some(true)
     }
 
-    /// A list; `None` where it is not there or is no list.
+    /// A list; `None` where it is missing or not a list.
     pub fn list(&self, name: &str) -> Option<&'a [Value]> {
         self.value(&[name])
             .and_then(Value::as_array)

@@ -3,7 +3,7 @@
 use super::config::{MOST_LAYERS, View, missing};
 use super::families::{Family, Pattern, Positions};
 use super::mixers::{Layer, attend};
-use super::{RopeTables, Window, written};
+use super::{RopeTables, Window};
 use crate::estimate::Unknown;
 use serde_json::Value;
 
@@ -18,7 +18,7 @@ pub(super) struct Facts<'a> {
     pub heads: u64,
     pub kv_heads: u64,
     pub head_dim: u64,
-    /// Width of a dense MLP; 0 where it is not said.
+    /// Width of a dense MLP; 0 where it is not set.
     pub inner: u64,
     pub vocab: u64,
     pub max_positions: Option<u64>,
@@ -40,7 +40,7 @@ impl<'a> Facts<'a> {
         let head_dim = if recurrent {
             0
         } else {
-            head_dim(v, family, kind, hidden, heads)?
+            head_dim(v, family, hidden, heads)?
         };
         let kv_heads = if recurrent {
             0
@@ -56,8 +56,8 @@ impl<'a> Facts<'a> {
             heads,
             kv_heads,
             head_dim,
-            inner: inner(v, kind, hidden)?,
-            vocab: vocabulary(v, kind)?,
+            inner: inner(v, family, hidden)?,
+            vocab: vocabulary(v, family)?,
             max_positions: v
                 .tokens(&[
                     "max_position_embeddings",
@@ -91,14 +91,14 @@ impl<'a> Facts<'a> {
         let Some(most) = self.max_positions else {
             return Ok(None);
         };
-        // ALiBi: Falcon where it says so, Baichuan's wide models always.
+        // ALiBi: Falcon by its flag, Baichuan's wide models always.
         let alibi = v.is("alibi") || self.kind == "baichuan" && self.hidden != 4096;
         if self.family.positions != Positions::Rotary || alibi || self.heads == 0 {
             return Ok(None);
         }
         let latent = v.count(&["qk_rope_head_dim"])?.filter(|n| *n > 0);
         let scaling = v.part("rope_scaling").or_else(|| v.part("rope_parameters"));
-        // Told for each kind of layer: that of the layers without a window is the one that is scaled.
+        // Set for each kind of layer: that of the layers without a window is the one that is scaled.
         let scaling = scaling.map(|s| s.part("full_attention").unwrap_or(s));
         let share = v
             .share(&["partial_rotary_factor", "rotary_pct"])
@@ -114,18 +114,17 @@ impl<'a> Facts<'a> {
             _ => (self.head_dim as f64 * share) as u64,
         };
         // One for layers with a window, which is never scaled, and one for the others.
-        let windows = self.kind.starts_with("gemma3") || self.kind.starts_with("gemma4");
+        let windows = self.family.window_rope;
         let kind = scaling
             .as_ref()
             .and_then(|s| s.words(&["rope_type", "type"]));
         let silent = ["rope_scaling", "rope_parameters"]
             .iter()
             .all(|name| !v.text.contains_key(*name) && !v.outer.contains_key(*name));
-        let scaled = if self.kind.starts_with("gemma3") && silent && most >= GEMMA3_LONG {
-            // All its models of so many positions scale them by 8: an abridged configuration leaves that out.
-            most.saturating_mul(8)
-        } else {
-            positions(scaling, most)
+        let abridged = silent && most >= LONG_POSITIONS;
+        let scaled = match self.family.long_rope_factor.filter(|_| abridged) {
+            Some(factor) => most.saturating_mul(factor),
+            None => positions(scaling, most),
         };
         let positions = if windows {
             scaled.saturating_add(most) / 2
@@ -145,7 +144,7 @@ impl<'a> Facts<'a> {
         }))
     }
 
-    /// Bytes of a value by `torch_dtype`; 2 where it is not said, as what is served is.
+    /// Bytes of a value by `torch_dtype`; 2 where it is not set, as engines serve 16 bits.
     pub fn value_bytes(&self) -> u64 {
         let said = self.view.anywhere(&["torch_dtype", "dtype"]);
         match said.and_then(Value::as_str) {
@@ -155,10 +154,10 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// Positions of the larger models of Gemma 3.
-const GEMMA3_LONG: u64 = 131_072;
+/// Positions from which a family's `long_rope_factor` counts.
+const LONG_POSITIONS: u64 = 131_072;
 
-/// A sentence where `torch_dtype` is no type that is known.
+/// A sentence where `torch_dtype` is unknown.
 pub(super) fn odd_type(v: &View<'_>) -> Option<String> {
     let said = v.anywhere(&["torch_dtype", "dtype"])?;
     let known = [
@@ -220,24 +219,17 @@ fn layers(v: &View<'_>) -> Result<u64, Unknown> {
     }
 }
 
-/// Values of a head: what is said; of latent attention a whole key; else the width's share.
-fn head_dim(
-    v: &View<'_>,
-    family: &Family,
-    kind: &str,
-    hidden: u64,
-    heads: u64,
-) -> Result<u64, Unknown> {
+/// Values of a head: what is configured; of latent attention a whole key; else the width's share.
+fn head_dim(v: &View<'_>, family: &Family, hidden: u64, heads: u64) -> Result<u64, Unknown> {
     if matches!(family.pattern, Pattern::Latent | Pattern::Kimi) {
         let nope = v.needed(&["qk_nope_head_dim"])?;
         let rope = v.count(&["qk_rope_head_dim"])?;
         return Ok(nope + rope.ok_or_else(|| missing("qk_rope_head_dim"))?);
     }
-    match v.count(&["head_dim", "kv_channels", "attention_head_dim"])? {
+    let configured = v.count(&["head_dim", "kv_channels", "attention_head_dim"])?;
+    match configured.or(family.head_dim) {
         Some(0) => Err(Unknown::new("`head_dim` is 0")),
         Some(dim) => Ok(dim),
-        // All of GLM 4.5 to 4.7, and copies of their files leave it out.
-        None if kind == "glm4_moe" => Ok(128),
         None if hidden.checked_rem(heads) == Some(0) => Ok(hidden / heads),
         None => Err(Unknown::new(format!(
             "a width of {hidden} does not divide by {heads} heads"
@@ -269,7 +261,7 @@ fn kv_heads(v: &View<'_>, family: &Family, kind: &str, heads: u64) -> Result<u64
         "falcon" => heads,
         _ => match said {
             Some(said) => said,
-            None if written::may_lack_kv_heads(v, family, kind) => heads,
+            None if family.optional_kv_heads && !(kind == "llama" && is_llama_3(v)) => heads,
             None => return Err(missing("num_key_value_heads")),
         },
     };
@@ -284,7 +276,15 @@ fn kv_heads(v: &View<'_>, family: &Family, kind: &str, heads: u64) -> Result<u64
     Ok(kv_heads)
 }
 
-fn inner(v: &View<'_>, kind: &str, hidden: u64) -> Result<u64, Unknown> {
+/// Llama 3 and later have fewer key heads than query heads in every size; Llama 1 did not have the field.
+fn is_llama_3(v: &View<'_>) -> bool {
+    let scaling = v.part("rope_scaling").or_else(|| v.part("rope_parameters"));
+    let scaled = scaling.is_some_and(|s| s.words(&["rope_type", "type"]) == Some("llama3"));
+    let entries = v.value(&["vocab_size"]).and_then(Value::as_u64);
+    scaled || entries == Some(128_256)
+}
+
+fn inner(v: &View<'_>, family: &Family, hidden: u64) -> Result<u64, Unknown> {
     let names = [
         "ffn_dim",
         "intermediate_size",
@@ -303,17 +303,18 @@ fn inner(v: &View<'_>, kind: &str, hidden: u64) -> Result<u64, Unknown> {
     // What the classes without such a field multiply by.
     match v.count(&["expansion_ratio"])? {
         Some(times) => Ok(times.saturating_mul(hidden)),
-        None if written::may_lack_width(kind) => Ok(hidden.saturating_mul(4)),
+        None if family.optional_mlp_width => Ok(hidden.saturating_mul(4)),
         None => Ok(0),
     }
 }
 
-fn vocabulary(v: &View<'_>, kind: &str) -> Result<u64, Unknown> {
+fn vocabulary(v: &View<'_>, family: &Family) -> Result<u64, Unknown> {
     let padded = v.vocabulary(&["padded_vocab_size"])?;
     let said = v.vocabulary(&["vocab_size"])?;
-    let vocab = match kind {
-        "chatglm" => padded.or(said),
-        _ => said.or(padded),
+    let vocab = if family.padded_vocab {
+        padded.or(said)
+    } else {
+        said.or(padded)
     };
     vocab
         .filter(|n| *n > 0)

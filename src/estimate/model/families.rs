@@ -1,109 +1,164 @@
-//! What a family of models has that its config.json does not say: biases, norms, gating, tying.
+//! What a family of models has that its config.json does not state: configs/model-families.yaml.
 
-/// Facts about a family, by `model_type`. Sources: the modelling code of transformers and of vLLM.
-#[derive(Debug, Clone, Copy)]
+use serde::Deserialize;
+use std::sync::LazyLock;
+
+/// The table that ships.
+const TABLE: &str = include_str!("../../../configs/model-families.yaml");
+
+/// One family. The file describes each field.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default = "llama", deny_unknown_fields)]
 pub(super) struct Family {
-    /// The values of `model_type`.
-    pub kinds: &'static [&'static str],
-    /// The output layer is the embedding where the configuration does not say.
+    pub kinds: Vec<String>,
     pub tied: bool,
-    /// It is so whatever the configuration says.
     pub always_tied: bool,
-    /// The norms.
     pub norm: Norm,
-    /// Norms in a layer.
     pub norms: u64,
-    /// Biases of the attention's projections.
     pub bias: Bias,
-    /// Whether `attention_bias: true` adds one to the output projection as well.
+    pub bias_field: String,
     pub bias_output: bool,
-    /// Norms of queries and keys.
     pub qk_norm: QkNorm,
-    /// The MLP has a gate.
     pub gated: bool,
-    /// The MLP has biases.
     pub mlp_bias: bool,
-    /// Queries are twice as wide: half of them gates the output.
     pub output_gate: bool,
-    /// Positions.
     pub positions: Positions,
-    /// Which layers look back how far.
+    pub extra_positions: u64,
     pub pattern: Pattern,
-    /// Which layers have experts.
+    pub period: u64,
     pub experts: Experts,
-    /// The router has a bias that corrects the balance, kept in 32 bits.
+    pub experts_field: String,
+    pub experts_as_wide_as_mlp: bool,
+    pub dense_width_field: Option<String>,
     pub correction: bool,
-    /// The output layer has a bias.
+    pub float32_router: bool,
+    pub expert_bias: bool,
+    pub sinks: bool,
     pub head_bias: bool,
+    pub embed_norm: bool,
+    pub dt_norms: bool,
+    pub head_dim: Option<u64>,
+    pub window_rope: bool,
+    pub long_rope_factor: Option<u64>,
+    pub halved_mlp: bool,
+    pub padded_vocab: bool,
+    pub optional_kv_heads: bool,
+    pub optional_mlp_width: bool,
+}
+
+/// Every family, read once; none where the file cannot be read, which a test rules out.
+static FAMILIES: LazyLock<Vec<Family>> = LazyLock::new(|| families().unwrap_or_default());
+
+fn families() -> Result<Vec<Family>, serde_yaml::Error> {
+    #[derive(Deserialize)]
+    struct Table {
+        families: Vec<Family>,
+    }
+    let table: Table = serde_yaml::from_str(TABLE)?;
+    Ok(table.families)
+}
+
+/// What a row of the table starts from.
+fn llama() -> Family {
+    Family {
+        norms: 2,
+        gated: true,
+        period: 1,
+        experts_field: "num_experts".to_owned(),
+        ..Family::default()
+    }
+}
+
+/// The family of a `model_type`.
+pub(super) fn family(kind: &str) -> Option<&'static Family> {
+    FAMILIES.iter().find(|f| f.kinds.iter().any(|k| k == kind))
+}
+
+/// Every `model_type` that is known.
+pub fn known_kinds() -> impl Iterator<Item = &'static str> {
+    FAMILIES
+        .iter()
+        .flat_map(|f| f.kinds.iter().map(String::as_str))
 }
 
 /// Values of a norm: none, one or two for each of its width.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Norm {
     /// No parameters.
     Bare,
     /// A weight.
+    #[default]
     Weight,
     /// A weight and a bias.
     WeightAndBias,
 }
 
 /// Biases of the attention's projections.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Bias {
-    /// As `attention_bias`, `qkv_bias` and `use_qkv_bias` say; else none.
-    Said,
+    /// As `attention_bias`, `qkv_bias` and `use_qkv_bias` set them; else none.
+    #[default]
+    Configured,
     /// Queries, keys and values.
     Qkv,
-    /// All four, unless the field says no.
-    AllUnless(&'static str),
-    /// All four, where the field says so; those of the MLP too.
-    AllIf(&'static str),
-    /// None, whatever is said.
+    /// All four, unless the family's `bias_field` is false.
+    AllUnless,
+    /// All four and those of the MLP, where the family's `bias_field` is true.
+    AllIf,
+    /// None, whatever is configured.
     Never,
 }
 
 /// Norms of queries and keys.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum QkNorm {
     /// None.
+    #[default]
     None,
     /// One of a head's width for each.
     Head,
     /// One of all heads' width for each.
     Wide,
     /// As `Head`, where `use_qk_norm` is true.
-    HeadIfSaid,
+    HeadIfUsed,
     /// As `Wide`, where `use_qk_norm` is true.
-    WideIfSaid,
+    WideIfUsed,
 }
 
 /// How positions are known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Positions {
     /// Rotary: a table beside the weights.
+    #[default]
     Rotary,
-    /// An embedding, with so many entries more than positions.
-    Learned(u64),
+    /// An embedding, with the family's `extra_positions` entries more than positions.
+    Learned,
     /// Nothing is kept.
     None,
 }
 
-/// Which layers look back how far, where `layer_types` does not say.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Which layers look back how far, where `layer_types` is not set.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Pattern {
     /// All layers see all tokens.
+    #[default]
     Full,
     /// All layers have the window that the configuration names.
     Window,
     /// The window counts only with `use_sliding_window: true`.
     WindowIfUsed,
-    /// Of so many layers the last sees all tokens, unless the field says otherwise.
-    LastOf(u64, &'static str),
+    /// Of each period the last layer sees all tokens; `sliding_window_pattern` is another period.
+    LastOf,
     /// Even layers have the window.
     EvenWindow,
-    /// Of so many layers the last sees all tokens, the others their chunk.
-    ChunksButLastOf(u64, &'static str),
+    /// Of each period the last layer sees all tokens, the others their chunk; `no_rope_layer_interval` is
+    /// another period.
+    ChunksButLastOf,
     /// Multi-head latent attention.
     Latent,
     /// DeepSeek V4: keys compressed by `compress_ratios`.
@@ -124,20 +179,23 @@ pub(super) enum Pattern {
     Blocks,
     /// Gated delta net but for each n-th layer.
     DeltaNet,
-    /// Lightning attention where `attn_type_list` is 0, or `layer_types` says linear.
+    /// Lightning attention where `attn_type_list` is 0, or `layer_types` is `linear_attention`.
     Lightning,
     /// Kimi's delta attention in the layers of `linear_attn_config.kda_layers`.
     Kimi,
     /// `hybrid_layer_pattern`: 1 for a windowed layer with heads of its own.
+    #[serde(rename = "mimo")]
     MiMo,
     /// Gemma 4: global layers have heads of their own.
     Gemma4,
 }
 
 /// Which layers have experts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Experts {
     /// All, where there are any; but for `first_k_dense_replace` and `moe_layer_freq`.
+    #[default]
     FirstDense,
     /// By `decoder_sparse_step` and `mlp_only_layers`.
     Step,
@@ -149,4 +207,30 @@ pub(super) enum Experts {
     Range,
     /// Beside a dense MLP in each layer.
     Beside,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_family_is_read_and_each_kind_is_in_one() {
+        families().unwrap();
+        let mut kinds: Vec<&str> = known_kinds().collect();
+        let all = kinds.len();
+        kinds.sort_unstable();
+        kinds.dedup();
+        assert_eq!(kinds.len(), all, "a kind is in two rows");
+        assert!(kinds.contains(&"llama") && kinds.contains(&"deepseek_v3"));
+    }
+
+    #[test]
+    fn what_a_field_refers_to_is_set() {
+        for f in FAMILIES.iter() {
+            assert!(!f.kinds.is_empty(), "{f:?}");
+            assert!(f.bias != Bias::AllIf || !f.bias_field.is_empty(), "{f:?}");
+            let periodic = matches!(f.pattern, Pattern::LastOf | Pattern::ChunksButLastOf);
+            assert_eq!(periodic, f.period > 1, "{f:?}");
+        }
+    }
 }

@@ -1,18 +1,18 @@
 //! Tensors of the MLPs: dense, experts, shared experts, and the plan of which layer has which.
 
+use super::Split;
 use super::config::{View, missing, whole};
 use super::facts::Facts;
 use super::families::{Bias, Experts, Pattern};
 use super::table::Table;
-use super::{Split, written};
 use crate::estimate::Unknown;
 use serde_json::Value;
 
 /// What the layers' MLPs are.
 pub(super) struct Plan {
-    /// Width of a dense one; 0 where it is not said.
+    /// Width of a dense one; 0 where it is not set.
     dense: u64,
-    /// The field that says it.
+    /// The field that sets it.
     wide: &'static str,
     /// The experts, where there are any.
     moe: Option<Moe>,
@@ -66,22 +66,16 @@ impl Plan {
         if f.family.experts == Experts::Beside && !v.is("enable_moe_block") {
             experts = None;
         }
-        let wide = match f.family.experts {
-            Experts::Interleaved => "intermediate_size_mlp",
-            _ => "dense_intermediate_size",
+        let wide = f.family.dense_width_field.as_deref();
+        let dense = match wide {
+            _ if f.family.halved_mlp => f.inner / 2,
+            Some(field) => v.count(&[field])?.unwrap_or(0),
+            None => v.count(&["dense_intermediate_size"])?.unwrap_or(f.inner),
         };
-        let own = f.family.experts == Experts::Interleaved || f.kind.starts_with("minimax_m3");
-        let dense = match f.kind.as_str() {
-            // Qwen 1 counts both halves.
-            "qwen" => f.inner / 2,
-            // Their dense layers are wider than the experts that `intermediate_size` is of.
-            _ if own => v.count(&[wide])?.unwrap_or(0),
-            _ => v.count(&[wide])?.unwrap_or(f.inner),
-        };
-        // Nemotron's pattern says which layers have experts, Gemma's flag whether there are any.
+        // Nemotron's pattern names the layers with experts, Gemma's flag whether there are any.
         let told = f.family.experts == Experts::Beside || f.family.pattern == Pattern::NemotronH;
         if experts.is_none() && !told {
-            if let Some(field) = written::experts_field(v, &f.kind) {
+            if let Some(field) = experts_field(f) {
                 return Err(missing(field));
             }
         }
@@ -89,11 +83,11 @@ impl Plan {
             Some(experts) => Some(Moe::read(f, experts)?),
             None => None,
         };
-        let wide = if own { wide } else { "intermediate_size" };
+        let wide = wide.unwrap_or("intermediate_size");
         Ok(Plan { dense, wide, moe })
     }
 
-    /// The MLP of layer `i` as the configuration says.
+    /// The MLP of layer `i` by the configuration.
     pub fn said(&self, t: &mut Table, f: &Facts<'_>, i: u64) -> Result<(), Unknown> {
         match &self.moe {
             Some(moe) if f.family.experts == Experts::Beside => {
@@ -109,7 +103,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Experts, where the mixers' pattern says so.
+    /// Experts, where the mixers' pattern has them.
     pub fn experts(&self, t: &mut Table, f: &Facts<'_>) -> Result<(), Unknown> {
         match &self.moe {
             Some(moe) => {
@@ -123,7 +117,7 @@ impl Plan {
     /// A dense MLP.
     ///
     /// # Errors
-    /// When the configuration does not tell its width.
+    /// When the configuration does not set its width.
     pub fn dense(&self, t: &mut Table, f: &Facts<'_>) -> Result<(), Unknown> {
         if self.dense == 0 {
             return Err(no_width(f, self.wide));
@@ -131,6 +125,19 @@ impl Plan {
         mlp(t, f, self.dense, ["gate_up", "down"]);
         Ok(())
     }
+}
+
+/// The field with the number of experts, where others are set that only models with experts have.
+fn experts_field(f: &Facts<'_>) -> Option<&'static str> {
+    let signs = [
+        "moe_intermediate_size",
+        "num_experts_per_tok",
+        "num_experts_per_token",
+        "first_k_dense_replace",
+    ];
+    let count = |name: &&str| f.view.value(&[name]).and_then(Value::as_u64);
+    let any = signs.iter().any(|name| count(name).is_some_and(|n| n > 0));
+    any.then_some(f.family.experts_field.as_str())
 }
 
 /// Whether layer `i` has experts, in a model that has some.
@@ -191,7 +198,7 @@ impl Moe {
         ])?;
         let inner = match inner {
             Some(inner) => inner,
-            None if !written::has_one_width(&f.kind) => {
+            None if !f.family.experts_as_wide_as_mlp => {
                 return Err(missing("moe_intermediate_size"));
             }
             None => f.inner,
@@ -237,8 +244,7 @@ impl Moe {
 
     fn tensors(&self, t: &mut Table, f: &Facts<'_>) {
         let (n, h, inner) = (self.experts, f.hidden, self.inner);
-        // Nemotron's router is kept in 32 bits.
-        if f.kind == "nemotron_h" {
+        if f.family.float32_router {
             t.float32("router", n, h, Split::Replicated)
         } else {
             t.plain("router", n, h, Split::Replicated)
@@ -255,7 +261,7 @@ impl Moe {
             }
         }
         let halves = if f.family.gated { 2 } else { 1 };
-        if f.kind == "gpt_oss" {
+        if f.family.expert_bias {
             t.vector("router_b", n);
             t.expert_vectors("exp_b13", halves * inner, Split::ExpertColumns, n);
             t.expert_vectors("exp_b2", h, Split::ExpertReplicated, n);
@@ -286,8 +292,8 @@ pub(super) fn mlp(t: &mut Table, f: &Facts<'_>, inner: u64, roles: [&'static str
     t.linear(roles[1], f.hidden, inner, Split::Rows);
     let v = &f.view;
     let family = match f.family.bias {
-        Bias::AllUnless(field) => f.family.mlp_bias && v.flag(field) != Some(false),
-        Bias::AllIf(field) => v.is(field),
+        Bias::AllUnless => f.family.mlp_bias && v.flag(&f.family.bias_field) != Some(false),
+        Bias::AllIf => v.is(&f.family.bias_field),
         _ => f.family.mlp_bias,
     };
     if family || v.is("mlp_bias") {

@@ -16,14 +16,14 @@ pub(super) struct Layer {
     pub heads: u64,
     /// Keys are values: one projection makes both.
     pub joined: bool,
-    /// What it has for an MLP, where the mixers' pattern says so.
+    /// Its MLP, where the mixers' pattern decides it.
     pub mlp: Mlp,
 }
 
 /// What a layer has for an MLP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mlp {
-    /// What the rest of the configuration says.
+    /// By the other fields of the configuration.
     Said,
     /// None: the layer is a mixer.
     None,
@@ -118,7 +118,7 @@ fn windows(f: &Facts<'_>) -> Result<Vec<Layer>, Unknown> {
             .collect();
     }
     let pattern = f.family.pattern;
-    let every_nth = |n: u64, name: &str| Ok::<_, Unknown>(v.count(&[name])?.unwrap_or(n).max(1));
+    let period = |name: &str| Ok::<_, Unknown>(v.count(&[name])?.unwrap_or(f.family.period).max(1));
     match pattern {
         Pattern::Window => every(f, |_| f.attention(window)),
         Pattern::WindowIfUsed if v.is("use_sliding_window") => {
@@ -126,13 +126,13 @@ fn windows(f: &Facts<'_>) -> Result<Vec<Layer>, Unknown> {
             let first = v.count(&["max_window_layers"])?.unwrap_or(0);
             every(f, |i| f.attention(window.filter(|_| i >= first)))
         }
-        Pattern::LastOf(n, name) => {
-            let n = every_nth(n, name)?;
+        Pattern::LastOf => {
+            let n = period("sliding_window_pattern")?;
             every(f, |i| f.attention(window.filter(|_| (i + 1) % n != 0)))
         }
         Pattern::EvenWindow => every(f, |i| f.attention(window.filter(|_| i % 2 == 0))),
-        Pattern::ChunksButLastOf(n, name) => {
-            let n = every_nth(n, name)?;
+        Pattern::ChunksButLastOf => {
+            let n = period("no_rope_layer_interval")?;
             every(f, |i| f.attention(chunk.filter(|_| (i + 1) % n != 0)))
         }
         _ => every(f, |_| f.attention(None)),

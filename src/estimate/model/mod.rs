@@ -8,18 +8,18 @@ mod facts;
 mod families;
 mod ffn;
 mod flags;
-mod known;
 mod mixers;
 mod recurrent;
 mod table;
 mod vision;
-mod written;
 
-pub use build::{from_config, known_kinds};
+pub use build::from_config;
+pub use families::known_kinds;
 pub use flags::{Flags, from_flags};
 pub use vision::MULTIMODAL;
 
 use super::unmodelled::Unmodelled;
+use crate::estimate::arithmetic::{product, sum};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -51,12 +51,12 @@ pub struct Model {
     /// Every parameter, by kind and layer.
     pub tensors: Vec<Tensor>,
     /// Parameters of the layers that predict further tokens (MTP, nextn), which the files hold and
-    /// no engine loads unless it is told to; not among `tensors`.
+    /// no engine loads by default; not among `tensors`.
     pub mtp: u64,
     /// Experts that one token is sent to.
     pub experts_per_token: Option<u64>,
-    /// Bytes of a value where no quantisation says otherwise: 4 only where the configuration says
-    /// float32 (which vLLM and SGLang load in 16 bits unless they are told `--dtype float32`).
+    /// Bytes of a value that is not quantised: 4 only where the configuration has
+    /// float32 (which vLLM and SGLang load in 16 bits without `--dtype float32`).
     pub value_bytes: u64,
     /// `quantization_config` of config.json, whole; else `compression_config` or `hf_quant_config`.
     pub quantization: Option<Value>,
@@ -162,9 +162,9 @@ pub enum Mixer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Window {
-    /// The last so many tokens.
+    /// This number of last tokens.
     Sliding(u64),
-    /// The chunk of so many tokens that a token is in.
+    /// The chunk that a token is in, of this number of tokens.
     Chunked(u64),
 }
 
@@ -193,9 +193,7 @@ pub struct Tensor {
 impl Tensor {
     /// Values in it.
     pub fn values(&self) -> u64 {
-        self.rows
-            .saturating_mul(self.columns)
-            .saturating_mul(self.count)
+        product([self.rows, self.columns, self.count])
     }
 }
 
@@ -234,16 +232,15 @@ impl Mixer {
                 value_dim,
                 shares: false,
                 ..
-            } => Some(
-                kv_heads
-                    .saturating_mul(key_dim.saturating_add(*value_dim))
-                    .saturating_mul(value_bytes),
-            ),
-            Mixer::Latent { rank, rope, index } => Some(
-                rank.saturating_add(*rope)
-                    .saturating_mul(value_bytes)
-                    .saturating_add(index.map_or(0, |dim| dim.saturating_add(4))),
-            ),
+            } => Some(product([
+                *kv_heads,
+                key_dim.saturating_add(*value_dim),
+                value_bytes,
+            ])),
+            Mixer::Latent { rank, rope, index } => Some(sum([
+                product([rank.saturating_add(*rope), value_bytes]),
+                index.map_or(0, |dim| dim.saturating_add(4)),
+            ])),
             _ => Some(0),
         }
     }
@@ -257,10 +254,37 @@ impl Model {
         })
     }
 
+    /// Whether a layer has multi-head latent attention.
+    pub fn is_latent(&self) -> bool {
+        let latent = |m: &Mixer| matches!(m, Mixer::Latent { .. });
+        self.mixers.iter().any(latent)
+    }
+
+    /// Whether a layer's latent attention has a sparse indexer.
+    pub fn is_indexed(&self) -> bool {
+        let indexed = |m: &Mixer| matches!(m, Mixer::Latent { index: Some(_), .. });
+        self.mixers.iter().any(indexed)
+    }
+
+    /// Whether a layer keeps a state for each sequence.
+    pub fn is_recurrent(&self) -> bool {
+        use Mixer::{DeltaNet, Lightning, Mamba1, Mamba2};
+        let recurrent = |m: &Mixer| {
+            matches!(
+                m,
+                Mamba1 { .. } | Mamba2 { .. } | DeltaNet { .. } | Lightning { .. }
+            )
+        };
+        self.mixers.iter().any(recurrent)
+    }
+
+    /// `quant_method` of its quantisation.
+    pub fn quant_method(&self) -> Option<&str> {
+        self.quantization.as_ref()?.get("quant_method")?.as_str()
+    }
+
     /// Parameters, as a model card counts them.
     pub fn parameters(&self) -> u64 {
-        self.tensors
-            .iter()
-            .fold(0, |sum, t| sum.saturating_add(t.values()))
+        sum(self.tensors.iter().map(Tensor::values))
     }
 }

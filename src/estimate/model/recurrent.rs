@@ -43,7 +43,7 @@ pub(super) fn recurrent(t: &mut Table, f: &Facts<'_>, mixer: &Mixer) -> Result<(
             t.float32("A", inner, state, Split::Columns);
             t.split_vector("D", inner, Split::Columns);
             t.linear("out_proj", h, inner, Split::Rows);
-            if f.kind == "jamba" {
+            if f.family.dt_norms {
                 t.vector("jnorms", rank + 2 * state);
             }
         }

@@ -144,7 +144,7 @@ fn parameters(kind: &str, v: &View<'_>, hidden: u64) -> Result<Option<u128>, Unk
             let merger = merged * merged + merged + merged * out + out;
             let positions = v.count(&["num_position_embeddings"])?.unwrap_or(2304);
             let times = v.count(&["temporal_patch_size"])?.unwrap_or(2);
-            // A merger more for each layer whose output goes into the language model's own layers.
+            // A merger more for each layer with an output into the language model's own layers.
             let deep = v.list("deepstack_visual_indexes").map_or(0, <[Value]>::len) as u128;
             u128::from(times) * w.patches()
                 + h

@@ -7,6 +7,7 @@ use super::{
     engines::{self, Settings},
     kv::{self, Cache},
 };
+use crate::estimate::arithmetic::{product, sum};
 use grouped::Grouped;
 
 /// How the cache of a deployment is laid out, whatever its size.
@@ -48,7 +49,7 @@ enum Bound {
     Sliding(u64),
     /// A chunk: its tokens.
     Chunked(u64),
-    /// Nothing: so many blocks.
+    /// Nothing: a number of blocks.
     Blocks(u64),
 }
 
@@ -144,27 +145,20 @@ impl Layout {
     /// Source: `max_memory_usage_bytes` of each spec in vLLM 0.19, v1/kv_cache_interface.py.
     pub fn blocks_of(&self, tokens: u64) -> u64 {
         let local = tokens.div_ceil(self.dcp);
-        self.needs
-            .iter()
-            .fold(0u64, |sum, n| {
-                let block = n.block.max(1);
-                let blocks = match n.bound {
-                    Bound::Length => local.div_ceil(block),
-                    Bound::Sliding(window) => window
-                        .saturating_sub(1)
-                        .saturating_add(self.batched)
-                        .min(tokens)
-                        .div_ceil(block)
-                        .saturating_add(1),
-                    Bound::Chunked(chunk) => chunk
-                        .saturating_add(self.batched)
-                        .min(tokens)
-                        .div_ceil(block),
-                    Bound::Blocks(blocks) => blocks,
-                };
-                sum.saturating_add(blocks.saturating_mul(n.groups))
-            })
-            .max(1)
+        let needed = self.needs.iter().map(|n| {
+            let block = n.block.max(1);
+            let reach = |window: u64| window.saturating_add(self.batched).min(tokens);
+            let blocks = match n.bound {
+                Bound::Length => local.div_ceil(block),
+                Bound::Sliding(window) => reach(window.saturating_sub(1))
+                    .div_ceil(block)
+                    .saturating_add(1),
+                Bound::Chunked(chunk) => reach(chunk).div_ceil(block),
+                Bound::Blocks(blocks) => blocks,
+            };
+            blocks.saturating_mul(n.groups)
+        });
+        sum(needed).max(1)
     }
 
     /// Bytes that one request of `tokens` takes on one GPU, its last blocks' unused parts included.
@@ -175,9 +169,7 @@ impl Layout {
     /// What `bytes` hold; `longest` is `max_model_len`, which vLLM's printed figure depends on from 0.21.
     pub fn pool(&self, bytes: u64, longest: Option<u64>) -> Pool {
         let blocks = bytes / self.block_bytes.max(1);
-        let in_blocks = (blocks / self.groups.max(1))
-            .saturating_mul(self.block_tokens)
-            .saturating_mul(self.dcp);
+        let in_blocks = product([(blocks / self.groups.max(1)), self.block_tokens, self.dcp]);
         let tokens = match (self.printed, longest) {
             (Printed::Requests, Some(longest)) if longest > 0 => {
                 // Multiplied before it is divided, as vLLM's whole number is of the exact quotient.

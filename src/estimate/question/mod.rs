@@ -30,7 +30,7 @@ pub fn longest(model: &Model, deployment: &Deployment) -> Result<u64, Unknown> {
         })
 }
 
-/// Whether so many requests of the longest length fit at once.
+/// Whether a number of requests of the longest length fit at once.
 fn fits_at(holds: Result<f64, Unknown>, concurrency: u64) -> Result<bool, Unknown> {
     Ok(holds? >= concurrency as f64)
 }

@@ -1,10 +1,11 @@
-//! What one estimate says of one deployment, as far as questions need it; and how great the risk is.
+//! One estimate of one deployment, as far as questions need it; and how great the risk is.
 
 use super::longest;
+use crate::estimate::arithmetic::sum;
 use crate::estimate::{Deployment, EngineId, Estimate, Model, Unknown};
 use serde::Serialize;
 
-/// What one estimate says, bytes on the GPU that needs most.
+/// Figures of one estimate, bytes on the GPU that needs most.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Reading {
     /// All terms but the cache.
@@ -145,7 +146,7 @@ impl Reading {
         Ok(reading)
     }
 
-    /// Of a deployment whose least need is more than there is: nothing else of it need be known.
+    /// A deployment that needs at least more than there is: nothing else of it need be known.
     fn of_least(deployment: &Deployment, estimate: &Estimate) -> Reading {
         let least = estimate.least(deployment);
         let gpu = deployment.gpu.as_ref();
@@ -162,14 +163,13 @@ impl Reading {
         }
     }
 
-    /// What so many requests of the longest length need in all, by their plain sum: blocks that an
+    /// What `requests` requests of the longest length need in all, by their plain sum: blocks that an
     /// engine leaves half empty are not in it.
     pub fn needed(&self, concurrency: u64) -> u64 {
-        self.besides
-            .saturating_add(self.request.saturating_mul(concurrency))
+        sum([self.besides, self.request.saturating_mul(concurrency)])
     }
 
-    /// Whether so many requests fit; `None` without a GPU.
+    /// Whether `requests` requests fit; `None` without a GPU.
     pub fn fits(&self, concurrency: u64) -> Option<bool> {
         Some(self.on?.concurrency >= concurrency.max(1) as f64)
     }

@@ -29,7 +29,7 @@ pub struct Choice {
 /// GPU the least number that does, and no more of it than divide the attention heads.
 ///
 /// # Errors
-/// What is missing to tell, the same for all GPUs.
+/// The missing input, the same for all GPUs.
 pub fn recommend(
     model: &Model,
     asked: &Deployment,

@@ -63,7 +63,7 @@ pub type Holds<'a> = dyn Fn(&Deployment) -> Result<f64, Unknown> + 'a;
 /// Solves for one setting so that `concurrency` requests of the longest length fit at once.
 ///
 /// # Errors
-/// What is missing to tell.
+/// The missing input.
 pub fn solve(
     what: What,
     model: &Model,

@@ -21,7 +21,7 @@ pub struct Entry {
     pub risk: Option<Risk>,
 }
 
-/// Lengths that are looked at where nobody says: powers, as far as the model reads, and its own end.
+/// Lengths of the table by default: powers, as far as the model reads, and its own end.
 pub fn lengths(most: Option<u64>) -> Vec<u64> {
     let mut all: Vec<u64> = [2048, 8192, 32_768, 131_072]
         .into_iter()
@@ -33,13 +33,13 @@ pub fn lengths(most: Option<u64>) -> Vec<u64> {
     all
 }
 
-/// Numbers of requests that are looked at where nobody says.
+/// Numbers of requests of the table by default.
 pub const CONCURRENCIES: [u64; 5] = [1, 4, 16, 64, 256];
 
 /// The table, row by row: all numbers of requests of one length, then the next length.
 ///
 /// # Errors
-/// What is missing to tell.
+/// The missing input.
 pub fn table(
     asked: &Deployment,
     concurrencies: &[u64],

@@ -14,7 +14,7 @@ pub enum Answer {
     MayNotFit,
     /// It does not, also where every part is at the lower end of its band.
     DoesNotFit,
-    /// It cannot be told.
+    /// It is unknown.
     Unknown,
 }
 
@@ -28,7 +28,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// It cannot be told.
+    /// It is unknown.
     pub fn unknown(why: impl Into<String>) -> Verdict {
         Verdict {
             answer: Answer::Unknown,
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(answer(EngineId::Vllm, 12, false), Answer::MayNotFit);
         // It keeps layers on the host.
         assert_eq!(answer(EngineId::LlamaCpp, 12, true), Answer::MayNotFit);
-        // From the GPU that holds it downwards there is a size of which nobody can be sure.
+        // From the GPU that holds it downwards there is a size that is uncertain.
         let downwards: Vec<Answer> = (12..=24)
             .rev()
             .map(|gib| answer(EngineId::Sglang, gib, true))

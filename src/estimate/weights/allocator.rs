@@ -21,7 +21,7 @@ pub struct Allocator {
 }
 
 impl Allocator {
-    /// Takes memory, and tells what is counted for it.
+    /// Takes memory, and returns the bytes that are counted for it.
     pub fn take(&mut self, bytes: u64) -> u64 {
         let want = bytes.max(1).checked_next_multiple_of(512).unwrap_or(bytes);
         if want <= SMALL {
@@ -52,7 +52,7 @@ impl Allocator {
         counted
     }
 
-    /// Gives back what was counted for a large block.
+    /// Releases what was counted for a large block.
     pub fn release(&mut self, counted: u64) {
         self.used = self.used.saturating_sub(counted);
         if counted > SMALL {

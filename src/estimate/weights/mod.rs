@@ -163,7 +163,7 @@ fn largest(
             slots.iter().fold(0u64, |sum, b| sum.saturating_add(*b))
         };
         let made = plan::make(&allocations, caching);
-        // SGLang tells what is gone from the device.
+        // SGLang logs what is gone from the device.
         let bytes = if deployment.engine == EngineId::Sglang {
             made.reserved
         } else {
@@ -206,7 +206,7 @@ pub fn value_bytes(model: &Model, deployment: &Deployment) -> Result<u64, Unknow
         "bfloat16" | "bf16" | "float16" | "fp16" | "half" => Ok(2),
         "float32" | "fp32" | "float" => Ok(4),
         "auto" | "" => Ok(match deployment.engine {
-            // They load a model of 32 bits in 16, unless they are told otherwise.
+            // They load a model of 32 bits in 16 by default.
             EngineId::Vllm | EngineId::Sglang | EngineId::Tgi | EngineId::TensorRtLlm => {
                 model.value_bytes.clamp(1, 2)
             }
@@ -224,11 +224,11 @@ enum Trust {
     Files,
     /// 16 and 8 bits.
     Plain,
-    /// 4 bits, told in full.
+    /// 4 bits, described in full.
     Small,
-    /// Something of the quantisation is not told.
+    /// The quantisation is not described in full.
     Loose,
-    /// A dynamic quantisation whose choice is not told.
+    /// A dynamic quantisation that does not list its choice.
     Dynamic,
 }
 

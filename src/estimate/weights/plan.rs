@@ -5,6 +5,7 @@ use super::super::{Deployment, EngineId, Model, Tensor};
 use super::allocator::Allocator;
 use super::runtime;
 use super::shard::{Shape, Shards};
+use crate::estimate::arithmetic::{product, sum};
 use serde_json::Value;
 use std::ops::Range;
 
@@ -238,13 +239,9 @@ impl Context<'_> {
         } else {
             2
         };
-        let attention = width.saturating_mul(width).saturating_mul(4);
-        let mlp = width.saturating_mul(inner).saturating_mul(matrices);
-        let split = attention
-            .saturating_add(mlp)
-            .saturating_mul(layers)
-            .saturating_mul(self.value_bytes)
-            .min(whole);
+        let attention = product([width, width, 4]);
+        let mlp = product([width, inner, matrices]);
+        let split = product([sum([attention, mlp]), layers, self.value_bytes]).min(whole);
         whole - split + split.div_ceil(self.shards.tp)
     }
 
@@ -272,7 +269,7 @@ pub struct Made {
     pub parts: Vec<(&'static str, u64)>,
 }
 
-/// Makes the allocations; `caching`: by PyTorch's allocator, whose rounding is a part of its own.
+/// Makes the allocations; `caching`: by PyTorch's allocator, with its rounding as a part of its own.
 pub fn make(allocations: &[Allocation], caching: bool) -> Made {
     let mut memory = Allocator::default();
     let mut made = Made::default();

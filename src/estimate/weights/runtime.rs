@@ -1,8 +1,9 @@
 //! What an engine keeps beside a model's own tensors: tables of positions, copies for latent attention, LoRA slots.
 
 use super::super::format::{Format, Scheme};
-use super::super::{Deployment, EngineId, Lora, Mixer, Model, Tensor, Version, encoder, engines};
+use super::super::{Deployment, EngineId, Lora, Model, Tensor, Version, encoder, engines};
 use super::shard::Shards;
+use crate::estimate::arithmetic::product;
 use std::ops::Range;
 
 /// Bytes of the tables of rotary positions; llama.cpp and transformers compute them as they go.
@@ -12,10 +13,7 @@ pub fn rope(model: &Model, deployment: &Deployment) -> Option<u64> {
         EngineId::Vllm | EngineId::Sglang | EngineId::TensorRtLlm
     );
     let rope = model.rope.filter(|_| keeps)?;
-    let values = rope
-        .positions
-        .saturating_mul(rope.dim)
-        .saturating_mul(rope.tables);
+    let values = product([rope.positions, rope.dim, rope.tables]);
     Some(values.saturating_mul(rope.value_bytes))
 }
 
@@ -30,22 +28,15 @@ pub fn absorbed(
     value_bytes: u64,
 ) -> Option<u64> {
     let engine = matches!(deployment.engine, EngineId::Vllm | EngineId::Sglang);
-    let latent = || {
-        model
-            .mixers
-            .iter()
-            .any(|m| matches!(m, Mixer::Latent { .. }))
-    };
-    if tensor.role != "kv_b" || !engine || !latent() || scheme.format(tensor) == Format::Plain {
+    if tensor.role != "kv_b"
+        || !engine
+        || !model.is_latent()
+        || scheme.format(tensor) == Format::Plain
+    {
         return None;
     }
     let shape = shards.shape(tensor);
-    Some(
-        shape
-            .rows
-            .saturating_mul(shape.columns)
-            .saturating_mul(value_bytes),
-    )
+    Some(product([shape.rows, shape.columns, value_bytes]))
 }
 
 /// Inputs of the layers that take the encoder's results besides the first: a step's rows for each, made with the model
@@ -55,9 +46,7 @@ pub fn deep_inputs(model: &Model, deployment: &Deployment, value_bytes: u64) -> 
         return Vec::new();
     }
     let tokens = engines::settings(model, deployment).batched_tokens;
-    let each = tokens
-        .saturating_mul(model.hidden)
-        .saturating_mul(value_bytes);
+    let each = product([tokens, model.hidden, value_bytes]);
     // No model has as many as a file can name.
     let levels = encoder::deep_levels(model).min(model.mixers.len() as u64);
     vec![each; levels as usize]
@@ -79,7 +68,7 @@ const LORA: &[(&str, u64, bool)] = &[
     ("out_proj", 1, true),
 ];
 
-/// Models whose embedding and output layer take slots too.
+/// Models with slots for the embedding and the output layer too.
 const LORA_EMBEDDING: &[&str] = &["llama", "mistral", "gemma", "mixtral"];
 /// Entries that an adapter may add to the vocabulary: until vLLM 0.12.
 const EXTRA_VOCABULARY: u64 = 256;
@@ -103,12 +92,7 @@ pub fn lora(
     if !matches!(deployment.engine, EngineId::Vllm | EngineId::Sglang) {
         return Vec::new();
     }
-    let each = |values: u64| {
-        values
-            .saturating_mul(rank)
-            .saturating_mul(slots.max(1))
-            .saturating_mul(value_bytes)
-    };
+    let each = |values: u64| product([values, rank, slots.max(1), value_bytes]);
     let mut made = Vec::new();
     let here = |t: &&Tensor| t.layer.is_some_and(|l| layers.contains(&u64::from(l)));
     for tensor in model.tensors.iter().filter(here) {
@@ -138,9 +122,7 @@ pub fn lora(
         ]);
         if extra > 0 {
             // The added entries themselves, for the embedding and for the output layer.
-            let added = extra
-                .saturating_mul(model.hidden)
-                .saturating_mul(value_bytes);
+            let added = product([extra, model.hidden, value_bytes]);
             made.extend([added, added]);
         }
     }

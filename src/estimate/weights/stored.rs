@@ -7,6 +7,7 @@ use super::super::{Deployment, EngineId, Model, Split, Unknown};
 use super::plan::{Allocation, Context, is_last};
 use super::shard::{self, Shards};
 use super::{Trust, Weights, largest, value_bytes};
+use crate::estimate::arithmetic::{product, sum};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -25,7 +26,7 @@ pub fn from_headers(
         return Err(Unknown::new("the files hold no tensors"));
     }
     let plain_files = headers.tensors.iter().all(|t| t.float_bits().is_some());
-    // Quantised while it is loaded: the files tell only the shapes, which the configuration tells too.
+    // Quantised while it is loaded: the files have only the shapes, which the configuration has too.
     if plain_files && !headers.gguf && deployment.quantization.is_some() {
         let scheme = Scheme::of(model, deployment)?;
         if !scheme.is_plain() {
@@ -35,7 +36,7 @@ pub fn from_headers(
             return Ok(weights);
         }
     }
-    // What is not told by name is told by the files; a quantisation that is not known does no harm here.
+    // The files have what the names leave open; a quantisation that is not known does no harm here.
     let scheme = Scheme::of(model, deployment)
         .unwrap_or_else(|_| Scheme::all(super::super::format::Format::Plain));
     let context = Context {
@@ -223,8 +224,7 @@ impl<'a> Reading<'a> {
                 let heads = model.heads.saturating_add(kv).max(1);
                 let of_kv = (u128::from(whole) * u128::from(kv) / u128::from(heads)) as u64;
                 let rest = whole.saturating_sub(of_kv);
-                rest.div_ceil(shards.tp)
-                    .saturating_add(of_kv.div_ceil(shards.kv_heads))
+                sum([rest.div_ceil(shards.tp), of_kv.div_ceil(shards.kv_heads)])
             }
             Split::Columns | Split::Rows => part(shards.tp),
             Split::KvHeads => part(shards.kv_heads),
@@ -275,12 +275,7 @@ impl<'a> Reading<'a> {
                 };
                 let tensor = context.model.tensors.iter().find(role)?;
                 let shape = context.shards.shape(tensor);
-                Some(
-                    shape
-                        .rows
-                        .saturating_mul(shape.columns)
-                        .saturating_mul(context.value_bytes),
-                )
+                Some(product([shape.rows, shape.columns, context.value_bytes]))
             })
     }
 }

@@ -151,7 +151,7 @@ fn a_gguf_file_type_leads_to_the_size_of_the_file() {
     // on the host.
     let mib = bytes("Q4_K_M") / f64::from(1 << 20);
     assert!((mib / 4403.49 - 1.0).abs() < 0.005, "{mib}");
-    // Files of the same model; less the embedding, in blocks of so many bits a value.
+    // Files of the same model; less the embedding, in blocks by their bits of a value.
     for (name, file, bits) in [
         ("Q8_0", 8.54e9, 8.5),
         ("Q6_K", 6.60e9, 6.5625),
@@ -221,7 +221,7 @@ fn headers_tell_the_same_as_the_configuration_of_a_plain_model() {
             files.warnings
         );
     }
-    // A download that was broken off: the configuration tells the rest.
+    // A download that was broken off: the configuration has the rest.
     let mut part = headers.clone();
     part.tensors.retain(|t| !t.name.contains("layers.1."));
     let deployment = Deployment::with_defaults(EngineId::Vllm);
@@ -232,12 +232,12 @@ fn headers_tell_the_same_as_the_configuration_of_a_plain_model() {
     assert!(rest.warnings.iter().any(|w| w.contains("configuration")));
     part.gguf = true;
     assert!(best(&model, Some(&part), &deployment).is_err());
-    // A type that is newer than this is told.
+    // A type that is newer than this has a warning.
     let mut newer = headers.clone();
     newer.tensors[1].dtype = "F5_E9".to_owned();
     let newer = from_headers(&model, &newer, &deployment).unwrap();
     assert!(newer.warnings.iter().any(|w| w.contains("F5_E9")));
-    // 32 bits on the disk are 16 in the engine, unless it is told otherwise.
+    // 32 bits on the disk are 16 in the engine, by default.
     for tensor in &mut headers.tensors {
         tensor.dtype = "F32".to_owned();
         tensor.bytes *= 2;
@@ -264,7 +264,7 @@ fn numbers_of_any_size_are_no_panic() {
     }
 }
 
-/// A larger model of Gemma 3: width, layers, heads, key heads, head's width, MLP's; `rope`: what it says of positions.
+/// A larger model of Gemma 3: width, layers, heads, key heads, head's width, MLP's; `rope`: its field of positions.
 fn gemma3(shape: [u64; 6], rope: Value) -> Model {
     let [hidden, layers, heads, kv, head, inner] = shape;
     let mut text = json!({"model_type": "gemma3_text", "hidden_size": hidden, "num_hidden_layers": layers,

@@ -23,7 +23,7 @@ const LONGEST_HEAD: usize = 64 << 10;
 pub struct Limits {
     /// Redirects of one request.
     pub redirects: usize,
-    /// Files whose headers are read.
+    /// Most files with headers that are read.
     pub files: usize,
     /// Of one config.json or index, bytes.
     pub document: u64,
@@ -77,13 +77,13 @@ pub enum Trouble {
 pub struct Reply {
     /// Of the last server that was asked.
     pub status: StatusCode,
-    /// `X-Error-Code`, by which the hub tells one 401 from another.
+    /// `X-Error-Code`, which distinguishes one 401 from another.
     pub code: String,
     /// The commit that the hub's own answer named.
     pub commit: Option<String>,
     /// What came, at most as much as was asked for.
     pub bytes: Vec<u8>,
-    /// Size of the whole file, where the answer tells it.
+    /// Size of the whole file, where the answer has it.
     pub size: Option<u64>,
 }
 

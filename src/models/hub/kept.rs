@@ -1,4 +1,4 @@
-//! What a hub said of a model, as it is kept for the next question.
+//! A hub's answer about a model, as it is kept for the next question.
 
 use super::Facts;
 use crate::estimate::headers::{Headers, Stored};
