@@ -3,7 +3,7 @@
 use super::kept::Done;
 use super::recorder::Recorder;
 use super::stop::Stop;
-use super::{BenchSetup, Door, Plan, setup::job};
+use super::{BenchSetup, Door, Plan};
 use crate::capture::{ExecEnd, ExecOutcome, ExecRole, LineSource, Mode, Phase, RunEnd, Stream};
 use crate::container::exec::ExecRequest;
 use crate::engine::{BenchProgress, BenchResult, read_builtin};
@@ -93,12 +93,7 @@ impl Bench<'_> {
         if let Some(target) = &setup.target {
             return Ok(self.builtin_repeat(target, repeat, index).await);
         }
-        let job = job(plan, setup, self.door.port, repeat);
-        let planned = plan
-            .attached
-            .engine
-            .bench(&job, setup.help.as_deref())
-            .map_err(super::refused)?;
+        let planned = setup.plan(plan, self.door.port, repeat)?;
         // What the notes say has no effect did have one when we started the server ourselves.
         if repeat == 1 && plan.attached.mode != Mode::Started {
             planned

@@ -75,20 +75,14 @@ pub fn explained(end: RunEnd, causes: Causes<'_>) -> RunEnd {
         (end, _) => end,
     };
     match end {
-        RunEnd::BenchFailed(what) => RunEnd::BenchFailed(causes.added_to(what)),
+        RunEnd::BenchFailed(what) => {
+            RunEnd::BenchFailed(causes.added_to(what, causes.in_log.as_ref()))
+        }
         RunEnd::ContainerLost(what) => RunEnd::ContainerLost(match causes.deed() {
             Some(deed) => format!("the container was {deed} during the run"),
             // In an idle container the engine is a bench, and not what the container ended of.
-            None if causes.mode == Mode::Idle => Causes {
-                in_log: None,
-                ..causes
-            }
-            .added_to(what),
-            None => Causes {
-                in_log: causes.in_log.or(Some(causes.last_line.clone())),
-                ..causes
-            }
-            .added_to(what),
+            None if causes.mode == Mode::Idle => causes.added_to(what, None),
+            None => causes.added_to(what, causes.in_log.as_ref().or(Some(&causes.last_line))),
         }),
         other => other,
     }
@@ -122,7 +116,7 @@ impl Causes<'_> {
         })
     }
 
-    fn added_to(&self, mut what: String) -> String {
+    fn added_to(&self, mut what: String, in_log: Option<&String>) -> String {
         match &self.out_of_memory {
             OomVerdict::Killed(kill) => {
                 what.push_str(": ");
@@ -134,11 +128,7 @@ impl Causes<'_> {
             }
             _ => {}
         }
-        match self
-            .in_log
-            .as_ref()
-            .filter(|line| !what.contains(line.as_str()))
-        {
+        match in_log.filter(|line| !what.contains(line.as_str())) {
             Some(line) => format!("{what}: {line}"),
             None => what,
         }

@@ -50,14 +50,13 @@ pub struct ProbeJob {
 
 impl ProbeJob {
     fn argv(&self, folder: &str) -> Vec<String> {
-        let number = |n: u32| n.to_string();
         let mut argv: Vec<String> = vec![
             "python3".into(),
             format!("{folder}/{SCRIPT_NAME}"),
             format!("--model-path={}", self.model_path),
-            format!("--max-batch-size={}", number(self.max_batch_size)),
-            format!("--max-draft-len={}", number(self.max_draft_len)),
-            format!("--max-seq-len={}", number(self.max_seq_len)),
+            format!("--max-batch-size={}", self.max_batch_size),
+            format!("--max-draft-len={}", self.max_draft_len),
+            format!("--max-seq-len={}", self.max_seq_len),
             format!("--output={folder}/result.json"),
         ];
         argv.extend(

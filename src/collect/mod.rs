@@ -47,7 +47,7 @@ use bench::Bench;
 use finish::Sampling;
 pub use model_files::ModelFiles;
 use recorder::Recorder;
-use setup::inspect;
+use setup::{engine_port, inspect};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -227,7 +227,7 @@ impl Run<'_> {
         let baseline = tokio::time::Instant::now() + plan.baseline;
         seen.probes = if setup.probes.is_empty() && plan.attached.mode != Mode::Idle {
             // For an engine that served another run before: its current state.
-            self.ask(&setup.door).await
+            ask(plan, recorder, &setup.door).await
         } else {
             setup.probes
         };
@@ -289,16 +289,12 @@ impl Run<'_> {
         }
     }
 
-    async fn ask(&self, door: &Door) -> Vec<Probe> {
-        ask(self.plan, self.recorder, door).await
-    }
-
     /// Waits until the engine answers. A container that ends meanwhile stops the run.
     async fn wait_until_healthy(&self, health: Health) -> Result<(), Failure> {
         self.recorder.news(Progress::Stage(Stage::WaitHealthy));
         let facts = self.plan.facts();
         let runtime = &self.plan.attached.runtime;
-        let port = door_port(self.plan);
+        let port = engine_port(self.plan.attached.engine, facts);
         let key = self.plan.attached.found.secrets.api_key();
         let healthy = async {
             while runtime.get(facts, port, health.path, key).await.status != Some(200) {
@@ -358,12 +354,6 @@ async fn ask(plan: &Plan, recorder: &Recorder, door: &Door) -> Vec<Probe> {
         redactor,
     )
     .await
-}
-
-/// The container port of the engine, from its command.
-fn door_port(plan: &Plan) -> u16 {
-    let settings = plan.attached.engine.settings(plan.facts());
-    settings.port.unwrap_or(plan.attached.engine.default_port())
 }
 
 /// Waits, unless the run stops.

@@ -11,7 +11,7 @@ use crate::container::exec::ExecRequest;
 use crate::container::inspect::Found;
 use crate::container::leftovers::run_folder;
 use crate::container::sockets::Listener;
-use crate::engine::{BenchJob, BenchKind, EngineId, LoadKind};
+use crate::engine::{BenchJob, BenchKind, BenchPlan, EngineId, LoadKind};
 use crate::error::Failure;
 use crate::load::Target;
 use crate::progress::{Progress, Sink};
@@ -49,10 +49,7 @@ pub struct BenchSetup {
 
 /// Whether something answers as this engine would, on the port that it should be on.
 pub async fn answers(runtime: &Runtime, engine: EngineId, found: &Found) -> bool {
-    let port = engine
-        .settings(&found.facts)
-        .port
-        .unwrap_or(engine.default_port());
+    let port = engine_port(engine, &found.facts);
     // On a shared network it may be a neighbour who answers.
     if runtime.listener(&found.facts, port) != Listener::Container {
         return false;
@@ -77,7 +74,7 @@ pub async fn inspect(
     let key = plan.attached.found.secrets.api_key().map(str::to_owned);
     let door = Door {
         facts: facts.clone(),
-        port: settings.port.unwrap_or(plan.attached.engine.default_port()),
+        port: engine_port(plan.attached.engine, facts),
         key,
     };
     let redactor = plan.attached.found.secrets.redactor();
@@ -134,10 +131,7 @@ pub async fn inspect(
             if let Some(kind) = kind.of_engine() {
                 bench.help = ask_flags(plan, kind, clock, stop, &mut execs, news).await?;
                 // Planned once here, so that a flag that the release does not know is refused now.
-                plan.attached
-                    .engine
-                    .bench(&job(plan, &bench, door.port, 1), bench.help.as_deref())
-                    .map_err(refused)?;
+                bench.plan(plan, door.port, 1)?;
             } else {
                 bench.target = Some(builtin::target(plan, &door, &bench).await?);
             }
@@ -162,18 +156,28 @@ pub fn workdir(plan: &Plan) -> String {
     }
 }
 
-/// The job of one repeat.
-pub fn job<'a>(plan: &'a Plan, bench: &'a BenchSetup, port: u16, repeat: u32) -> BenchJob<'a> {
-    BenchJob {
-        kind: bench.kind,
-        model: &bench.model,
-        served_model_name: bench.served_model_name.as_deref(),
-        port,
-        workload: &plan.request.workload,
-        settings: &plan.request.settings,
-        extra_engine_args: &plan.request.extra_engine_args,
-        workdir: &bench.workdir,
-        repeat,
+/// The port of the engine inside its container, from its command.
+pub fn engine_port(engine: EngineId, facts: &ContainerFacts) -> u16 {
+    let port = engine.settings(facts).port;
+    port.unwrap_or(engine.default_port())
+}
+
+impl BenchSetup {
+    /// The command of one repeat, or why the engine's bench refuses it.
+    pub fn plan(&self, plan: &Plan, port: u16, repeat: u32) -> Result<BenchPlan, Failure> {
+        let job = BenchJob {
+            kind: self.kind,
+            model: &self.model,
+            served_model_name: self.served_model_name.as_deref(),
+            port,
+            workload: &plan.request.workload,
+            settings: &plan.request.settings,
+            extra_engine_args: &plan.request.extra_engine_args,
+            workdir: &self.workdir,
+            repeat,
+        };
+        let planned = plan.attached.engine.bench(&job, self.help.as_deref());
+        planned.map_err(refused)
     }
 }
 
@@ -367,37 +371,27 @@ pub fn describe(plan: &Plan, setup: &Setup) -> Result<String, Failure> {
         plan.attached.engine.name(),
         plan.attached.evidence
     );
+    let mut describe_bench = |command: String, notes: Vec<String>| {
+        text.push_str(&format!("bench, {} time(s): {command}\n", plan.repeats));
+        notes
+            .iter()
+            .for_each(|n| text.push_str(&format!("note: {n}\n")));
+    };
     match &setup.bench {
-        None => text.push_str("bench: none, only watch\n"),
+        None => text += "bench: none, only watch\n",
         Some(BenchSetup {
             target: Some(target),
             ..
         }) => {
-            let load = &plan.request.workload;
-            text.push_str(&format!(
-                "bench, {} time(s): {}\n",
-                plan.repeats,
-                (redactor.argv(&builtin::words(target, &builtin::load_plan(load, 1)))).join(" ")
-            ));
-            builtin::notes(plan)
-                .iter()
-                .for_each(|n| text.push_str(&format!("note: {n}\n")));
+            let load = builtin::load_plan(&plan.request.workload, 1);
+            let command = redactor.argv(&builtin::words(target, &load)).join(" ");
+            describe_bench(command, builtin::notes(plan));
         }
         Some(bench) => {
-            let planned = plan
-                .attached
-                .engine
-                .bench(&job(plan, bench, setup.door.port, 1), bench.help.as_deref())
-                .map_err(refused)?;
-            text.push_str(&format!(
-                "bench, {} time(s): {}\n",
-                plan.repeats,
-                command_line(&redactor.argv(&planned.argv))
-            ));
-            planned
-                .notes
-                .iter()
-                .for_each(|n| text.push_str(&format!("note: {}\n", redactor.text(n))));
+            let planned = bench.plan(plan, setup.door.port, 1)?;
+            let command = command_line(&redactor.argv(&planned.argv));
+            let notes = planned.notes.iter().map(|n| redactor.text(n).into_owned());
+            describe_bench(command, notes.collect());
         }
     }
     Ok(text)

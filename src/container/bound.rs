@@ -2,6 +2,7 @@
 
 use super::Runtime;
 use super::exec::ExecRequest;
+use super::request::argv_of;
 use crate::capture::ExecEnd;
 use crate::error::Failure;
 use crate::sync::lock_data;
@@ -44,12 +45,15 @@ impl Runtime {
         request: &mut ExecRequest,
         seen_from_host: bool,
     ) -> Result<Bound, Failure> {
-        let Some(deadline) = request.deadline else {
-            return Ok(if seen_from_host {
+        let enforced_by = |otherwise| {
+            if seen_from_host {
                 Bound::Host
             } else {
-                Bound::None
-            });
+                otherwise
+            }
+        };
+        let Some(deadline) = request.deadline else {
+            return Ok(enforced_by(Bound::None));
         };
         // Short commands do not pay for the question which `timeout` there is.
         if seen_from_host && deadline < BACKSTOP {
@@ -61,23 +65,17 @@ impl Runtime {
             (_, true) => return Ok(Bound::Host),
             (TimeoutProgram::Missing, false) => return Ok(Bound::None),
         };
-        let seconds = if seen_from_host {
-            deadline + BACKSTOP
+        let extra = if seen_from_host {
+            BACKSTOP
         } else {
-            deadline
-        }
-        .as_secs_f64()
-        .ceil()
-        .max(1.0);
-        let mut argv: Vec<String> = program.iter().map(|s| (*s).to_owned()).collect();
+            Duration::ZERO
+        };
+        let seconds = (deadline + extra).as_secs_f64().ceil().max(1.0);
+        let mut argv = argv_of(program.iter().copied());
         argv.extend(["-k".to_owned(), "5".to_owned(), format!("{seconds:.0}")]);
         argv.append(&mut request.argv);
         request.argv = argv;
-        Ok(if seen_from_host {
-            Bound::Host
-        } else {
-            Bound::Inside
-        })
+        Ok(enforced_by(Bound::Inside))
     }
 
     /// Which `timeout` the container has; asked once.
@@ -90,8 +88,7 @@ impl Runtime {
             &["timeout"] as &'static [&'static str],
             &["busybox", "timeout"],
         ] {
-            let mut argv: Vec<String> = program.iter().map(|s| (*s).to_owned()).collect();
-            argv.push("--version".to_owned());
+            let argv = argv_of(program.iter().copied().chain(["--version"]));
             // Boxed, because asking is an exec too; its deadline is not wrapped.
             let asked = self.plain_output(container, argv).await?;
             match asked {
@@ -111,10 +108,7 @@ impl Runtime {
         container: &str,
         argv: Vec<String>,
     ) -> Result<Option<String>, Failure> {
-        let request = ExecRequest {
-            argv,
-            ..Default::default()
-        };
+        let request = ExecRequest::command(argv);
         let mut text = Vec::new();
         let never = CancellationToken::new();
         let run = Box::pin(self.run(container, request, &never, |_, bytes| {

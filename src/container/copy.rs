@@ -2,6 +2,7 @@
 
 use super::archive::{Archive, first_file, start_of_first_file};
 use super::exec::{ExecRequest, Input, Output};
+use super::request::argv_of;
 use super::{Runtime, answer, checked_name, failed};
 use crate::capture::ExecEnd;
 use crate::error::Failure;
@@ -133,13 +134,9 @@ impl Runtime {
             r#"cat > "$1" && cat "$1""#
         };
         let write = || {
-            let request = ExecRequest {
-                argv: ["sh", "-c", program, "plimsoll", path]
-                    .map(str::to_owned)
-                    .to_vec(),
-                stdin: Some(Input::Bytes(content.to_vec())),
-                ..Default::default()
-            };
+            let mut request =
+                ExecRequest::command(argv_of(["sh", "-c", program, "plimsoll", path]));
+            request.stdin = Some(Input::Bytes(content.to_vec()));
             self.output(container, request, content.len() + 1, PATIENCE)
         };
         let mut output = write().await?;
@@ -211,36 +208,14 @@ impl Runtime {
         paths: &[&str],
         limit: usize,
     ) -> Result<Output, Failure> {
-        let mut argv: Vec<String> = program
-            .iter()
-            .chain(paths)
-            .map(|s| (*s).to_owned())
-            .collect();
-        let output = self
-            .output(
-                container,
-                ExecRequest {
-                    argv: argv.clone(),
-                    ..Default::default()
-                },
-                limit,
-                PATIENCE,
-            )
-            .await?;
+        let mut argv = argv_of(program.iter().chain(paths).copied());
+        let run = |argv| self.output(container, ExecRequest::command(argv), limit, PATIENCE);
+        let output = run(argv.clone()).await?;
         if !matches!(output.end, ExecEnd::NotFound(_)) {
             return Ok(output);
         }
         argv.insert(0, "busybox".to_owned());
-        self.output(
-            container,
-            ExecRequest {
-                argv,
-                ..Default::default()
-            },
-            limit,
-            PATIENCE,
-        )
-        .await
+        run(argv).await
     }
 
     async fn upload(&self, container: &str, path: &str, tar: Vec<u8>) -> Result<(), Failure> {

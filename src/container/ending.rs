@@ -1,6 +1,7 @@
 //! The end of an exec's processes: asked first, killed then, counted always.
 
 use super::processes::{ProcessId, Tracker};
+use super::request::argv_of;
 use super::told::Code;
 use super::{EXEC_VARIABLE, Runtime};
 use bollard::exec::{CreateExecOptions, StartExecResults};
@@ -50,30 +51,14 @@ done
 true"#;
 
 pub(super) struct Ending<'a> {
-    runtime: &'a Runtime,
-    container: &'a str,
-    exec_id: &'a str,
-    mark: &'a str,
-    tracker: Option<Tracker>,
+    pub runtime: &'a Runtime,
+    pub container: &'a str,
+    pub exec_id: &'a str,
+    pub mark: &'a str,
+    pub tracker: Option<Tracker>,
 }
 
-impl<'a> Ending<'a> {
-    pub(super) fn new(
-        runtime: &'a Runtime,
-        container: &'a str,
-        exec_id: &'a str,
-        mark: &'a str,
-        tracker: Option<Tracker>,
-    ) -> Self {
-        Ending {
-            runtime,
-            container,
-            exec_id,
-            mark,
-            tracker,
-        }
-    }
-
+impl Ending<'_> {
     /// The command has ended by itself: ends what it left behind. Returns how many were ended and
     /// how many are still there.
     pub(super) async fn leftovers(&mut self) -> (u32, u32) {
@@ -201,9 +186,7 @@ fn shell(program: &str, signal: Signal) -> Vec<String> {
     } else {
         "TERM"
     };
-    ["sh", "-c", program, "plimsoll", name]
-        .map(str::to_owned)
-        .to_vec()
+    argv_of(["sh", "-c", program, "plimsoll", name])
 }
 
 impl Runtime {

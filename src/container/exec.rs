@@ -9,7 +9,7 @@ pub use super::input::Input;
 use super::inspect::Found;
 use super::lines::ExecLines;
 use super::missing::is_missing_program;
-use super::processes::{HostView, Tracker};
+use super::processes::Tracker;
 pub use super::request::ExecRequest;
 use super::request::{mark, options};
 use super::running::{Command, Running};
@@ -147,11 +147,7 @@ impl Runtime {
         let Some(Found { facts, .. }) = self.inspect(container).await? else {
             return Ok(gone());
         };
-        let view = facts
-            .state
-            .pid
-            .filter(|_| self.shared.remote_host.is_none())
-            .and_then(|pid| HostView::open(pid, &facts.id));
+        let view = self.host_view(&facts);
         let bound = self.wrap(&facts.id, &mut request, view.is_some()).await?;
 
         let mark = mark(&request.run_id);

@@ -2,6 +2,7 @@
 
 use super::Runtime;
 use super::exec::{ExecRequest, Input};
+use super::request::argv_of;
 use crate::capture::{ContainerFacts, ExecEnd};
 use crate::sync::lock_data;
 use bytes::Bytes;
@@ -98,6 +99,15 @@ pub struct Reply {
     pub error: Option<String>,
 }
 
+/// A GET to a container's port.
+#[derive(Clone, Copy)]
+struct Question<'a> {
+    facts: &'a ContainerFacts,
+    port: u16,
+    path: &'a str,
+    bearer: Option<&'a str>,
+}
+
 impl Runtime {
     /// Asks `path` of the engine that listens on `port` in the container. Tries the published port,
     /// the container's addresses, the host's network, then a client inside the container, and
@@ -109,23 +119,34 @@ impl Runtime {
         path: &str,
         bearer: Option<&str>,
     ) -> Reply {
+        let question = Question {
+            facts,
+            port,
+            path,
+            bearer,
+        };
         let memory = (facts.id.clone(), port);
         let known = lock_data(&self.shared.routes).get(&memory).cloned();
         if let Some(route) = known {
-            match self.ask(&route, facts, port, path, bearer).await {
+            match self.ask(&route, question).await {
                 Ok(reply) => return reply,
                 Err(_) => drop(lock_data(&self.shared.routes).remove(&memory)),
             }
         }
-        self.try_routes(self.routes(facts, port), facts, port, path, bearer)
-            .await
+        self.try_routes(self.routes(facts, port), question).await
     }
 
     /// Like [`get`](Self::get), but never by a client inside the container: for asking whether
     /// anything listens at all.
     pub async fn get_outside(&self, facts: &ContainerFacts, port: u16, path: &str) -> Reply {
+        let question = Question {
+            facts,
+            port,
+            path,
+            bearer: None,
+        };
         let routes = self.outside_routes(facts, port);
-        self.try_routes(routes, facts, port, path, None).await
+        self.try_routes(routes, question).await
     }
 
     /// `host:port` at which this host reaches the port, without help from inside the container, if
@@ -137,13 +158,19 @@ impl Runtime {
         path: &str,
         bearer: Option<&str>,
     ) -> Result<String, String> {
+        let question = Question {
+            facts,
+            port,
+            path,
+            bearer,
+        };
         let mut errors: Vec<String> = Vec::new();
         for route in self.outside_routes(facts, port) {
             let (Route::Published(to) | Route::Address(to) | Route::HostNetwork(to)) = &route
             else {
                 continue;
             };
-            match self.ask(&route, facts, port, path, bearer).await {
+            match self.ask(&route, question).await {
                 Ok(_) => return Ok(to.clone()),
                 Err(e) => errors.push(format!("{}: {e}", route.name())),
             }
@@ -162,25 +189,18 @@ impl Runtime {
         routes
     }
 
-    async fn try_routes(
-        &self,
-        routes: Vec<Route>,
-        facts: &ContainerFacts,
-        port: u16,
-        path: &str,
-        bearer: Option<&str>,
-    ) -> Reply {
+    async fn try_routes(&self, routes: Vec<Route>, question: Question<'_>) -> Reply {
         let mut errors: Vec<String> = Vec::new();
         let mut outside = Vec::new();
         for route in routes {
-            let mut asked = self.ask(&route, facts, port, path, bearer).await;
+            let mut asked = self.ask(&route, question).await;
             let mut answers = route;
             if asked.is_ok() && !answers.is_outside() {
                 // The engine may have begun to listen since the ways from outside were tried; what
                 // is remembered here stays for as long as it lives, and each way inside takes a
                 // process in the container.
                 for route in std::mem::take(&mut outside) {
-                    if let Ok(reply) = self.ask(&route, facts, port, path, bearer).await {
+                    if let Ok(reply) = self.ask(&route, question).await {
                         (asked, answers) = (Ok(reply), route);
                         break;
                     }
@@ -188,7 +208,8 @@ impl Runtime {
             }
             match asked {
                 Ok(reply) => {
-                    lock_data(&self.shared.routes).insert((facts.id.clone(), port), answers);
+                    lock_data(&self.shared.routes)
+                        .insert((question.facts.id.clone(), question.port), answers);
                     return reply;
                 }
                 Err(e) => {
@@ -234,21 +255,14 @@ impl Runtime {
         routes
     }
 
-    async fn ask(
-        &self,
-        route: &Route,
-        facts: &ContainerFacts,
-        port: u16,
-        path: &str,
-        bearer: Option<&str>,
-    ) -> Result<Reply, String> {
+    async fn ask(&self, route: &Route, question: Question<'_>) -> Result<Reply, String> {
         let reply = match route {
             Route::Published(to) | Route::Address(to) | Route::HostNetwork(to) => {
-                timeout(PATIENCE, direct(to, path, bearer))
+                timeout(PATIENCE, direct(to, question.path, question.bearer))
                     .await
                     .map_err(|_| "no answer in 3 s".to_owned())?
             }
-            inside => self.ask_inside(inside, facts, port, path, bearer).await,
+            inside => self.ask_inside(inside, question).await,
         };
         reply.map(|(status, body)| Reply {
             status,
@@ -261,14 +275,16 @@ impl Runtime {
     async fn ask_inside(
         &self,
         route: &Route,
-        facts: &ContainerFacts,
-        port: u16,
-        path: &str,
-        bearer: Option<&str>,
+        question: Question<'_>,
     ) -> Result<(Option<u16>, String), String> {
+        let Question {
+            facts,
+            port,
+            path,
+            bearer,
+        } = question;
         let url = format!("http://127.0.0.1:{port}{path}");
         let mut request = ExecRequest::default();
-        let own = |words: &[&str]| words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>();
         match route {
             Route::Curl => {
                 // Options by standard input, so that the key is not an argument.
@@ -283,21 +299,11 @@ impl Runtime {
                     ));
                 }
                 request.stdin = Some(Input::Bytes(config.into_bytes()));
-                request.argv = own(&[
-                    "curl",
-                    "-sS",
-                    "-m",
-                    "3",
-                    "--noproxy",
-                    "*",
-                    "-w",
-                    "\n%{http_code}",
-                    "-K",
-                    "-",
-                ]);
+                let options = "curl -sS -m 3 --noproxy * -K - -w".split(' ');
+                request.argv = argv_of(options.chain(["\n%{http_code}"]));
             }
             Route::Python => {
-                request.argv = own(&["python3", "-c", PYTHON]);
+                request.argv = argv_of(["python3", "-c", PYTHON]);
                 request.argv.push(url);
                 request.env = bearer
                     .map(|k| BTreeMap::from([(KEY_VARIABLE.to_owned(), k.to_owned())]))
@@ -305,8 +311,8 @@ impl Runtime {
             }
             Route::Wget(_) if bearer.is_some() => return Err("wget would show the key".to_owned()),
             Route::Wget(program) => {
-                request.argv = own(program);
-                request.argv.extend(own(&["-q", "-T", "3", "-O", "-"]));
+                let options = ["-q", "-T", "3", "-O", "-"];
+                request.argv = argv_of(program.iter().copied().chain(options));
                 request.argv.push(url);
             }
             _ => return Err("no route inside".to_owned()),

@@ -11,7 +11,6 @@ use bollard::models::{
     ContainerInspectResponse, ContainerStateStatusEnum, DeviceRequest, Health, HealthStatusEnum,
     HostConfig, PortMap,
 };
-use bollard::query_parameters::InspectContainerOptions;
 use futures::FutureExt;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -53,17 +52,19 @@ pub enum Check {
 }
 
 impl Runtime {
+    /// Asks the daemon about a container, without a retry.
+    pub(super) fn inspect_once(
+        &self,
+        id: &str,
+    ) -> impl Future<Output = Result<ContainerInspectResponse, Error>> {
+        let asked = self.docker.inspect_container(id, None);
+        asked.map(known_states)
+    }
+
     /// Looks at a container by id or exact name; `None` when there is none (any more).
     pub async fn inspect(&self, id: &str) -> Result<Option<Found>, Failure> {
         let id = checked_name(id)?;
-        let docker = &self.docker;
-        let options = None::<InspectContainerOptions>;
-        let ask = || {
-            docker
-                .inspect_container(id, options.clone())
-                .map(known_states)
-        };
-        match self.again(ask).await {
+        match self.again(|| self.inspect_once(id)).await {
             Ok(response) => Ok(Some(understand(response))),
             Err(e) if is_not_found(&e) => Ok(None),
             Err(e) => Err(failed(format!("cannot inspect container `{id}`"), e)),
@@ -181,6 +182,7 @@ pub(super) fn understand(c: ContainerInspectResponse) -> Found {
     let lives_in = (host.pid_mode.as_deref())
         .and_then(|mode| mode.strip_prefix("container:"))
         .map(str::to_owned);
+    let positive = |n: Option<i64>| n.and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0);
     let stamp = |text: Option<String>| {
         text.and_then(|t| parse_stamp(t.as_bytes()))
             .filter(|ns| *ns > 0)
@@ -232,14 +234,8 @@ pub(super) fn understand(c: ContainerInspectResponse) -> Found {
         devices: devices(&host),
         mounts,
         network_mode: host.network_mode.unwrap_or_default(),
-        memory_limit_bytes: host
-            .memory
-            .and_then(|m| u64::try_from(m).ok())
-            .filter(|m| *m > 0),
-        shm_size_bytes: host
-            .shm_size
-            .and_then(|m| u64::try_from(m).ok())
-            .filter(|m| *m > 0),
+        memory_limit_bytes: positive(host.memory),
+        shm_size_bytes: positive(host.shm_size),
         tty: config.tty.unwrap_or_default(),
         created_ns: stamp(c.created),
     };

@@ -185,7 +185,7 @@ impl Runtime {
     /// Removes the folders that runs have left in a container when they were killed. Only for who
     /// has locked it, and where the host shows the container's files.
     pub async fn remove_dead_folders(&self, facts: &ContainerFacts) {
-        let init = (facts.state.pid).filter(|_| self.shared.remote_host.is_none());
+        let init = self.local_pid(facts);
         for run_id in init.map_or_else(Vec::new, dead_folders) {
             self.remove_run_folder(&facts.id, &run_id).await;
         }
@@ -208,9 +208,7 @@ impl Runtime {
     /// for who has locked it; a plimsoll in another pid namespace has another lock, and may live.
     /// Gives how many processes were there, and how many still are.
     pub async fn end_orphans(&self, facts: &ContainerFacts) -> (usize, usize) {
-        let view = (facts.state.pid)
-            .filter(|_| self.shared.remote_host.is_none())
-            .and_then(|pid| HostView::open(pid, &facts.id));
+        let view = self.host_view(facts);
         let marks = (view.iter().flat_map(HostView::pids))
             .filter(|pid| Some(*pid) != facts.state.pid)
             .filter_map(|pid| Process::read(pid)?.marks);
@@ -233,10 +231,7 @@ impl Runtime {
     /// still are. Nothing is done where the host does not show the container, nor where the mark is
     /// the container's own.
     pub async fn end_marked(&self, facts: &ContainerFacts, run_id: &str) -> (usize, usize) {
-        let view = (facts.state.pid)
-            .filter(|_| self.shared.remote_host.is_none())
-            .and_then(|pid| HostView::open(pid, &facts.id));
-        let Some(view) = view else {
+        let Some(view) = self.host_view(facts) else {
             return (0, 0);
         };
         if own_runs(facts).contains(run_id) {

@@ -39,9 +39,11 @@ pub mod teardown;
 mod told;
 mod top;
 
+use crate::capture::ContainerFacts;
 use crate::error::Failure;
 use bollard::Docker;
 use bollard::errors::Error;
+use processes::HostView;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -154,6 +156,16 @@ impl Runtime {
             docker,
             shared: Arc::new(shared),
         }
+    }
+
+    /// Host pid of a container's process 1; `None` if it does not run or the daemon is remote.
+    fn local_pid(&self, facts: &ContainerFacts) -> Option<u32> {
+        (facts.state.pid).filter(|_| self.shared.remote_host.is_none())
+    }
+
+    /// The container's processes as this host shows them.
+    fn host_view(&self, facts: &ContainerFacts) -> Option<HostView> {
+        HostView::open(self.local_pid(facts)?, &facts.id)
     }
 
     /// Whether the daemon's machine is another one: then the processes here are not its containers'.

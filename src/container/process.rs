@@ -1,6 +1,6 @@
 //! One process as this host's `/proc` shows it, and its threads that nothing can interrupt.
 
-use super::processes::{ProcessId, Stat, all_pids, parse_cgroup, parse_stat};
+use super::processes::{ProcessId, Stat, all_pids, controller_rank, parse_cgroup, parse_stat};
 use super::{EXEC_VARIABLE, OWNER_VARIABLE, RUN_VARIABLE};
 use crate::redact::Secrets;
 use std::fs;
@@ -81,14 +81,8 @@ impl Process {
 
     /// Path of its cgroup, in the hierarchy with the most containers in the path.
     pub fn cgroup(&self) -> Option<&str> {
-        let rank = |controllers: &str| match controllers {
-            "memory" => 0,
-            "pids" => 1,
-            "" => 2,
-            _ => 3,
-        };
         let lines = parse_cgroup(&self.cgroups);
-        let best = lines.min_by_key(|l| (l.path == "/", rank(l.controllers)));
+        let best = lines.min_by_key(|l| (l.path == "/", controller_rank(l.controllers)));
         best.map(|l| l.path)
     }
 

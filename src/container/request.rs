@@ -30,6 +30,21 @@ pub struct ExecRequest {
     pub pids: Option<watch::Sender<Vec<u32>>>,
 }
 
+/// The words of a command.
+pub(super) fn argv_of<'a>(words: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    words.into_iter().map(str::to_owned).collect()
+}
+
+impl ExecRequest {
+    /// Runs this command with all other settings at their defaults.
+    pub fn command(argv: Vec<String>) -> ExecRequest {
+        ExecRequest {
+            argv,
+            ..ExecRequest::default()
+        }
+    }
+}
+
 /// A value that no other exec carries. It may stand in a `grep` pattern, and its last word keeps it
 /// from being the beginning of another.
 pub(super) fn mark(run_id: &str) -> String {

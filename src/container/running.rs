@@ -280,7 +280,13 @@ where
             tracker,
             ..
         } = &mut self.command;
-        let mut ending = Ending::new(self.runtime, &container.id, exec_id, mark, tracker.take());
+        let mut ending = Ending {
+            runtime: self.runtime,
+            container: &container.id,
+            exec_id,
+            mark,
+            tracker: tracker.take(),
+        };
         if self.stop.is_none() {
             return ending.leftovers().await;
         }

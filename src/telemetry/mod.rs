@@ -18,6 +18,7 @@ mod process;
 mod replay;
 mod sampler;
 mod samples;
+mod spacing;
 mod survey;
 
 pub use cgroup::{OomLook, OomWatch};
