@@ -2,7 +2,7 @@
 //! installed bench supports the request. Everything that can be refused is refused here.
 
 use super::endpoints::{Door, ask};
-use super::find_models::find_models;
+use super::model_files::find_models;
 use super::{Plan, Setup, Stop, builtin, refused};
 use crate::capture::{ContainerFacts, ExecEnd, ExecOutcome, ExecRole, Mode};
 use crate::clock::Clock;
@@ -18,50 +18,50 @@ use crate::progress::{Progress, Sink};
 use crate::store::{cached, keep};
 use std::time::Duration;
 
-/// Asking a bench for its flags imports the whole engine, which takes a while on a busy machine.
+/// Timeout of a bench's `--help`, which imports the whole engine; slow on a busy machine.
 const HELP_DEADLINE: Duration = Duration::from_secs(300);
 
-/// A command beyond this is quoted by its program alone, bytes.
+/// A longer command is quoted by its program alone, bytes.
 const LONGEST_COMMAND: usize = 200;
 
-/// Where answers are kept for the next run.
+/// Cache for help texts.
 const HELP_CACHE: &str = "bench-help";
 
-/// A help text beyond this is none.
+/// Maximum size of a help text.
 const HELP_LIMIT: usize = 4 << 20;
 
 /// The bench to run.
 #[derive(Debug, Clone)]
 pub struct BenchSetup {
-    /// Which of the engine's.
+    /// Kind of the engine's bench.
     pub kind: BenchKind,
     /// Model: path or id.
     pub model: String,
-    /// Name under which the server knows it.
+    /// Name of the model on the server.
     pub served_model_name: Option<String>,
     /// Folder inside the container for result files.
     pub workdir: String,
     /// The `--help` text of the installed bench.
     pub help: Option<String>,
-    /// Where plimsoll's own client sends its requests; `None` where the engine's bench runs.
+    /// The server's address for plimsoll's own client; `None` for the engine's bench.
     pub target: Option<Target>,
 }
 
-/// Whether something answers as this engine would, on the port that it should be on.
+/// Whether the engine's usual port answers like this engine.
 pub async fn answers(runtime: &Runtime, engine: EngineId, found: &Found) -> bool {
     let port = engine_port(engine, &found.facts);
-    // On a shared network it may be a neighbour who answers.
+    // On a shared network another container may answer.
     if runtime.listener(&found.facts, port) != Listener::Container {
         return false;
     }
     let Some(path) = engine.endpoints().first() else {
         return false;
     };
-    // Only from outside: an exec into an idle container for this would be a long way round.
+    // Only from outside: an exec into an idle container is too expensive for this.
     runtime.get_outside(&found.facts, port, path).await.status == Some(200)
 }
 
-/// Finds out what the run needs to know.
+/// Gathers the facts that the run needs.
 pub async fn inspect(
     plan: &Plan,
     clock: &Clock,
@@ -130,7 +130,7 @@ pub async fn inspect(
             };
             if let Some(kind) = kind.of_engine() {
                 bench.help = ask_flags(plan, kind, clock, stop, &mut execs, news).await?;
-                // Planned once here, so that a flag that the release does not know is refused now.
+                // Planned once here, so that a flag unknown to the release is refused now.
                 bench.plan(plan, door.port, 1)?;
             } else {
                 bench.target = Some(builtin::target(plan, &door, &bench).await?);
@@ -148,7 +148,7 @@ pub async fn inspect(
     })
 }
 
-/// Folder inside the container for what a run puts there.
+/// Folder inside the container for a run's files.
 pub fn workdir(plan: &Plan) -> String {
     match &plan.workdir {
         Some(folder) => folder.clone(),
@@ -181,7 +181,7 @@ impl BenchSetup {
     }
 }
 
-/// The one model in an idle container; where there is another number of them, the user chooses.
+/// The only model in an idle container; with several or none the user must choose.
 async fn model_inside(plan: &Plan, stop: &Stop, news: &Sink) -> Result<String, Failure> {
     let name = &plan.facts().name;
     if plan.attached.mode != Mode::Idle {
@@ -251,7 +251,7 @@ async fn ask_flags_now(
     let first = ask_help(plan, argv, clock, stop, execs).await?;
     let text = first.as_ref().map_or("", |help| &help.text);
     let again = plan.attached.engine.bench_help_again(kind, text);
-    // Of a program that is not in the image there is nothing more to ask.
+    // A program missing from the image needs no second question.
     let Some(argv) = again.filter(|argv| first.is_ok() || argv.first() != program.as_ref()) else {
         return first.map(Help::if_good);
     };
@@ -261,7 +261,7 @@ async fn ask_flags_now(
     }
 }
 
-/// The program that is asked, as a message names it: not a script of many lines.
+/// Name of the program in messages; a script of many lines is not quoted.
 fn bench_program(argv: &[String]) -> String {
     match argv.first().map(String::as_str) {
         Some("sh") | None => "the bench".to_owned(),
@@ -285,7 +285,7 @@ pub async fn program_state(runtime: &Runtime, facts: &ContainerFacts) -> Option<
 /// Error for a missing executable; it may exist under another name.
 type Absent = Failure;
 
-/// An answer to `--help`: both streams, and whether it ended well.
+/// An answer to `--help`: both streams, and whether it succeeded.
 struct Help {
     text: String,
     good: bool,
@@ -333,7 +333,7 @@ async fn ask_help(
     match result.end {
         ExecEnd::NotFound(message) => {
             let command = match &argv[..] {
-                // Looked for by a shell: it is the first of its arguments.
+                // The program that a shell script looks up is its first argument.
                 [shell, flag, _script, _name, program, ..] if shell == "sh" && flag == "-c" => {
                     program.clone()
                 }
@@ -361,7 +361,7 @@ async fn ask_help(
     }
 }
 
-/// What a run would do, for people. Secrets are left out, as they are of what a run keeps.
+/// Describes what a run would do. Secrets are redacted, as in the capture.
 pub fn describe(plan: &Plan, setup: &Setup) -> Result<String, Failure> {
     let redactor = plan.attached.found.secrets.redactor();
     let mut text = format!(
@@ -397,7 +397,7 @@ pub fn describe(plan: &Plan, setup: &Setup) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// As a shell takes it; of a script of many lines the first one.
+/// A command line in shell syntax; of a script of many lines only the first.
 fn command_line(argv: &[String]) -> String {
     let word = |word: &String| match word.split_once('\n') {
         Some((first, _)) => format!("'{first} …'"),

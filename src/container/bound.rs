@@ -1,4 +1,4 @@
-//! What holds a command's deadline: the host's view, or `timeout` inside the container.
+//! How a command's deadline is enforced: from the host, or by `timeout` inside the container.
 
 use super::Runtime;
 use super::exec::ExecRequest;
@@ -11,23 +11,23 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-/// Where the host ends the command, `timeout` inside waits this much longer: it is for the case
-/// that plimsoll itself is killed.
+/// If the host enforces the deadline, `timeout` inside waits this much longer; it covers the case
+/// that plimsoll is killed.
 const BACKSTOP: Duration = Duration::from_secs(30);
 
-/// What holds a command's deadline.
+/// How a command's deadline is enforced.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Bound {
     /// The command's processes are ended from the host.
     Host,
     /// `timeout` inside the container ends it.
     Inside,
-    /// Nothing ends it for certain: no view from the host, no `timeout` in the image.
+    /// Nothing enforces it reliably: no view from the host, and no `timeout` in the image.
     #[default]
     None,
 }
 
-/// Which `timeout` an image has.
+/// The variant of `timeout` in an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TimeoutProgram {
     /// Ends the whole process group.
@@ -38,7 +38,7 @@ pub(super) enum TimeoutProgram {
 }
 
 impl Runtime {
-    /// Puts `timeout` before the command where it helps.
+    /// Puts `timeout` before the command if needed.
     pub(super) async fn wrap(
         &self,
         container: &str,
@@ -55,7 +55,7 @@ impl Runtime {
         let Some(deadline) = request.deadline else {
             return Ok(enforced_by(Bound::None));
         };
-        // Short commands do not pay for the question which `timeout` there is.
+        // For short commands it is not worth finding out which `timeout` there is.
         if seen_from_host && deadline < BACKSTOP {
             return Ok(Bound::Host);
         }
@@ -78,7 +78,7 @@ impl Runtime {
         Ok(enforced_by(Bound::Inside))
     }
 
-    /// Which `timeout` the container has; asked once.
+    /// The variant of `timeout` in the container; asked once.
     async fn timeout_program(&self, container: &str) -> Result<TimeoutProgram, Failure> {
         if let Some(known) = lock_data(&self.shared.timeouts).get(container) {
             return Ok(*known);
@@ -89,7 +89,7 @@ impl Runtime {
             &["busybox", "timeout"],
         ] {
             let argv = argv_of(program.iter().copied().chain(["--version"]));
-            // Boxed, because asking is an exec too; its deadline is not wrapped.
+            // Boxed, because this runs an exec too, without a wrapped deadline.
             let asked = self.plain_output(container, argv).await?;
             match asked {
                 Some(text) if text.contains("BusyBox") => found = TimeoutProgram::Busybox(program),

@@ -1,4 +1,4 @@
-//! Files in and out of a container.
+//! Copies files into and out of a container.
 
 use super::archive::{Archive, first_file, start_of_first_file};
 use super::exec::{ExecRequest, Input, Output};
@@ -15,10 +15,10 @@ use futures::StreamExt;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Longest time for a small file.
+/// Timeout for a small file.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a tar adds to one file: headers (long names too), padding, end.
+/// Bytes that tar adds to one file: headers (also for long names), padding, end.
 const TAR_OVERHEAD: usize = 16 * 1024;
 
 impl Runtime {
@@ -94,12 +94,12 @@ impl Runtime {
         }
     }
 
-    /// Makes a directory in a running container, with those above it. It may be there already.
+    /// Makes a directory and its parents in a running container, unless they exist.
     pub async fn make_dir(&self, container: &str, path: &str) -> Result<(), Failure> {
         self.make_dirs(container, &[path]).await
     }
 
-    /// The same for several at once.
+    /// As [`make_dir`](Self::make_dir) for several directories.
     pub async fn make_dirs(&self, container: &str, paths: &[&str]) -> Result<(), Failure> {
         let Some(first) = paths.first() else {
             return Ok(());
@@ -115,8 +115,8 @@ impl Runtime {
         }
     }
 
-    /// Writes a file (mode 0644, or 0755 when `executable`) in a running container; the directory
-    /// must be there.
+    /// Writes a file (mode 0644, or 0755 if `executable`) in a running container; its directory
+    /// must exist.
     pub async fn write_file(
         &self,
         container: &str,
@@ -166,7 +166,7 @@ impl Runtime {
     }
 
     /// Removes a directory of ours in a running container; best effort, `true` when it is gone.
-    /// Refuses what is not an absolute path of at least two components.
+    /// Only absolute paths of at least two components are accepted.
     pub async fn remove_dir(&self, container: &str, path: &str) -> bool {
         let components: Vec<&str> = path
             .split('/')
@@ -200,7 +200,7 @@ impl Runtime {
         }
     }
 
-    /// Runs a small program of the image, or busybox's when the image has only that.
+    /// Runs a small program of the image, or else busybox's version of it.
     async fn helper(
         &self,
         container: &str,
@@ -243,7 +243,8 @@ impl Runtime {
         })
     }
 
-    /// The archive of a path, cut off a little behind `limit` bytes; `None` when there is no such path.
+    /// The archive of a path, truncated a little after `limit` bytes; `None` if the path does not
+    /// exist.
     async fn download(
         &self,
         container: &str,

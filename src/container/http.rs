@@ -1,4 +1,4 @@
-//! One GET to an engine's endpoint, by whatever route there is into the container.
+//! Sends one GET to an engine's endpoint, by any route into the container.
 
 use super::Runtime;
 use super::exec::{ExecRequest, Input};
@@ -19,12 +19,12 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Longest body that is read, bytes.
 const LONGEST_BODY: usize = 4 * 1024 * 1024;
 
-/// Environment variable by which the key reaches the client inside the container: not as an
-/// argument, which `docker events` and `ps` would show.
+/// Environment variable that passes the key to the client inside the container; arguments would
+/// appear in `docker events` and `ps`.
 const KEY_VARIABLE: &str = "PLIMSOLL_BEARER";
 
-/// Asks from inside the container. The URL is the only argument. A redirect is an answer and is not
-/// followed: the key is for this server.
+/// Asks from inside the container. The URL is the only argument. Redirects are not followed,
+/// because the key is for this server.
 const PYTHON: &str = r#"
 import os, sys, urllib.error, urllib.request
 request = urllib.request.Request(sys.argv[1])
@@ -65,7 +65,7 @@ pub enum Route {
 }
 
 impl Route {
-    /// Whether no help from inside the container is needed.
+    /// Whether it works without a program inside the container.
     fn is_outside(&self) -> bool {
         matches!(
             self,
@@ -73,7 +73,7 @@ impl Route {
         )
     }
 
-    /// The words that a [`Probe`](crate::capture::Probe) uses.
+    /// The name used in a [`Probe`](crate::capture::Probe).
     pub fn name(&self) -> &'static str {
         match self {
             Route::Published(_) => "published port",
@@ -86,16 +86,16 @@ impl Route {
     }
 }
 
-/// What came back.
+/// Response to a GET.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reply {
     /// HTTP status; `None` when nothing answered.
     pub status: Option<u16>,
     /// Body as text, cut at 4 MiB. Not redacted.
     pub body: String,
-    /// How it was reached; empty when it was not.
+    /// Name of the route that worked; empty if none did.
     pub route: String,
-    /// Why there is none.
+    /// Why there is no response.
     pub error: Option<String>,
 }
 
@@ -109,9 +109,9 @@ struct Question<'a> {
 }
 
 impl Runtime {
-    /// Asks `path` of the engine that listens on `port` in the container. Tries the published port,
-    /// the container's addresses, the host's network, then a client inside the container, and
-    /// remembers what worked. 3 s for each attempt.
+    /// Requests `path` from the engine on `port` of the container. Tries the published port, the
+    /// container's addresses, the host's network, then a client inside the container, and remembers
+    /// the route that worked. 3 s for each attempt.
     pub async fn get(
         &self,
         facts: &ContainerFacts,
@@ -136,7 +136,7 @@ impl Runtime {
         self.try_routes(self.routes(facts, port), question).await
     }
 
-    /// Like [`get`](Self::get), but never by a client inside the container: for asking whether
+    /// As [`get`](Self::get), but never by a client inside the container: for checking whether
     /// anything listens at all.
     pub async fn get_outside(&self, facts: &ContainerFacts, port: u16, path: &str) -> Reply {
         let question = Question {
@@ -178,7 +178,7 @@ impl Runtime {
         Err(errors.join("; "))
     }
 
-    /// Whether there is any way to the port but from inside the container.
+    /// Whether the port may be reached from outside the container.
     pub fn has_outside_route(&self, facts: &ContainerFacts, port: u16) -> bool {
         !self.outside_routes(facts, port).is_empty()
     }
@@ -196,9 +196,9 @@ impl Runtime {
             let mut asked = self.ask(&route, question).await;
             let mut answers = route;
             if asked.is_ok() && !answers.is_outside() {
-                // The engine may have begun to listen since the ways from outside were tried; what
-                // is remembered here stays for as long as it lives, and each way inside takes a
-                // process in the container.
+                // The engine may have begun to listen since the outside routes were tried. The
+                // remembered route is used for the engine's whole life, and each inside route costs
+                // a process in the container.
                 for route in std::mem::take(&mut outside) {
                     if let Ok(reply) = self.ask(&route, question).await {
                         (asked, answers) = (Ok(reply), route);
@@ -348,13 +348,13 @@ impl Runtime {
                 Some((code, body)) => Ok((code.trim().parse().ok(), body.to_owned())),
                 None => Err("python3 reported no status".to_owned()),
             },
-            // wget ends with 0 for 2xx only.
+            // wget exits with 0 for 2xx only.
             _ => Ok((Some(200), text)),
         }
     }
 }
 
-/// Where a published address is reached: listening on all addresses means this machine, too.
+/// The address of a published port: one on all addresses is reached through this machine too.
 fn reachable(published: &str, remote: Option<&str>) -> String {
     let Some((host, port)) = published.rsplit_once(':') else {
         return published.to_owned();
@@ -404,7 +404,7 @@ async fn direct(
             String::from_utf8_lossy(&body.to_bytes()).into_owned(),
         ))
     };
-    // Both on this task: when it is dropped, the connection is.
+    // Both run on this task, so dropping it closes the connection.
     tokio::pin!(exchange, connection);
     tokio::select! {
         biased;

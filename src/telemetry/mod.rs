@@ -10,15 +10,12 @@ mod costs;
 mod gpu_process;
 mod gpus;
 mod host;
-mod jitter;
 mod nvml;
 mod pace;
-mod probing;
 mod process;
 mod replay;
 mod sampler;
 mod samples;
-mod spacing;
 mod survey;
 
 pub use cgroup::{OomLook, OomWatch};

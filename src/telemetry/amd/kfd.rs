@@ -5,7 +5,7 @@ use super::hwmon::number_in;
 use crate::capture::{AtNs, ProcessMemory};
 use crate::clock::Clock;
 use crate::telemetry::gpu_process::{self, Raw};
-use crate::telemetry::spacing::Spacing;
+use crate::telemetry::pace::Spacing;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 

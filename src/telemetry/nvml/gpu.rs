@@ -8,7 +8,7 @@ use crate::clock::Clock;
 use crate::telemetry::attribution::Attribution;
 use crate::telemetry::costs::Ledger;
 use crate::telemetry::gpus::Listed;
-use crate::telemetry::spacing::Spacing;
+use crate::telemetry::pace::Spacing;
 use nvml_wrapper::enum_wrappers::device::{Clock as ClockKind, TemperatureSensor};
 use nvml_wrapper::enums::device::SampleValue;
 use nvml_wrapper::error::NvmlError;
