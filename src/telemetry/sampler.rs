@@ -482,7 +482,7 @@ impl Run {
                 }
                 Err(TrySendError::Disconnected(_)) => {
                     self.facts.last_error =
-                        Some("sampling ended early: the sample channel was closed".into());
+                        Some("sampling ended early: nobody takes the samples".into());
                     return false;
                 }
             }
