@@ -406,6 +406,17 @@ pub struct MemorySample {
     pub burst: bool,
 }
 
+impl MemorySample {
+    /// Takes every gauge that this sample lacks from another one.
+    pub fn fill_gauges(&mut self, other: &MemorySample) {
+        macro_rules! fill {
+            ($($gauge:ident)*) => { $(self.$gauge = self.$gauge.or(other.$gauge);)* };
+        }
+        fill!(power_mw temperature_c hotspot_temp_c memory_temp_c utilization_pct);
+        fill!(mem_utilization_pct clock_gfx_mhz clock_mem_mhz energy_mj throttle);
+    }
+}
+
 /// Host memory of a cgroup by kind, bytes. What the kernel does not tell is `None`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HostSplit {

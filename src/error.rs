@@ -1,7 +1,5 @@
 //! The result of a failed command: an exit code, a sentence, and hints.
 
-use std::fmt;
-
 /// Exit codes, as documented in docs/GUIDE.md.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
@@ -35,7 +33,8 @@ impl From<ExitCode> for std::process::ExitCode {
 }
 
 /// A user or environment error with hints. Anything else is a bug.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
 pub struct Failure {
     /// Exit code.
     pub code: ExitCode,
@@ -86,20 +85,6 @@ impl Failure {
     ) -> Self {
         self.source = Some(source.into());
         self
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for Failure {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.source
-            .as_ref()
-            .map(|s| s.as_ref() as &(dyn std::error::Error + 'static))
     }
 }
 

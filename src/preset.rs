@@ -8,21 +8,22 @@ use std::io::Read;
 use std::path::Path;
 use std::str::FromStr;
 
+/// A shipped preset: its name and its text.
+macro_rules! shipped_preset {
+    ($name:literal) => {
+        (
+            $name,
+            include_str!(concat!("../configs/presets/", $name, ".yaml")),
+        )
+    };
+}
+
 /// The presets that ship: name → YAML.
 const SHIPPED: &[(&str, &str)] = &[
-    (
-        "vllm-cuda",
-        include_str!("../configs/presets/vllm-cuda.yaml"),
-    ),
-    (
-        "vllm-rocm",
-        include_str!("../configs/presets/vllm-rocm.yaml"),
-    ),
-    ("vllm-cpu", include_str!("../configs/presets/vllm-cpu.yaml")),
-    (
-        "reference",
-        include_str!("../configs/presets/reference.yaml"),
-    ),
+    shipped_preset!("vllm-cuda"),
+    shipped_preset!("vllm-rocm"),
+    shipped_preset!("vllm-cpu"),
+    shipped_preset!("reference"),
 ];
 
 /// How to start an image. Flags of the command line win over each of these.

@@ -502,11 +502,11 @@ fn sensors_of_an_rx580() {
     let gauges = SensorFiles::open(device.path()).read().unwrap();
     assert_eq!(gauges.power_mw, Some(33_100), "there is no power1_average");
     assert_eq!(
-        (gauges.gfx_mhz, gauges.memory_mhz),
+        (gauges.clock_gfx_mhz, gauges.clock_mem_mhz),
         (Some(1257), Some(2000))
     );
-    assert_eq!((gauges.hotspot_c, gauges.memory_c), (None, None));
-    assert_eq!(gauges.edge_c.is_some(), text.contains("temp1_input"));
+    assert_eq!((gauges.hotspot_temp_c, gauges.memory_temp_c), (None, None));
+    assert_eq!(gauges.temperature_c.is_some(), text.contains("temp1_input"));
 }
 
 /// The nodes of a recorded topology. Two of the three recordings lack the `gpu_id` files; there

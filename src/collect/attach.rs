@@ -1,7 +1,7 @@
-//! Attaching to an engine: its container, which engine it is, whether it serves, and the lock that
-//! keeps other runs away.
+//! Attaches to an engine: its container, its kind, whether it serves, and the lock against other
+//! runs.
 
-use super::ended::find_running;
+use super::ending::find_running;
 use super::setup::{answers, program_state};
 use super::stop::{Stop, unless_stopped};
 use crate::capture::{ContainerFacts, ContainerState, Mode};
@@ -14,12 +14,12 @@ use crate::progress::{Progress, Sink, Stage};
 use crate::store::ContainerLock;
 use crate::telemetry::{self, Target};
 
-/// An engine in a container, as captures meet it.
+/// An engine in a container, ready for captures.
 #[derive(Clone)]
 pub struct AttachedEngine {
     /// The daemon that runs the container.
     pub runtime: Runtime,
-    /// The container. Where plimsoll started the server by an exec, its command is that server's.
+    /// The container. If plimsoll started the server by an exec, its command is that server's.
     pub found: Found,
     /// The engine in it.
     pub engine: EngineId,
@@ -27,8 +27,8 @@ pub struct AttachedEngine {
     pub evidence: String,
     /// Whether it serves, is idle, or was started by plimsoll.
     pub mode: Mode,
-    /// What the answers of the container's programs depend on, as a key for the cache of their
-    /// flags; `None` where that is not known, and nothing is cached.
+    /// Cache key for the flags of the container's programs; `None` if it is unknown and nothing is
+    /// cached.
     pub program_state: Option<String>,
 }
 
@@ -84,7 +84,7 @@ impl AttachedEngine {
                 detected.ok_or_else(|| no_engine(&found.facts))?
             }
         };
-        // A start script can hide the server: what answers is one.
+        // A start script can hide the server: if its endpoint answers, it serves.
         let serving = seen.serving
             || unless_stopped(stop, async { Ok(answers(runtime, engine, &found).await) }).await?;
         Ok(AttachedEngine {
@@ -97,7 +97,7 @@ impl AttachedEngine {
         })
     }
 
-    /// The engine in a container that plimsoll has started for it.
+    /// The engine in a container that plimsoll started.
     pub fn started(runtime: &Runtime, found: Found, engine: EngineId) -> AttachedEngine {
         AttachedEngine {
             runtime: runtime.clone(),
@@ -114,12 +114,12 @@ impl AttachedEngine {
         &self.found.facts.name
     }
 
-    /// Whether the engine served before plimsoll came.
+    /// Whether the engine served already before this run.
     pub fn serves(&self) -> bool {
         self.mode == Mode::Serving
     }
 
-    /// Looks at what was changed in the container, so that what its programs say of their flags can be cached.
+    /// Reads what was changed in the container, so that the flags of its programs can be cached.
     pub async fn with_program_state(mut self) -> AttachedEngine {
         self.program_state = program_state(&self.runtime, &self.found.facts).await;
         self
@@ -130,18 +130,18 @@ impl AttachedEngine {
         self.runtime.state(&self.found.facts.id).await
     }
 
-    /// Takes the container for this run alone.
+    /// Locks the container for this run.
     pub fn lock(&self) -> Result<ContainerLock, Failure> {
         lock_container(&self.found.facts)
     }
 }
 
-/// Takes a container for one run alone.
+/// Locks a container for one run.
 pub fn lock_container(facts: &ContainerFacts) -> Result<ContainerLock, Failure> {
     let cgroup = telemetry::cgroup_directory(&Target::of(facts));
     let taken = ContainerLock::take(&facts.id, &facts.name, cgroup.as_deref());
     match cgroup {
-        // It went with its container meanwhile.
+        // The cgroup disappeared with its container.
         Some(gone) if taken.is_err() && !gone.exists() => {
             ContainerLock::take(&facts.id, &facts.name, None)
         }
@@ -149,7 +149,7 @@ pub fn lock_container(facts: &ContainerFacts) -> Result<ContainerLock, Failure> 
     }
 }
 
-/// Nothing in the container is known.
+/// No known engine was found in the container.
 fn no_engine(facts: &ContainerFacts) -> Failure {
     Failure::environment(format!(
         "no known engine in container `{}` (image `{}`, command `{}`)",
@@ -160,8 +160,8 @@ fn no_engine(facts: &ContainerFacts) -> Failure {
     .hint(format!("name it with --engine: {}", EngineId::all_names()))
 }
 
-/// The engine that serves in a container behind a start command that does not name it, and how
-/// that was seen. Nothing is run in the container.
+/// The engine that serves in a container with a start command that does not name it, and the
+/// evidence. Runs nothing in the container.
 async fn behind_its_command(runtime: &Runtime, found: &Found) -> Option<(EngineId, Recognition)> {
     let commands = runtime.commands(&found.facts.id).await;
     if let Some(seen) = among_processes(&found.facts, &commands) {
@@ -170,7 +170,7 @@ async fn behind_its_command(runtime: &Runtime, found: &Found) -> Option<(EngineI
     for engine in EngineId::ALL.iter().copied() {
         for (path, sign) in engine.identity() {
             let port = engine.default_port();
-            // On a shared network it may be a neighbour who answers.
+            // On a shared network another container may answer.
             if runtime.listener(&found.facts, port) != Listener::Container {
                 continue;
             }
@@ -193,7 +193,7 @@ fn among_processes(
     commands.iter().find_map(|argv| {
         let process = ContainerFacts {
             argv: argv.clone(),
-            // Only the command speaks here: what the image is was looked at before.
+            // Only the command counts: the image was checked before.
             ..ContainerFacts::default()
         };
         let (engine, seen) = engine::recognise(&process).filter(|(_, seen)| seen.serving)?;

@@ -1,9 +1,9 @@
-//! Runs the bench in the container, repeat by repeat, and judges how each ended.
+//! Runs the bench in the container, repeat by repeat, and evaluates each result.
 
 use super::kept::Done;
 use super::recorder::Recorder;
 use super::stop::Stop;
-use super::{BenchSetup, Door, Plan, setup::job};
+use super::{BenchSetup, Door, Plan};
 use crate::capture::{ExecEnd, ExecOutcome, ExecRole, LineSource, Mode, Phase, RunEnd, Stream};
 use crate::container::exec::ExecRequest;
 use crate::engine::{BenchProgress, BenchResult, read_builtin};
@@ -19,10 +19,10 @@ use tokio::time::Instant;
 /// A bench's result file is some KiB, with every request's figures some MiB.
 const RESULT_LIMIT: usize = 64 << 20;
 
-/// Longest last word of a bench that is quoted, characters.
+/// Maximum length of a quoted last line, characters.
 const LONGEST_WORDS: usize = 500;
 
-/// What the repeats need.
+/// The inputs of the repeats.
 pub struct Bench<'a> {
     pub plan: &'a Plan,
     pub setup: &'a BenchSetup,
@@ -30,17 +30,17 @@ pub struct Bench<'a> {
     pub stop: &'a Stop,
     pub sampler: &'a SamplerHandle,
     pub door: &'a Door,
-    /// The first request is not to be sent before: the baseline is sampled until then.
+    /// Time before which no request may be sent: the baseline is sampled until then.
     pub not_before: Instant,
 }
 
 impl Bench<'_> {
-    /// Runs every repeat; ends early at the first that fails. `execs` gets an outcome each.
+    /// Runs every repeat, up to the first that fails. Each adds an outcome to `execs`.
     pub async fn run(&self, execs: &mut Vec<ExecOutcome>) -> Result<(), Failure> {
         let plan = self.plan;
         let runtime = &plan.attached.runtime;
         if self.setup.target.is_some() || plan.workdir.is_some() {
-            // From outside nothing of ours goes into the container; else there is a place for it.
+            // The built-in client needs no files in the container; otherwise a folder is given.
             return self.repeats(execs).await;
         }
         let id = &plan.facts().id;
@@ -93,13 +93,8 @@ impl Bench<'_> {
         if let Some(target) = &setup.target {
             return Ok(self.builtin_repeat(target, repeat, index).await);
         }
-        let job = job(plan, setup, self.door.port, repeat);
-        let planned = plan
-            .attached
-            .engine
-            .bench(&job, setup.help.as_deref())
-            .map_err(super::refused)?;
-        // What the notes say has no effect did have one when we started the server ourselves.
+        let planned = setup.plan(plan, self.door.port, repeat)?;
+        // The notes name settings without effect; they had an effect if we started the server.
         if repeat == 1 && plan.attached.mode != Mode::Started {
             planned
                 .notes
@@ -154,8 +149,8 @@ impl Bench<'_> {
             }
         };
         let started_at_ns = recorder.clock.now();
-        // The client beside a serving engine is measured apart; an in-process bench is the engine. One
-        // that is kept is known already, and stays.
+        // The client of a serving engine is measured separately; an in-process bench is the engine
+        // itself. A kept client is known already, and stays.
         let kept = plan.kept_for(&planned.argv).is_some();
         let token = self.stop.token();
         let exec = plan.exec(request, Some(&planned.result_path), token, sink);
@@ -230,7 +225,7 @@ impl Bench<'_> {
             .max(Duration::from_millis(1))
     }
 
-    /// Why the run cannot go on after this repeat, if it cannot.
+    /// Why the run cannot continue after this repeat; `None` if it can.
     fn judge(&self, outcome: &ExecOutcome, last_words: Option<String>) -> Option<RunEnd> {
         let failed = |what: String| Some(RunEnd::BenchFailed(what));
         match &outcome.end {
@@ -266,7 +261,7 @@ impl Bench<'_> {
                 failed(format!("the bench is not in the image ({message})"))
             }
             ExecEnd::Deadline => Some(RunEnd::Deadline),
-            // Whoever cancelled it has given the reason.
+            // The canceller has set the reason already.
             ExecEnd::Cancelled => None,
             ExecEnd::ContainerGone => Some(RunEnd::ContainerLost(
                 "the container ended while the bench ran".into(),
@@ -291,12 +286,12 @@ impl Bench<'_> {
     }
 }
 
-/// The last words as they are quoted. What was cut first would hide the half of a secret.
+/// A quote of the last line; redacted before shortening, so that no half of a secret remains.
 fn quoted(redactor: &Redactor, words: &str) -> String {
     redactor.text(words).chars().take(LONGEST_WORDS).collect()
 }
 
-/// More failed than not: the figures are those of an engine that turns requests away.
+/// With more failures than successes, the figures describe an engine that rejects requests.
 fn mostly_failed(result: &BenchResult) -> bool {
     result
         .failed

@@ -1,5 +1,5 @@
-//! Runs plimsoll's own load client against the engine, from the host, and makes of it what a bench
-//! in the container would leave.
+//! Runs plimsoll's own load client against the engine, from the host, and produces the same outcome
+//! as a bench in the container.
 
 use super::bench::Bench;
 use super::{BenchSetup, Door, Plan};
@@ -16,13 +16,13 @@ use std::time::Duration;
 /// runs already.
 const WARMUPS: u32 = 1;
 
-/// Time for one request; the whole run has its deadline besides.
+/// Timeout of one request; the whole run has its own deadline.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Maximum number of errors written to the log.
 const ERRORS_TOLD: usize = 8;
 
-/// The server as the client will see it, or a refusal where this host does not reach it.
+/// The server's address for the client, or an error if this host cannot reach it.
 pub async fn target(plan: &Plan, door: &Door, setup: &BenchSetup) -> Result<Target, Failure> {
     let path = plan
         .attached
@@ -46,7 +46,7 @@ pub async fn target(plan: &Plan, door: &Door, setup: &BenchSetup) -> Result<Targ
     })
 }
 
-/// Only the inside of the container reaches the server.
+/// The error for a server that is reachable only inside the container.
 pub fn unreachable(door: &Door, why: &str) -> Failure {
     Failure::environment(format!(
         "the built-in bench sends its requests from this host, which does not reach port {} of container `{}`: {why}",
@@ -55,7 +55,7 @@ pub fn unreachable(door: &Door, why: &str) -> Failure {
     .hint("publish the port (`docker run -p`), or run the engine's own bench inside: --bench serve")
 }
 
-/// What the client is to do in one repeat.
+/// The client's plan for one repeat.
 pub fn load_plan(workload: &Workload, repeat: u32) -> LoadPlan {
     let requests = workload.num_prompts.unwrap_or(NUM_PROMPTS);
     let arrivals = match workload.request_rate {
@@ -63,7 +63,7 @@ pub fn load_plan(workload: &Workload, repeat: u32) -> LoadPlan {
             per_second,
             max_in_flight: workload.max_concurrency,
         },
-        // As fast as possible: as many at once as there are, or as are allowed.
+        // As fast as possible: all requests concurrently, or as many as allowed.
         None => Arrivals::Closed {
             concurrency: workload.max_concurrency.unwrap_or(requests).min(requests),
         },
@@ -89,7 +89,7 @@ pub fn load_plan(workload: &Workload, repeat: u32) -> LoadPlan {
     plan
 }
 
-/// What has no effect on this client; sentences.
+/// Notes on settings without effect on this client; sentences.
 pub fn notes(plan: &Plan) -> Vec<String> {
     let Request {
         workload,
@@ -112,8 +112,8 @@ pub fn notes(plan: &Plan) -> Vec<String> {
     notes
 }
 
-/// The client's settings as words, for people and for the capture. No command runs in the
-/// container.
+/// The client's settings in the form of a command, for display and for the capture. No command runs
+/// in the container.
 pub fn words(target: &Target, plan: &LoadPlan) -> Vec<String> {
     let mut words = vec!["plimsoll".to_owned(), "(built-in client)".to_owned()];
     let mut put = |name: &str, value: String| words.extend([name.to_owned(), value]);
@@ -144,7 +144,7 @@ pub fn words(target: &Target, plan: &LoadPlan) -> Vec<String> {
 }
 
 impl Bench<'_> {
-    /// One run of the client, and the last that it has to say.
+    /// One run of the client, and its last message.
     pub(super) async fn builtin_repeat(
         &self,
         target: &Target,
@@ -220,7 +220,7 @@ impl Bench<'_> {
     }
 }
 
-/// The outcome in lines, as the other benches print theirs.
+/// The outcome in lines, like the output of the other benches.
 fn told(done: &LoadOutcome) -> Vec<String> {
     let document = done.document();
     let mut lines = Vec::new();
@@ -234,7 +234,7 @@ fn told(done: &LoadOutcome) -> Vec<String> {
     lines
 }
 
-/// The first failures, each with its kind.
+/// The first errors, each with its kind.
 fn errors(rows: &[RequestRow]) -> Vec<String> {
     rows.iter()
         .filter(|row| row.failed())

@@ -12,17 +12,17 @@ use crate::{profile, report};
 pub struct Concluded {
     /// The profile.
     pub profile: profile::Profile,
-    /// The same as it lies on the disk.
+    /// The profile's JSON.
     pub document: Vec<u8>,
-    /// Whether the capture could be written down.
+    /// Whether the capture was written.
     pub captured: Result<(), Failure>,
-    /// Whether the profile could.
+    /// Whether the profile was written.
     pub stored: Result<(), Failure>,
-    /// What went wrong, when the run came to no good end.
+    /// The error, if the run did not end well.
     pub failure: Option<Failure>,
 }
 
-/// From what was collected to the profile on disk.
+/// Derives the profile of a finished capture and writes it.
 pub fn derive_and_store(
     news: &Sink,
     paths: &RunPaths,
@@ -36,13 +36,13 @@ pub fn derive_and_store(
     } = collected;
     let profile = match StoredCapture::open(&paths.capture) {
         Ok(stored) => profile::derive(&capture, stored.samples()?, stored.lines()?),
-        // A disk that is full to the last byte: the figures without their streams.
+        // After a full disk only the figures without their streams are left.
         Err(_) => profile::derive(&capture, [], []),
     };
     let document = report::json::Json.render(&profile).map_err(|e| {
         Failure::new(ExitCode::Internal, "the profile cannot be written as JSON").caused_by(e)
     })?;
-    // A capture that is not whole still has a profile: the space held back for it is free now.
+    // An incomplete capture still has a profile: the reserved disk space is free now.
     let stored = write_atomically(&paths.profile, &document);
     let failure = failure.or_else(|| failure_of(&capture, &profile));
     let failure = failure.map(|failure| {

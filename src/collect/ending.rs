@@ -1,11 +1,21 @@
-//! Why a run ended, in one sentence, once everything is in: what ends a run comes before what
-//! explains it.
+//! Why a run or a container ended, in one sentence, with advice on what to change. The sentence is
+//! made once everything is in: the end is reported before its explanation.
 
-use super::follow::loss;
+use super::follow::{HISTORY_BYTES, loss};
 use crate::capture::{ContainerEvent, ContainerState, Mode, RunEnd};
+use crate::container::Runtime;
+use crate::container::find::refuse_state;
+use crate::container::inspect::Found;
+use crate::engine::causes::find_cause;
+use crate::engine::log::{auto::AutoParser, unwrap::Unwrapped};
+use crate::engine::{self, LogParser};
+use crate::error::Failure;
 use crate::profile::{KILLED_FROM_OUTSIDE, OomVerdict};
+use std::ops::ControlFlow;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
-/// How every sentence names an end by SIGKILL.
+/// Phrase for an end by SIGKILL in every message.
 pub const KILLED: &str = "was killed (exit 137)";
 
 /// For a container with an empty log.
@@ -14,13 +24,13 @@ pub const EMPTY_LOG: &str = "it printed nothing";
 /// Maximum length of a quote, characters.
 const LONGEST_QUOTE: usize = 300;
 
-/// The last line of a log in which no line explains the end.
+/// Quotes the last line of a log without an explanation.
 pub fn last_line_words(line: &str) -> String {
     let quote: String = line.trim().chars().take(LONGEST_QUOTE).collect();
     format!("the last line of its log is `{quote}`")
 }
 
-/// What is known of why a run ended.
+/// Evidence of why a run ended.
 pub struct Causes<'a> {
     /// The container's events.
     pub events: &'a [ContainerEvent],
@@ -28,15 +38,15 @@ pub struct Causes<'a> {
     pub out_of_memory: OomVerdict,
     /// The line of the engine's output that explains its failure.
     pub in_log: Option<String>,
-    /// What the container's log ends with, where no line of it explains a failure; a sentence.
+    /// The last line of the container's log, in a sentence; used if no line explains a failure.
     pub last_line: String,
-    /// How plimsoll met the container.
+    /// How plimsoll attached to the container.
     pub mode: Mode,
     /// How the container ended, if it did during the run; a sentence.
     pub lost: Option<String>,
 }
 
-/// How the container ended during the run, by its events and by its state at the end.
+/// How the container ended during the run, from its events and its last state.
 pub fn lost(
     before: &ContainerState,
     after: Option<&ContainerState>,
@@ -50,7 +60,7 @@ pub fn lost(
     reported.or_else(|| {
         let after = after?;
         if runs(after) {
-            // Of what happened while the daemon was away there are no events.
+            // Events are missing for the time when the daemon was away.
             let began = before.started_ns.zip(after.started_ns);
             let again = runs(before) && began.is_some_and(|(before, after)| after > before);
             return again.then(|| loss("restart", None)).flatten();
@@ -60,12 +70,12 @@ pub fn lost(
     })
 }
 
-/// Whether the container's first process lives.
+/// Whether the container's first process is alive.
 pub fn runs(state: &ContainerState) -> bool {
     matches!(state.status.as_str(), "running" | "paused")
 }
 
-/// The same end, with what explains it.
+/// The end of a run with its explanation.
 pub fn explained(end: RunEnd, causes: Causes<'_>) -> RunEnd {
     // A bench error about a server that is gone is only a consequence.
     let end = match (end, &causes.lost) {
@@ -75,20 +85,15 @@ pub fn explained(end: RunEnd, causes: Causes<'_>) -> RunEnd {
         (end, _) => end,
     };
     match end {
-        RunEnd::BenchFailed(what) => RunEnd::BenchFailed(causes.added_to(what)),
+        RunEnd::BenchFailed(what) => {
+            RunEnd::BenchFailed(causes.added_to(what, causes.in_log.as_ref()))
+        }
         RunEnd::ContainerLost(what) => RunEnd::ContainerLost(match causes.deed() {
             Some(deed) => format!("the container was {deed} during the run"),
-            // In an idle container the engine is a bench, and not what the container ended of.
-            None if causes.mode == Mode::Idle => Causes {
-                in_log: None,
-                ..causes
-            }
-            .added_to(what),
-            None => Causes {
-                in_log: causes.in_log.or(Some(causes.last_line.clone())),
-                ..causes
-            }
-            .added_to(what),
+            // In an idle container the engine is the bench, and its log does not explain the
+            // container's end.
+            None if causes.mode == Mode::Idle => causes.added_to(what, None),
+            None => causes.added_to(what, causes.in_log.as_ref().or(Some(&causes.last_line))),
         }),
         other => other,
     }
@@ -107,7 +112,7 @@ impl Causes<'_> {
         if did("stop").is_some() {
             return Some("stopped".into());
         }
-        // Signals that end nothing, and those after the end, explain nothing.
+        // Signals that end nothing, and those after the end, are no explanation.
         let die = did("die")?.at_ns;
         let kill = self.events.iter().rfind(|e| {
             let signal = e.attributes.get("signal").map(String::as_str);
@@ -122,7 +127,7 @@ impl Causes<'_> {
         })
     }
 
-    fn added_to(&self, mut what: String) -> String {
+    fn added_to(&self, mut what: String, in_log: Option<&String>) -> String {
         match &self.out_of_memory {
             OomVerdict::Killed(kill) => {
                 what.push_str(": ");
@@ -134,14 +139,106 @@ impl Causes<'_> {
             }
             _ => {}
         }
-        match self
-            .in_log
-            .as_ref()
-            .filter(|line| !what.contains(line.as_str()))
-        {
+        match in_log.filter(|line| !what.contains(line.as_str())) {
             Some(line) => format!("{what}: {line}"),
             None => what,
         }
+    }
+}
+
+/// Maximum delay between the end of a process and the daemon's report of its container's end.
+const END_REPORTED_WITHIN: Duration = Duration::from_secs(2);
+/// Polling interval.
+const STATE_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The running container that `wanted` names. For one that has ended, the failure explains its end.
+pub async fn find_running(runtime: &Runtime, wanted: &str) -> Result<Found, Failure> {
+    let found = runtime.find_any(wanted).await?;
+    match refuse_state(&found.facts) {
+        None => Ok(found),
+        Some(failure) => Err(with_end(runtime, &found, failure).await),
+    }
+}
+
+/// Replaces the failure of work on a container by the container's end, if it has ended meanwhile.
+pub async fn explain_end(runtime: &Runtime, found: &Found, failure: Failure) -> Failure {
+    match ended_state(runtime, found, END_REPORTED_WITHIN).await {
+        Some(ended) => match refuse_state(&ended.facts) {
+            Some(refused) => with_end(runtime, &ended, refused).await,
+            None => failure,
+        },
+        None => failure,
+    }
+}
+
+/// Whether a container has ended.
+pub async fn has_ended(runtime: &Runtime, found: &Found) -> bool {
+    ended_state(runtime, found, END_REPORTED_WITHIN)
+        .await
+        .is_some()
+}
+
+/// The container once it has ended; `None` if it still runs.
+async fn ended_state(runtime: &Runtime, found: &Found, wait: Duration) -> Option<Found> {
+    let until = tokio::time::Instant::now() + wait;
+    loop {
+        let now = runtime.inspect(&found.facts.id).await.ok().flatten()?;
+        if !runs(&now.facts.state) {
+            return Some(now);
+        }
+        let process = now.facts.state.pid.map(|pid| format!("/proc/{pid}/cgroup"));
+        let is_there = process.is_some_and(|file| std::fs::exists(file).unwrap_or(false));
+        if is_there || tokio::time::Instant::now() >= until {
+            return None;
+        }
+        tokio::time::sleep(STATE_INTERVAL).await;
+    }
+}
+
+/// Adds the end found in a container's log, and what to change.
+async fn with_end(runtime: &Runtime, found: &Found, failure: Failure) -> Failure {
+    let facts = &found.facts;
+    if !matches!(
+        facts.state.status.as_str(),
+        "exited" | "dead" | "restarting" | "stopped"
+    ) {
+        return failure;
+    }
+    let mut parser: Box<dyn LogParser> = match engine::recognise(facts) {
+        Some((engine, _)) => engine::parser_of(engine),
+        None => Box::new(Unwrapped::new(Box::new(AutoParser::new()))),
+    };
+    let redactor = found.secrets.redactor();
+    let mut last_line = None;
+    let take = |_, _, text: String| {
+        parser.line(redactor.text(&text).as_bytes(), None);
+        if !text.trim().is_empty() {
+            last_line = Some(text);
+        }
+        ControlFlow::Continue(())
+    };
+    let cancel = CancellationToken::new();
+    let history = runtime
+        .log_history(facts, None, HISTORY_BYTES, &cancel, take)
+        .await;
+    let cause = match (parser.root_cause(), last_line, history.facts.error) {
+        (Some(cause), ..) => cause,
+        (None, Some(line), _) => last_line_words(&redactor.text(&line)),
+        (None, None, Some(error)) => error,
+        (None, None, None) => EMPTY_LOG.to_owned(),
+    };
+    let message = format!("{failure}: {cause}");
+    let text = match OomVerdict::judge(facts, facts.state.oom_killed, &[], None) {
+        OomVerdict::Killed(kill) => kill.describe(),
+        _ => cause,
+    };
+    let advice = find_cause(&text)
+        .map(|(cause, line)| cause.advise(line, facts.memory_limit_bytes))
+        .unwrap_or_default();
+    Failure {
+        message,
+        hints: advice.into_iter().chain(failure.hints).collect(),
+        ..failure
     }
 }
 

@@ -1,4 +1,4 @@
-//! Asks a serving engine's endpoints: once for what it is, again and again for its gauges.
+//! Reads a serving engine's endpoints: once for its facts, periodically for its gauges.
 
 use super::recorder::Recorder;
 use crate::capture::{ContainerFacts, EngineGauges, Probe};
@@ -15,18 +15,19 @@ use tokio_util::sync::CancellationToken;
 /// Default interval between two readings of the gauges.
 pub const GAUGE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Where an engine listens, and the key to it.
+/// Address of an engine, and its API key.
 #[derive(Clone)]
 pub struct Door {
     /// The container.
     pub facts: ContainerFacts,
     /// Port inside the container.
     pub port: u16,
-    /// Key that the engine wants from its clients. Never written down.
+    /// The engine's API key. Never stored.
     pub key: Option<String>,
 }
 
-/// Asks every endpoint of the engine once: the first finds the way, the others go it side by side.
+/// Reads every endpoint of the engine once: the first finds the route, the others follow
+/// concurrently.
 pub async fn ask(
     runtime: &Runtime,
     engine: EngineId,

@@ -1,4 +1,4 @@
-//! The end of a capture: who ended it is found out, the last lines come in, and it is written down.
+//! The end of a capture: determines who ended it, collects the last lines, and writes it.
 
 use super::follow::OomCount;
 use super::recorder::Recorder;
@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// From the end of a container until it is known who ended it.
+/// Time from a container's end until its cause is known.
 const AFTERMATH: Duration = Duration::from_millis(700);
 
 /// How often to check for the container's end after a failed bench: a large process takes a while
@@ -36,14 +36,14 @@ pub struct Loaded {
     pub(super) events: JoinHandle<(Vec<ContainerEvent>, OomCount)>,
     pub(super) devices: Vec<DeviceFacts>,
     pub(super) seen: Seen,
-    /// When the load was over.
+    /// End of the load.
     pub(super) over_at: Instant,
-    /// When the observation ended, and the container's state then.
+    /// End of the observation, and the container's state then.
     pub(super) ended: Option<(AtNs, Option<ContainerState>)>,
     pub(super) failure: Option<Failure>,
 }
 
-/// The sampler, and what it leaves.
+/// The sampler, or its results.
 pub(super) enum Sampling {
     Running(Sampler, thread::JoinHandle<()>),
     Over(SamplingFacts, BackendFacts),
@@ -55,8 +55,7 @@ impl Sampling {
             Sampling::Over(sampling, backend) => (sampling, backend),
             Sampling::Running(sampler, drain) => {
                 let Stopped { sampling, backend } = sampler.stop();
-                // The thread ends with the sampler; that it panicked shows in the samples that are
-                // missing.
+                // The thread ends with the sampler; a panic in it shows as missing samples.
                 let _ = drain.join();
                 (sampling, backend)
             }
@@ -65,7 +64,7 @@ impl Sampling {
 }
 
 impl Loaded {
-    /// Whether the load came to its end.
+    /// Whether the load completed.
     pub fn went_well(&self) -> bool {
         self.stop.reason().is_none()
     }
@@ -79,12 +78,12 @@ impl Loaded {
         let door = self.seen.door.as_ref();
         let last_word = async {
             match door.filter(|_| self.plan.attached.mode != Mode::Idle) {
-                // The last word counts: what the engine holds now, after the load.
+                // The state after the load is the one that counts.
                 Some(door) => ask(&self.plan, &self.recorder, door).await,
                 None => Vec::new(),
             }
         };
-        // However long the engine takes to answer: what comes later is another run's.
+        // Independent of how long the engine takes to answer: later data belong to another run.
         let end = async {
             tokio::time::sleep_until(self.over_at + self.plan.cooldown).await;
             let now = self.recorder.clock.now();
@@ -112,7 +111,7 @@ impl Loaded {
         self.ended = Some((now, state.ok().flatten()));
     }
 
-    /// Waits for what is still to come, and writes the capture down.
+    /// Waits for outstanding data, and writes the capture.
     pub async fn finish(mut self) -> Collected {
         self.cool_down().await;
         if self.ended.is_none() {
@@ -232,7 +231,7 @@ impl Loaded {
     async fn aftermath(&self) {
         match self.stop.reason() {
             Some(RunEnd::ContainerLost(_)) => tokio::time::sleep(AFTERMATH).await,
-            // So may its server have ended: connections break before the daemon knows of it.
+            // The server may have ended too: connections break before the daemon knows of it.
             Some(RunEnd::BenchFailed(_) | RunEnd::Failed(_))
                 if self.plan.attached.mode != Mode::Idle && !self.is_usage() =>
             {
@@ -250,7 +249,7 @@ impl Loaded {
     }
 }
 
-/// Lines may be lost on their way, and again where they are kept.
+/// Lines can be dropped in transit and again when stored.
 fn followed_and_kept(followed: LogFacts, kept: LogFacts) -> LogFacts {
     LogFacts {
         dropped_lines: kept.dropped_lines.saturating_add(followed.dropped_lines),

@@ -1,4 +1,4 @@
-//! The tasks that run beside a capture: the container's log, its events, the deadline.
+//! The tasks that run during a capture: the container's log, its events, the deadline.
 
 use super::Plan;
 use super::recorder::Recorder;
@@ -15,8 +15,7 @@ use tokio_util::sync::CancellationToken;
 /// Maximum size of a log's history that is read: an engine reports its memory while it starts.
 pub(super) const HISTORY_BYTES: u64 = 64 << 20;
 
-/// Reads what the log of a serving engine holds of its start, then follows the log until
-/// cancelled.
+/// Reads the start-up from the log of a serving engine, then follows the log until cancelled.
 pub async fn log(plan: Plan, recorder: Arc<Recorder>, cancel: CancellationToken) -> LogFacts {
     let (runtime, facts) = (&plan.attached.runtime, plan.facts());
     let clock = recorder.clock.clone();
@@ -66,12 +65,12 @@ pub async fn log(plan: Plan, recorder: Arc<Recorder>, cancel: CancellationToken)
             if history.facts.error.is_some() {
                 return history.facts;
             }
-            // Of a history that was read to its end, not one line may be missed.
+            // After a completely read history no line may be missed.
             if history.complete {
                 return (runtime.log_follow_after(facts, history, &cancel, take)).await;
             }
             whole_seconds = history.facts.whole_seconds;
-            // What lies between is the log of past requests.
+            // The log in between is about earlier requests.
             clock.wall_start_ns
         }
     };
@@ -80,7 +79,7 @@ pub async fn log(plan: Plan, recorder: Arc<Recorder>, cancel: CancellationToken)
     followed
 }
 
-/// Notes the container's events until cancelled; one that ends the container ends the run.
+/// Records the container's events until cancelled; one that ends the container ends the run.
 pub async fn events(
     runtime: Runtime,
     id: String,
@@ -113,17 +112,17 @@ pub async fn events(
     events
 }
 
-/// Between two looks at the kernel's counters: a container that is killed is gone soon after.
+/// Polling interval of the kernel's counters: a killed container is gone soon after.
 const OOM_LOOK: Duration = Duration::from_millis(25);
 
-/// What the kernel's counters say of kills for lack of memory.
+/// OOM kills, from the kernel's counters.
 #[derive(Default)]
 pub struct OomCount {
-    /// A kill each.
+    /// One event per kill.
     pub events: Vec<ContainerEvent>,
-    /// How many processes of the container; `None` where the counters could not be read.
+    /// Killed processes of the container; `None` if the counters could not be read.
     pub kills: Option<u64>,
-    /// The limit that was reached when the container was gone before its counters were read.
+    /// The limit that was reached, if the container was gone before its counters were read.
     limit: Option<MemoryLimit>,
 }
 
@@ -190,7 +189,7 @@ pub async fn oom_kills(
     }
 }
 
-/// What an event means for the run, when it ends it.
+/// The meaning of an event that ends the run; `None` for other events.
 pub(super) fn loss(action: &str, exit_code: Option<&str>) -> Option<String> {
     match action {
         "die" => Some(match exit_code {
@@ -209,11 +208,11 @@ pub(super) fn loss(action: &str, exit_code: Option<&str>) -> Option<String> {
     }
 }
 
-/// Stops the run when its time is up; dropped, it does not.
+/// Stops the run at its deadline; dropping it cancels the deadline.
 pub struct Deadline(tokio::task::JoinHandle<()>);
 
 impl Deadline {
-    /// Begins to count.
+    /// Starts the timer.
     pub fn start(time: Duration, stop: &Stop) -> Deadline {
         let stop = stop.clone();
         Deadline(tokio::spawn(async move {

@@ -1,5 +1,5 @@
-//! Runs the probe for CUDA graphs of TensorRT-LLM in a container: one engine, one process, and the
-//! container's memory beside it.
+//! Runs the CUDA graph probe of TensorRT-LLM in a container: one engine in one process, with the
+//! container's memory sampled meanwhile.
 
 use super::Stop;
 use crate::capture::{DeviceKind, ExecEnd, MemorySample, RunEnd, Stream};
@@ -15,49 +15,48 @@ use crate::telemetry::{MemoryBackend, Options, Sampler};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What runs in the container.
+/// The script that runs in the container.
 const SCRIPT: &str = include_str!("../../scripts/probes/trtllm_cuda_graphs.py");
 const SCRIPT_NAME: &str = "trtllm_cuda_graphs.py";
-/// What it writes: counts, figures, and at most 512 keys.
+/// Maximum size of its result: counts, figures, and up to 512 keys.
 const RESULT_LIMIT: usize = 4 << 20;
-/// Of its output so much is kept, bytes.
+/// Maximum size of the output that is kept, bytes.
 const OUTPUT_LIMIT: usize = 8 << 20;
 /// Marks the lines in which the probe reports its phase to the host.
 const MARK: &str = "plimsoll-probe: ";
-/// From a mark on it waits half a second, so that its level can be read.
+/// The probe waits half a second after a mark; memory is read within this time.
 const LEVEL_NS: i64 = 400_000_000;
 
 /// One arm to run.
 #[derive(Debug, Clone)]
 pub struct ProbeJob {
-    /// Identifies the run.
+    /// Id of the run.
     pub run_id: String,
     /// Path or id of the model.
     pub model_path: String,
-    /// Largest batch that graphs are captured for.
+    /// Largest batch size with captured graphs.
     pub max_batch_size: u32,
-    /// Longest draft, tokens.
+    /// Longest draft, in tokens.
     pub max_draft_len: u32,
-    /// Longest sequence, tokens.
+    /// Longest sequence, in tokens.
     pub max_seq_len: u32,
     /// The arm's setting.
     pub max_concurrency: Option<u32>,
-    /// Longest time that it may take.
+    /// Maximum duration.
     pub deadline: Duration,
-    /// Between two readings of memory.
+    /// Sampling interval.
     pub interval: Duration,
 }
 
 impl ProbeJob {
     fn argv(&self, folder: &str) -> Vec<String> {
-        let number = |n: u32| n.to_string();
         let mut argv: Vec<String> = vec![
             "python3".into(),
             format!("{folder}/{SCRIPT_NAME}"),
             format!("--model-path={}", self.model_path),
-            format!("--max-batch-size={}", number(self.max_batch_size)),
-            format!("--max-draft-len={}", number(self.max_draft_len)),
-            format!("--max-seq-len={}", number(self.max_seq_len)),
+            format!("--max-batch-size={}", self.max_batch_size),
+            format!("--max-draft-len={}", self.max_draft_len),
+            format!("--max-seq-len={}", self.max_seq_len),
             format!("--output={folder}/result.json"),
         ];
         argv.extend(
@@ -70,7 +69,7 @@ impl ProbeJob {
 
 /// Result of an arm, and its redacted output.
 pub struct Probed {
-    /// Its figures, or why there are none.
+    /// Its figures, or the reason there are none.
     pub outcome: ArmOutcome,
     /// Its output, 8 MiB at most.
     pub output: String,
@@ -119,7 +118,7 @@ async fn in_folder(
         env: BTreeMap::from([
             // The lines about graphs have this level.
             ("TLLM_LOG_LEVEL".to_owned(), "info".to_owned()),
-            // The engine in the probe's own process, where its structures can be read.
+            // Keeps the engine in the probe's own process, where its structures can be read.
             ("TLLM_WORKER_USE_SINGLE_PROCESS".to_owned(), "1".to_owned()),
             ("PYTHONUNBUFFERED".to_owned(), "1".to_owned()),
             ("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned()),
@@ -202,7 +201,7 @@ async fn in_folder(
     })
 }
 
-/// Why the probe wrote nothing.
+/// Why the probe wrote no result.
 fn unwritten(end: &ExecEnd, last_words: Option<String>) -> ProbeError {
     let said = last_words.map(|w| format!(": {w}")).unwrap_or_default();
     let (kind, message) = match end {
@@ -270,13 +269,13 @@ impl Watch {
     }
 }
 
-/// A sample without its lists of processes, of which a long run has very many.
+/// Drops a sample's process list, to save memory in a long run.
 fn thin(mut sample: MemorySample) -> MemorySample {
     sample.processes = None;
     sample
 }
 
-/// Sum over the devices of what each held shortly after a mark.
+/// Sum over the devices of their usage shortly after a mark.
 fn level(samples: &[MemorySample], mark: i64) -> Option<u64> {
     let mut devices: BTreeMap<u32, u64> = BTreeMap::new();
     for s in samples.iter().filter(|s| s.at_ns <= mark + LEVEL_NS) {
@@ -285,7 +284,7 @@ fn level(samples: &[MemorySample], mark: i64) -> Option<u64> {
     devices.into_values().reduce(u64::saturating_add)
 }
 
-/// Sum over the devices of the highest that each held.
+/// Sum over the devices of their peaks.
 fn peak(samples: &[MemorySample], from: i64, to: i64) -> Option<u64> {
     let mut devices: BTreeMap<u32, u64> = BTreeMap::new();
     for s in samples.iter().filter(|s| (from..=to).contains(&s.at_ns)) {

@@ -1,5 +1,5 @@
-//! A bench's program that is kept running in the container: what it imports, which takes longer
-//! than most loads, it imports once for many runs.
+//! Keeps a bench's program running in the container, so that its imports, which take longer than
+//! most loads, happen once for many runs.
 
 use super::{AttachedEngine, Plan};
 use crate::capture::{ExecEnd, Stream};
@@ -14,20 +14,20 @@ use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// What runs in the container.
+/// The script that runs in the container.
 const SCRIPT: &str = include_str!("../../scripts/probes/kept_bench.py");
 const SCRIPT_NAME: &str = "kept_bench.py";
 /// Minimum time from its order to its first request: it reads its words and the tokenizer, and
 /// makes its prompts.
 pub(super) const PREPARING: Duration = Duration::from_millis(100);
-/// Python starts in a tenth of this.
+/// Timeout of the start; Python needs a tenth of this.
 const STARTING: Duration = Duration::from_secs(30);
-/// From the end of its orders until it is ended.
+/// Time between closing its input and killing it.
 const LEAVING: Duration = Duration::from_secs(2);
 /// Maximum duration of a run without its own deadline.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
-/// One order, as the script reads it.
+/// One order, in the script's format.
 #[derive(Serialize)]
 struct Order<'a> {
     argv: &'a [String],
@@ -35,15 +35,15 @@ struct Order<'a> {
     result: Option<&'a str>,
 }
 
-/// A run that is over.
+/// A finished run.
 pub struct Done {
     /// How it ended.
     pub ended: ExecResult,
-    /// What it wrote to its result file, where that came with its words.
+    /// Content of its result file, if it came with the output.
     pub written: Option<String>,
 }
 
-/// A program that runs again and again in one process. Clones share it; one at a time has it.
+/// A program that runs repeatedly in one process. Clones share it, one run at a time.
 #[derive(Clone)]
 pub struct KeptBench {
     program: &'static str,
@@ -60,11 +60,11 @@ struct Process {
     written: Written,
 }
 
-/// What a run wrote, as it comes in pieces.
+/// The result file of a run, received in pieces.
 #[derive(Default)]
 struct Written {
     pieces: Vec<String>,
-    /// A piece could not be read: the rest means nothing.
+    /// A piece was invalid, so the whole is.
     broken: bool,
 }
 
@@ -83,9 +83,9 @@ impl Written {
 }
 
 impl KeptBench {
-    /// Starts it in `folder` of the container. `Err`: why it cannot be kept there, a sentence; then
-    /// each run has a process of its own.
-    /// Its run's mark keeps it apart from every other in the container.
+    /// Starts it in `folder` of the container. `Err`: why it cannot be kept running, a sentence;
+    /// then each run gets its own process. The run's mark distinguishes it from others in the
+    /// container.
     pub async fn start(
         runtime: &Runtime,
         container: &str,
@@ -150,15 +150,15 @@ impl KeptBench {
         }
     }
 
-    /// Its host pid, where the host shows the container.
+    /// Its host pid, if the host shows the container.
     pub fn pid(&self) -> Option<u32> {
         self.pids.borrow().first().copied()
     }
 
-    /// Runs the program once more, with the words, the environment and the deadline of `request`.
-    /// At the deadline and on cancellation the process ends with the run; a run in a process that
-    /// is over has no end ([`ExecEnd::Unknown`]). What a good run wrote to the file `result`, up to
-    /// 1 MiB of UTF-8, comes with its words.
+    /// Runs the program once more, with the command, environment and deadline of `request`. At the
+    /// deadline and on cancellation the process ends with the run; a run in an ended process has no
+    /// known end ([`ExecEnd::Unknown`]). The content of the file `result` of a successful run, up
+    /// to 1 MiB of UTF-8, comes with its output.
     pub async fn run(
         &self,
         request: &ExecRequest,
@@ -202,21 +202,21 @@ impl KeptBench {
         }
     }
 
-    /// Lets it end by itself, and ends it if it does not.
+    /// Lets it end by itself, and kills it otherwise.
     pub async fn end(self) {
         let mut process = self.process.lock().await;
         process.orders = None;
         let nobody = CancellationToken::new();
-        // How it ended is of no interest any more.
+        // Its result is no longer needed.
         let _ = process.until_marked(&nobody, LEAVING, |_, _| ()).await;
     }
 }
 
-/// How waiting for the script's mark ended.
+/// Result of waiting for the script's mark.
 enum Ended {
-    /// It came, with this word.
+    /// The mark arrived, with this word.
     Marked(String),
-    /// The process is over.
+    /// The process has ended.
     Over(Result<ExecResult, Failure>),
 }
 
@@ -264,7 +264,7 @@ impl Process {
         }
     }
 
-    /// How the process ended, and what had to be done for it.
+    /// Collects the result of the ended process.
     async fn over(&mut self, stopped: Option<ExecEnd>) -> Result<ExecResult, Failure> {
         self.orders = None;
         let ended = match self.task.take() {
@@ -304,7 +304,7 @@ impl Plan {
         }
     }
 
-    /// The process that is kept for a command.
+    /// The process kept for a command.
     pub(super) fn kept_for(&self, argv: &[String]) -> Option<&KeptBench> {
         let program = argv.first()?;
         self.kept.as_ref().filter(|kept| kept.program == program)

@@ -1,4 +1,4 @@
-//! A container of our own for an engine: what Docker is to be asked for.
+//! Starts our own container for an engine.
 
 use crate::capture::{ContainerFacts, RequestedSettings};
 use crate::container::inspect::Found;
@@ -14,10 +14,10 @@ use crate::units::Bytes;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Tokens that are passed on from this shell, so that gated models load.
+/// Tokens passed on from this shell, so that gated models load.
 const TOKENS: [&str; 2] = ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"];
 
-/// An engine's container, as it is wanted.
+/// The container to start for an engine.
 pub struct Launch<'a> {
     /// Name of the container.
     pub name: String,
@@ -25,7 +25,7 @@ pub struct Launch<'a> {
     pub image: &'a str,
     /// Id of the run.
     pub run_id: &'a str,
-    /// Everything else that Docker is asked for.
+    /// All other settings of the container.
     pub preset: &'a Preset,
     /// Engine to serve with.
     pub engine: EngineId,
@@ -35,12 +35,12 @@ pub struct Launch<'a> {
     pub settings: &'a RequestedSettings,
     /// Further arguments of the engine.
     pub engine_args: &'a [String],
-    /// It is not wanted for longer than this, where that is known.
+    /// Maximum time for which it is needed, if known.
     pub longest: Option<Duration>,
 }
 
-/// The container to create, and the path that answers 200 once the engine serves. Tokens of this
-/// shell go along as environment.
+/// The container to create, and the path that answers 200 once the engine serves. The shell's
+/// tokens are passed as environment variables.
 pub fn launch_spec(launch: Launch<'_>) -> Result<(LaunchSpec, &'static str), Failure> {
     let Launch { preset, engine, .. } = launch;
     let default_port = engine.default_port();
@@ -93,12 +93,12 @@ fn deadline(now: jiff::Timestamp, longest: Duration) -> (String, String) {
     (DEADLINE_LABEL.to_owned(), at.to_string())
 }
 
-/// Creates and starts a container, and writes down that it is ours, so that its processes are known
-/// when it is gone and they are not.
+/// Creates and starts a container, and records that it is ours, so that its processes are
+/// recognised if it disappears before them.
 pub async fn launch(runtime: &Runtime, spec: &LaunchSpec) -> Result<Found, Failure> {
-    // What is kept is the user's own from now on.
+    // A kept container belongs to the user from now on.
     let noted = !runtime.is_remote() && !spec.labels.contains_key(KEEP_LABEL);
-    // Before it starts: its first moments are to be seen.
+    // Before the start, so that its first moments are observed.
     let daemon = if noted {
         runtime.daemon_identity().await
     } else {
@@ -123,8 +123,7 @@ pub async fn launch(runtime: &Runtime, spec: &LaunchSpec) -> Result<Found, Failu
     Ok(found)
 }
 
-/// Ends and removes a container of ours. When nothing of it is left it is struck out of what was
-/// started.
+/// Ends and removes a container of ours, and its record once nothing of it is left.
 pub async fn end(runtime: &Runtime, id: &str, grace: Duration) -> Result<(), Failure> {
     runtime.end_ours(id, grace).await?;
     let gone = runtime.inspect(id).await.is_ok_and(|found| found.is_none());
@@ -136,9 +135,9 @@ pub async fn end(runtime: &Runtime, id: &str, grace: Duration) -> Result<(), Fai
     Ok(())
 }
 
-/// The port that the command asks for, when the extra arguments name another.
+/// The port in the command, if the extra arguments set another one.
 fn configured_port(engine: EngineId, serve: &ServePlan) -> Option<u16> {
-    // The words that the image's entrypoint supplies, without which a reader does not see its server.
+    // The image's entrypoint supplies these words; without them the server is not recognised.
     let program = match engine.program() {
         [] => vec![engine.name().to_owned(), "serve".to_owned()],
         words => words.iter().map(|w| (*w).to_owned()).collect(),
@@ -171,14 +170,14 @@ pub fn engine_of_image(named: Option<&String>, image: &str) -> Result<EngineId, 
         })
 }
 
-/// The GPUs that a preset asks for.
+/// The GPUs of a preset.
 pub fn gpu_request(preset: &Preset) -> Result<GpuRequest, Failure> {
     let request = preset.gpus.as_deref().map(str::parse).transpose();
     let request = request.map_err(|why: String| Failure::usage(format!("GPUs: {why}")))?;
     Ok(request.unwrap_or_default())
 }
 
-/// A request as Docker keeps it, and as it is read back from a container.
+/// A GPU request in Docker's stored form.
 pub fn gpu_words(request: &GpuRequest) -> Vec<String> {
     match request {
         GpuRequest::None => Vec::new(),

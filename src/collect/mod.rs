@@ -1,14 +1,12 @@
-//! Takes one capture: samples, follows the log, runs the bench, and stops it all again. Whatever
-//! happens meanwhile, what was seen until then is a capture.
+//! Takes one capture: samples, follows the log, runs the bench, and stops everything again. If it
+//! is interrupted, the data so far are the capture.
 
 mod attach;
 mod bench;
 mod builtin;
 mod conclude;
-mod ended;
 mod ending;
 mod endpoints;
-mod find_models;
 mod finish;
 mod follow;
 mod graph_probe;
@@ -23,7 +21,7 @@ mod stop;
 
 pub use attach::{AttachedEngine, lock_container};
 pub use conclude::{Concluded, derive_and_store};
-pub use ended::{explain_end, find_running};
+pub use ending::{explain_end, find_running};
 pub use endpoints::Door;
 pub use finish::Loaded;
 pub use follow::Deadline;
@@ -47,18 +45,18 @@ use bench::Bench;
 use finish::Sampling;
 pub use model_files::ModelFiles;
 use recorder::Recorder;
-use setup::inspect;
+use setup::{engine_port, inspect};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Between two questions whether a started engine serves.
+/// Polling interval for a started engine.
 const HEALTH_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Between two reports of an engine that does not serve yet.
+/// Interval of reports about an engine that does not serve yet.
 const WAITING_REPORT_INTERVAL: Duration = Duration::from_secs(30);
 
-/// What was found out about the engine before anything ran.
+/// Facts about the engine, gathered before anything runs.
 pub struct Setup {
     /// The bench, unless there is none.
     pub bench: Option<BenchSetup>,
@@ -66,17 +64,17 @@ pub struct Setup {
     pub model: Option<String>,
     /// Where the engine listens.
     pub door: Door,
-    /// Its endpoints' replies.
+    /// Responses of its endpoints.
     pub probes: Vec<Probe>,
-    /// Commands that were run to find out.
+    /// Commands run to gather the facts.
     pub execs: Vec<ExecOutcome>,
-    /// The model's files, where they were read already.
+    /// The model's files, if they were read already.
     pub files: Option<ModelFiles>,
 }
 
 impl Setup {
-    /// The same for another run on the same engine: asking a bench for its flags takes as long as
-    /// loading an engine. What was asked belongs to the capture of the first run.
+    /// The same for another run on the same engine, because asking a bench for its flags takes as
+    /// long as loading an engine. The commands and responses belong to the first run's capture.
     pub fn again(&self, plan: &Plan) -> Setup {
         Setup {
             bench: self.bench.clone().map(|bench| BenchSetup {
@@ -91,7 +89,7 @@ impl Setup {
         }
     }
 
-    /// Reads the model's files now, so that runs after this one need not.
+    /// Reads the model's files now, for this run and later ones.
     pub async fn read_files(&mut self, runtime: &Runtime) {
         let facts = &self.door.facts;
         self.files = Some(ModelFiles::read(runtime, facts, self.model.as_deref()).await);
@@ -99,8 +97,8 @@ impl Setup {
 }
 
 impl RunningCapture {
-    /// The part of a capture that the engine takes part in. What is left to do after it needs no engine,
-    /// and another run on the same one may begin.
+    /// The part of a capture that involves the engine. The remaining work needs no engine, so
+    /// another run on it may begin.
     pub async fn load(self, setup: Option<Setup>) -> Loaded {
         let RunningCapture {
             plan,
@@ -143,7 +141,7 @@ impl RunningCapture {
             gauge_interval,
         };
         if let Some(kept) = &plan.kept {
-            // It is there before the load, and is not the engine.
+            // The kept client exists before the load, and is not the engine.
             sampler.handle().set_bench_client(kept.pid());
         }
         let mut seen = Seen {
@@ -180,7 +178,7 @@ impl RunningCapture {
     }
 }
 
-/// What a run has seen so far.
+/// Observations of a run so far.
 #[derive(Default)]
 struct Seen {
     door: Option<Door>,
@@ -191,7 +189,7 @@ struct Seen {
     shared_start: Option<SharedStart>,
 }
 
-/// A run on its way from the first reading to the end of the load.
+/// A run from the first reading to the end of the load.
 struct Run<'a> {
     plan: &'a Plan,
     recorder: &'a Arc<Recorder>,
@@ -205,8 +203,8 @@ impl Run<'_> {
     async fn through(&self, setup: Option<Setup>, seen: &mut Seen) -> Result<(), Failure> {
         let (plan, recorder, stop) = (self.plan, self.recorder, self.stop);
         if let Some(health) = plan.health {
-            // The daemon reports a start after the engine's first lines; a container of ours is
-            // created for its start.
+            // The daemon reports a start after the engine's first lines, so the creation time is
+            // used: our containers are created to be started.
             let created = plan
                 .facts()
                 .created_ns
@@ -227,7 +225,7 @@ impl Run<'_> {
         let baseline = tokio::time::Instant::now() + plan.baseline;
         seen.probes = if setup.probes.is_empty() && plan.attached.mode != Mode::Idle {
             // For an engine that served another run before: its current state.
-            self.ask(&setup.door).await
+            ask(plan, recorder, &setup.door).await
         } else {
             setup.probes
         };
@@ -241,7 +239,7 @@ impl Run<'_> {
         };
 
         recorder.news(Progress::Stage(Stage::Baseline));
-        // A client that makes its prompts first sends nothing yet, and the baseline goes on.
+        // A client that first makes its prompts sends nothing yet, and the baseline continues.
         match &setup.bench {
             Some(bench) if bench.target.is_some() => {}
             Some(_) if plan.kept.is_some() => {
@@ -289,16 +287,12 @@ impl Run<'_> {
         }
     }
 
-    async fn ask(&self, door: &Door) -> Vec<Probe> {
-        ask(self.plan, self.recorder, door).await
-    }
-
     /// Waits until the engine answers. A container that ends meanwhile stops the run.
     async fn wait_until_healthy(&self, health: Health) -> Result<(), Failure> {
         self.recorder.news(Progress::Stage(Stage::WaitHealthy));
         let facts = self.plan.facts();
         let runtime = &self.plan.attached.runtime;
-        let port = door_port(self.plan);
+        let port = engine_port(self.plan.attached.engine, facts);
         let key = self.plan.attached.found.secrets.api_key();
         let healthy = async {
             while runtime.get(facts, port, health.path, key).await.status != Some(200) {
@@ -317,9 +311,9 @@ impl Run<'_> {
         }
     }
 
-    /// Stops the run where the container has ended: an event of its end may come late, or be lost.
+    /// Stops the run if the container has ended: the event of its end may be late, or lost.
     async fn stop_if_ended(&self) {
-        // A server that was started by an exec is watched by itself.
+        // A server started by an exec is watched separately.
         let state = self.plan.attached.container_state().await;
         if let Ok(Some(state)) = state {
             if !ending::runs(&state) && state.status != "restarting" {
@@ -331,7 +325,7 @@ impl Run<'_> {
     }
 }
 
-/// Reports from time to time what the engine printed last.
+/// Reports the engine's last output periodically.
 async fn report_waiting(last_line: impl Fn() -> Option<String>, news: &Sink) {
     let began = tokio::time::Instant::now();
     loop {
@@ -360,13 +354,7 @@ async fn ask(plan: &Plan, recorder: &Recorder, door: &Door) -> Vec<Probe> {
     .await
 }
 
-/// The container port of the engine, from its command.
-fn door_port(plan: &Plan) -> u16 {
-    let settings = plan.attached.engine.settings(plan.facts());
-    settings.port.unwrap_or(plan.attached.engine.default_port())
-}
-
-/// Waits, unless the run stops.
+/// Waits for a time, unless the run stops.
 async fn pause(time: Duration, stop: &Stop) {
     pause_until(tokio::time::Instant::now() + time, stop).await;
 }
@@ -387,7 +375,7 @@ fn explained(failure: &Failure) -> String {
     }
 }
 
-/// A plan that the engine refused, as a mistake of the user.
+/// The failure for a plan that the engine refused.
 fn refused(e: PlanError) -> Failure {
     let hint = match &e {
         PlanError::Lacking(_) => {

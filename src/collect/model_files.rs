@@ -1,36 +1,43 @@
-//! The small files of a model as they lie in the container: architecture, weight index, headers of weight files.
+//! The models inside a container: which ones an idle container has, and the small files of one
+//! (architecture, weight index, headers of weight files).
 
-use crate::capture::ContainerFacts;
+use super::Plan;
+use super::stop::Stop;
+use crate::capture::{ContainerFacts, ExecEnd};
 use crate::container::Runtime;
+use crate::container::exec::ExecRequest;
+use crate::error::Failure;
 use crate::estimate::headers::safetensors;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-/// Largest file that is read, bytes: an index of a thousand shards has some MiB.
+/// Maximum size of a file, bytes: an index of a thousand shards has some MiB.
 const FILE_LIMIT: usize = 32 << 20;
 
-/// So much of a weight file holds most headers, bytes; a longer one is read again, up to `FILE_LIMIT`.
+/// This much of a weight file contains most headers, bytes; a longer header is read again, up to
+/// `FILE_LIMIT`.
 const FIRST_BYTES: usize = 64 << 10;
 
 /// Maximum number of shards to read headers from: each takes two requests to Docker.
 const MOST_SHARDS: usize = 64;
 
-/// The file that lists which shard holds which tensor.
+/// The file that maps tensors to shards.
 const WEIGHT_INDEX: &str = "model.safetensors.index.json";
 
-/// What could be read of a model.
+/// The readable files of a model.
 #[derive(Debug, Clone, Default)]
 pub struct ModelFiles {
-    /// Name → text; of a weight file the JSON of its header.
+    /// Name → text; for a weight file the JSON of its header.
     pub texts: BTreeMap<String, String>,
     /// Weight files → size in bytes.
     pub sizes: BTreeMap<String, u64>,
-    /// Why there is nothing, when there is nothing.
+    /// Why files are missing.
     pub error: Option<String>,
 }
 
 impl ModelFiles {
-    /// Reads the files of a model that is a folder in the container, or that lies in the
-    /// container's Hugging Face cache.
+    /// Reads the files of a model, given as a folder in the container or found in its Hugging Face
+    /// cache.
     pub async fn read(
         runtime: &Runtime,
         facts: &ContainerFacts,
@@ -72,7 +79,7 @@ impl ModelFiles {
             let path = format!("{folder}/{name}");
             match header(runtime, &facts.id, &path).await {
                 Some(json) => files.texts.insert(name, json),
-                // One that is missing makes the others worthless.
+                // Without one header the others are useless.
                 None => break,
             };
         }
@@ -100,7 +107,8 @@ fn headers_needed(texts: &BTreeMap<String, String>) -> Vec<String> {
     shards
 }
 
-/// The JSON of a safetensors file's header; `None` where there is no such file, or no header of a bearable size.
+/// The JSON of a safetensors file's header; `None` without such a file, or with an oversized
+/// header.
 async fn header(runtime: &Runtime, container: &str, path: &str) -> Option<String> {
     let mut bytes = runtime
         .read_start(container, path, FIRST_BYTES)
@@ -115,12 +123,12 @@ async fn header(runtime: &Runtime, container: &str, path: &str) -> Option<String
     String::from_utf8(bytes.get(8..end)?.to_vec()).ok()
 }
 
-/// The folder that holds the model's files.
+/// The folder with the model's files.
 async fn folder(runtime: &Runtime, facts: &ContainerFacts, model: &str) -> Option<String> {
     if model.starts_with('/') {
         return Some(model.trim_end_matches('/').to_owned());
     }
-    // A cache keeps `refs/main`, which names the snapshot.
+    // The cache's `refs/main` names the snapshot.
     let repository = format!("models--{}", model.replace('/', "--"));
     let home = facts.env.get("HOME").map_or("/root", String::as_str);
     let caches = [
@@ -140,4 +148,113 @@ async fn folder(runtime: &Runtime, facts: &ContainerFacts, model: &str) -> Optio
         }
     }
     None
+}
+
+/// Where images and users usually put models.
+const USUAL_FOLDERS: [&str; 6] = [
+    "/models",
+    "/model",
+    "/data",
+    "/workspace",
+    "/root/.cache/huggingface/hub",
+    "/root/.cache/llama.cpp",
+];
+/// Depth of a model cache: `hub/models--ORG--NAME/snapshots/HASH/config.json`, and one level above.
+const MAX_DEPTH: &str = "5";
+/// Timeout of the search: disks may be slow, and folders large.
+const SEARCH_DEADLINE: Duration = Duration::from_secs(20);
+/// Maximum number of models listed.
+const MAX_MODELS: usize = 20;
+
+/// The models in the container's usual folders and mounts, in the form of `--model`. Empty if the
+/// image has no `find`.
+pub async fn find_models(plan: &Plan, stop: &Stop) -> Result<Vec<String>, Failure> {
+    let facts = plan.facts();
+    let mounted = facts
+        .mounts
+        .iter()
+        .filter_map(|m| Some(m.rsplit_once(" → ")?.1));
+    let folders: BTreeSet<&str> = mounted.chain(USUAL_FOLDERS).filter(|f| *f != "/").collect();
+    let mut argv = vec!["find"];
+    argv.extend(folders);
+    argv.extend(["-maxdepth", MAX_DEPTH]);
+    argv.extend(["(", "-name", "config.json", "-o", "-name", "*.gguf", ")"]);
+    let request = ExecRequest {
+        argv: argv.into_iter().map(str::to_owned).collect(),
+        run_id: plan.run_id.clone(),
+        deadline: Some(SEARCH_DEADLINE),
+        ..Default::default()
+    };
+    let mut paths = Vec::new();
+    let sink = |_, line: String| {
+        // Errors of `find` about missing folders begin with its name.
+        if line.starts_with('/') && paths.len() < 50 * MAX_MODELS {
+            paths.push(line);
+        }
+    };
+    let search = plan.exec(request, None, stop.token(), sink).await?;
+    match search.ended.end {
+        ExecEnd::Exited(_) => Ok(models_of(&paths)),
+        // An interrupted search may have missed models.
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// The models among these files.
+fn models_of(paths: &[String]) -> Vec<String> {
+    let mut folders: Vec<&str> = paths
+        .iter()
+        .filter_map(|p| p.strip_suffix("/config.json"))
+        .collect();
+    // Parts of a model have their own config.json below the model's.
+    let is_below = |part: &str, model: &&str| {
+        let rest = part.strip_prefix(*model);
+        rest.is_some_and(|rest| rest.starts_with('/'))
+    };
+    let all = folders.clone();
+    folders.retain(|part| !all.iter().any(|model| is_below(part, model)));
+    let files = paths
+        .iter()
+        .map(String::as_str)
+        .filter(|p| p.ends_with(".gguf"));
+    let models: BTreeSet<String> = folders.into_iter().chain(files).map(model_name).collect();
+    models.into_iter().take(MAX_MODELS).collect()
+}
+
+/// The id of a model in the Hugging Face cache; the path of others.
+fn model_name(path: &str) -> String {
+    let id = path.split_once("/hub/models--").and_then(|(cache, rest)| {
+        let is_default = cache.ends_with("/.cache/huggingface");
+        Some(rest.split_once('/')?.0.replacen("--", "/", 1)).filter(|_| is_default)
+    });
+    id.unwrap_or_else(|| path.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_the_models_that_a_bench_can_load() {
+        let paths = [
+            "/models/tiny/config.json",
+            "/models/tiny/text_encoder/config.json",
+            "/models/tiny-2/config.json",
+            "/models/q/q4.gguf",
+            "/root/.cache/huggingface/hub/models--acme--small-1b/snapshots/0f/config.json",
+            "/root/.cache/huggingface/hub/models--acme--small-1b/snapshots/1f/config.json",
+            "/data/hub/models--acme--small-1b/snapshots/0f/config.json",
+        ]
+        .map(str::to_owned);
+        assert_eq!(
+            models_of(&paths),
+            [
+                "/data/hub/models--acme--small-1b/snapshots/0f",
+                "/models/q/q4.gguf",
+                "/models/tiny",
+                "/models/tiny-2",
+                "acme/small-1b",
+            ]
+        );
+    }
 }

@@ -1,5 +1,5 @@
-//! Takes everything observed as it comes: redacts it, writes it down, and asks for a sample when
-//! a line marks the edge of a phase.
+//! Receives all observations: redacts them, writes them, and requests a sample when a line marks a
+//! phase boundary.
 
 use super::stop::Stop;
 use crate::capture::{
@@ -19,17 +19,17 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Between two figures on the console, nanoseconds.
+/// Interval of figures on the console, nanoseconds.
 const SHOW_EVERY_NS: i64 = 250_000_000;
 
-/// Between two times that everything is handed to the system.
+/// Interval of flushing the files.
 const FLUSH_EVERY: Duration = Duration::from_millis(500);
 
 /// Shared by the tasks of one run.
 pub struct Recorder {
     /// The run's clock.
     pub clock: Clock,
-    /// Takes the secrets out.
+    /// Removes secrets.
     pub redactor: Redactor,
     stop: Stop,
     news: Sink,
@@ -37,18 +37,18 @@ pub struct Recorder {
 }
 
 struct State {
-    /// Gone once the capture is finished.
+    /// `None` once the capture is finished.
     writer: Option<CaptureWriter>,
     marks: Vec<Mark>,
-    /// Follows the engine's own words for the edges of its phases.
+    /// Detects phase boundaries in the engine's output.
     live: Box<dyn LogParser>,
     steps: usize,
     sampler: Option<SamplerHandle>,
-    /// What is written after this belongs to another run.
+    /// Later data belong to another run.
     closed_at: Option<AtNs>,
-    /// A private key that is printed line by line.
+    /// State for a private key printed line by line.
     key: KeyBlock,
-    /// The last line of the engine that is not blank, without secrets.
+    /// The engine's last non-blank line, redacted.
     last_line: String,
 }
 
@@ -85,12 +85,12 @@ impl Recorder {
         lock_data(&self.state)
     }
 
-    /// Names the sampler to ask for samples at the edges of phases.
+    /// Sets the sampler for samples at phase boundaries.
     pub fn watch_edges(&self, sampler: SamplerHandle) {
         self.lock().sampler = Some(sampler);
     }
 
-    /// Takes a line. `of_engine`: the engine speaks, rather than a client of it.
+    /// Records a line. `of_engine`: the engine's output, not a client's.
     pub fn line(
         &self,
         at_ns: AtNs,
@@ -116,7 +116,7 @@ impl Recorder {
                 state.last_line.clone_from(&line.text);
             }
             let steps = state.live.steps_seen();
-            // Old lines mark edges that cannot be sampled any more.
+            // Boundaries in old lines can no longer be sampled.
             if std::mem::replace(&mut state.steps, steps) < steps && at_ns >= 0 {
                 state.edge();
             }
@@ -124,17 +124,17 @@ impl Recorder {
         self.write(&mut state, |w| w.line(&line));
     }
 
-    /// Takes a request of our own client.
+    /// Records a request of our own client.
     pub fn request(&self, row: &RequestRow) {
         self.write(&mut self.lock(), |w| w.request(row));
     }
 
-    /// Takes no line and no sample any more that is of a time after `at_ns`.
+    /// Ignores lines and samples after `at_ns` from now on.
     pub(super) fn close_at(&self, at_ns: AtNs) {
         self.lock().closed_at = Some(at_ns);
     }
 
-    /// Notes when the engine was started, before this capture began.
+    /// Records when the engine was started, before this capture began.
     pub(super) fn started_at(&self, at_ns: AtNs) {
         let mark = Mark {
             at_ns,
@@ -144,7 +144,7 @@ impl Recorder {
         self.lock().marks.push(mark);
     }
 
-    /// Takes a sample.
+    /// Records a sample.
     pub(super) fn sample(&self, sample: &MemorySample) {
         let mut state = self.lock();
         if state.closed_at.is_some_and(|end| sample.at_ns > end) {
@@ -153,7 +153,7 @@ impl Recorder {
         self.write(&mut state, |w| w.sample(sample));
     }
 
-    /// Writes the samples that come through `samples` until it ends.
+    /// Writes the samples from `samples` until the channel closes.
     pub fn drain(self: &Arc<Self>, samples: Samples) -> std::io::Result<JoinHandle<()>> {
         let recorder = Arc::clone(self);
         std::thread::Builder::new()
@@ -181,7 +181,7 @@ impl Recorder {
             })
     }
 
-    /// A disk that fills up ends the run; what was written stays.
+    /// Writes to the capture. A full disk ends the run; the data so far stay.
     fn write(&self, state: &mut State, write: impl FnOnce(&mut CaptureWriter)) {
         let Some(writer) = &mut state.writer else {
             return;
@@ -192,7 +192,7 @@ impl Recorder {
         }
     }
 
-    /// Marks the beginning of a phase, and samples at once.
+    /// Marks the beginning of a phase, and requests a sample.
     pub fn mark(&self, phase: Phase, repeat: Option<u32>) {
         let mut state = self.lock();
         state.marks.push(Mark {
@@ -203,19 +203,19 @@ impl Recorder {
         state.edge();
     }
 
-    /// Something happened to the container: who holds memory may have changed.
+    /// Reacts to a container event with a sample: memory may have changed hands.
     pub fn container_event(&self) {
         if let Some(sampler) = &self.lock().sampler {
             sampler.sample_now();
         }
     }
 
-    /// Where news for the console goes.
+    /// Receiver of progress events for the console.
     pub fn sink(&self) -> &Sink {
         &self.news
     }
 
-    /// News for the console.
+    /// Sends a progress event to the console.
     pub fn news(&self, progress: Progress) {
         (self.news)(progress);
     }
@@ -225,25 +225,25 @@ impl Recorder {
         self.lock().live.ready()
     }
 
-    /// The line that explains best why the engine failed.
+    /// The engine's output line that best explains its failure.
     pub fn root_cause(&self) -> Option<String> {
         self.lock().live.root_cause()
     }
 
-    /// The last line that the engine printed, without secrets.
+    /// The engine's last output line, redacted.
     pub fn last_line(&self) -> Option<String> {
         Some(self.lock().last_line.clone()).filter(|line| !line.is_empty())
     }
 
-    /// Starts over with the engine's words: a new engine process speaks from now on.
+    /// Resets the parser of the engine's output for a new engine process.
     pub fn new_engine(&self, engine: EngineId) {
         let mut state = self.lock();
         state.live = crate::engine::parser_of(engine);
         state.steps = 0;
     }
 
-    /// Ends the streams and writes the capture that `build` makes of the marks and of what was
-    /// kept of the log.
+    /// Closes the streams and writes the capture that `build` makes from the marks and the kept
+    /// log.
     pub fn finish(
         &self,
         build: impl FnOnce(Vec<Mark>, LogFacts) -> Capture,

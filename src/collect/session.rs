@@ -1,9 +1,9 @@
-//! One capture of an engine, step by step: plan, inspect, open the memory, record, and make the
-//! profile. Every command that measures goes this way.
+//! One capture of an engine, step by step: plan, inspect, open the memory, record, and derive the
+//! profile. Every measuring command uses it.
 
 use super::attach::AttachedEngine;
 use super::conclude::{Concluded, derive_and_store};
-use super::ended::has_ended;
+use super::ending::has_ended;
 use super::follow::Deadline;
 use super::recorder::Recorder;
 use super::setup::inspect;
@@ -21,12 +21,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Sampled on after the load, so that the fall is seen and the last lines are in.
+/// How long sampling continues after the load, to see memory fall and collect the last lines.
 pub const COOLDOWN: Duration = Duration::from_secs(1);
 
-/// An id for a run: short, and different from every other on this host.
+/// A short id for a run, unique on this host.
 pub fn run_id() -> String {
-    /// The last one of this process, milliseconds: runs side by side may begin in the same one.
+    /// The last id's time in this process, milliseconds: concurrent runs may begin in the same one.
     static LAST: AtomicU64 = AtomicU64::new(0);
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -37,16 +37,16 @@ pub fn run_id() -> String {
     format!("{own:x}-{:x}", std::process::id())
 }
 
-/// What to capture.
+/// Plan of a capture.
 #[derive(Clone)]
 pub struct Plan {
-    /// Identifies the run.
+    /// Id of the run.
     pub run_id: String,
     /// The engine in its container.
     pub attached: AttachedEngine,
-    /// What was asked for.
+    /// The requested load and settings.
     pub request: Request,
-    /// Times to run the bench.
+    /// How often to run the bench.
     pub repeats: u32,
     /// How long to sample before the load.
     pub baseline: Duration,
@@ -54,28 +54,28 @@ pub struct Plan {
     pub kind: Option<LoadKind>,
     /// How long to watch when no bench runs; `None` until interrupted.
     pub watch: Option<Duration>,
-    /// What to wait for before anything else, for a container that was only just started.
+    /// Health check to wait for, for a container that was just started.
     pub health: Option<Health>,
     /// How long to sample after the load; see [`COOLDOWN`].
     pub cooldown: Duration,
-    /// What it shares with other captures.
+    /// State shared with other captures.
     pub shared: Shared,
     /// A folder in the container made for this run alone, and removed by its owner; `None`: the run
     /// makes one and removes it.
     pub workdir: Option<String>,
-    /// The bench's program, where it is kept running in the container for many runs.
+    /// The bench's program, if it is kept running in the container for many runs.
     pub kept: Option<KeptBench>,
-    /// Another run on the same engine begins as soon as the load is over: this one cools down while
-    /// that samples its baseline, which takes as long at least.
+    /// Another run on the same engine begins as soon as the load is over: this run's cooldown
+    /// overlaps with that run's baseline, which is at least as long.
     pub followed: bool,
 }
 
 impl AttachedEngine {
-    /// A plan for one run of a load on this engine: of everything that is not asked for, the default.
+    /// A plan for one run of a load on this engine, with defaults for everything not requested.
     /// `kind`: the bench; `None` watches without a load.
     pub fn plan(&self, kind: Option<LoadKind>, request: Request) -> Plan {
         let mut attached = self.clone();
-        // Secrets may also stand in the arguments that are asked for.
+        // The requested arguments may contain secrets too.
         let requested = Secrets::gather([], &request.extra_engine_args);
         attached.found.secrets.extend(&requested);
         Plan {
@@ -99,12 +99,12 @@ impl AttachedEngine {
     }
 }
 
-/// When a started engine counts as serving.
+/// Criterion for a started engine to count as serving.
 #[derive(Debug, Clone, Copy)]
 pub struct Health {
-    /// Path that answers 200 then.
+    /// Path that answers 200 when the engine serves.
     pub path: &'static str,
-    /// How long that may take.
+    /// Maximum time until then.
     pub timeout: Duration,
 }
 
@@ -115,12 +115,12 @@ impl Plan {
     }
 }
 
-/// What reads the memory of a run.
+/// Source of a run's memory samples.
 #[derive(Debug, Clone)]
 pub enum MemorySource {
     /// A backend of this host.
     Live(BackendChoice),
-    /// A recording, or the samples of a stored capture, played from the run's beginning on.
+    /// A recording, or the samples of a stored capture, played from the start of the run.
     Recorded(PathBuf),
 }
 
@@ -156,7 +156,7 @@ fn replay_of(path: &Path, clock: &Clock) -> Result<Box<dyn MemoryBackend>, Failu
     Ok(Box::new(replay))
 }
 
-/// One run on its way to a capture: its clock, its deadline, and where its progress is reported.
+/// One run: its clock, its deadline, and its progress reports.
 pub struct Session {
     /// The clock of the capture.
     pub clock: Clock,
@@ -166,7 +166,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Starts the clock. After `timeout` the run is stopped.
+    /// Starts the clock; the run is stopped after `timeout`.
     pub fn begin(stop: &Stop, news: Sink, timeout: Option<Duration>) -> Session {
         Session {
             clock: Clock::start(),
@@ -176,13 +176,13 @@ impl Session {
         }
     }
 
-    /// Finds out what the run needs to know of the engine.
+    /// Gathers the facts that the run needs about the engine.
     pub async fn inspect(&self, plan: &Plan) -> Result<Setup, Failure> {
         inspect(plan, &self.clock, &self.stop, &self.news).await
     }
 
-    /// The same for one of several runs on an engine: what the first one finds out, the model's files
-    /// too, is `known` to those after it.
+    /// As [`inspect`](Self::inspect) for one of several runs on an engine: the first run's facts,
+    /// with the model's files, are kept in `known` for the later ones.
     pub async fn inspect_once(
         &self,
         plan: &Plan,
@@ -197,8 +197,8 @@ impl Session {
         Ok(setup)
     }
 
-    /// Opens what reads the memory. A container that plimsoll has started may have ended already: its
-    /// log and its exit code are still to be captured.
+    /// Opens the memory backend. A container started by plimsoll may have ended already: its log
+    /// and exit code are still captured.
     pub async fn open_memory(
         &self,
         plan: &Plan,
@@ -274,7 +274,7 @@ impl RunningCapture {
         self.load(setup).await.finish().await
     }
 
-    /// The same, and the profile of it.
+    /// As [`collect`](Self::collect), and derives the profile.
     pub async fn conclude(
         self,
         setup: Option<Setup>,
@@ -287,9 +287,9 @@ impl RunningCapture {
 
 /// Result of a capture run.
 pub struct Collected {
-    /// What was observed.
+    /// The capture.
     pub capture: Capture,
-    /// Whether it could be written down.
+    /// Whether it was written.
     pub written: Result<(), Failure>,
     /// What stopped the run, if plimsoll knows more about it than [`Capture::end`].
     pub failure: Option<Failure>,

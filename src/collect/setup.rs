@@ -2,7 +2,7 @@
 //! installed bench supports the request. Everything that can be refused is refused here.
 
 use super::endpoints::{Door, ask};
-use super::find_models::find_models;
+use super::model_files::find_models;
 use super::{Plan, Setup, Stop, builtin, refused};
 use crate::capture::{ContainerFacts, ExecEnd, ExecOutcome, ExecRole, Mode};
 use crate::clock::Clock;
@@ -11,60 +11,57 @@ use crate::container::exec::ExecRequest;
 use crate::container::inspect::Found;
 use crate::container::leftovers::run_folder;
 use crate::container::sockets::Listener;
-use crate::engine::{BenchJob, BenchKind, EngineId, LoadKind};
+use crate::engine::{BenchJob, BenchKind, BenchPlan, EngineId, LoadKind};
 use crate::error::Failure;
 use crate::load::Target;
 use crate::progress::{Progress, Sink};
 use crate::store::{cached, keep};
 use std::time::Duration;
 
-/// Asking a bench for its flags imports the whole engine, which takes a while on a busy machine.
+/// Timeout of a bench's `--help`, which imports the whole engine; slow on a busy machine.
 const HELP_DEADLINE: Duration = Duration::from_secs(300);
 
-/// A command beyond this is quoted by its program alone, bytes.
+/// A longer command is quoted by its program alone, bytes.
 const LONGEST_COMMAND: usize = 200;
 
-/// Where answers are kept for the next run.
+/// Cache for help texts.
 const HELP_CACHE: &str = "bench-help";
 
-/// A help text beyond this is none.
+/// Maximum size of a help text.
 const HELP_LIMIT: usize = 4 << 20;
 
 /// The bench to run.
 #[derive(Debug, Clone)]
 pub struct BenchSetup {
-    /// Which of the engine's.
+    /// Kind of the engine's bench.
     pub kind: BenchKind,
     /// Model: path or id.
     pub model: String,
-    /// Name under which the server knows it.
+    /// Name of the model on the server.
     pub served_model_name: Option<String>,
     /// Folder inside the container for result files.
     pub workdir: String,
     /// The `--help` text of the installed bench.
     pub help: Option<String>,
-    /// Where plimsoll's own client sends its requests; `None` where the engine's bench runs.
+    /// The server's address for plimsoll's own client; `None` for the engine's bench.
     pub target: Option<Target>,
 }
 
-/// Whether something answers as this engine would, on the port that it should be on.
+/// Whether the engine's usual port answers like this engine.
 pub async fn answers(runtime: &Runtime, engine: EngineId, found: &Found) -> bool {
-    let port = engine
-        .settings(&found.facts)
-        .port
-        .unwrap_or(engine.default_port());
-    // On a shared network it may be a neighbour who answers.
+    let port = engine_port(engine, &found.facts);
+    // On a shared network another container may answer.
     if runtime.listener(&found.facts, port) != Listener::Container {
         return false;
     }
     let Some(path) = engine.endpoints().first() else {
         return false;
     };
-    // Only from outside: an exec into an idle container for this would be a long way round.
+    // Only from outside: an exec into an idle container is too expensive for this.
     runtime.get_outside(&found.facts, port, path).await.status == Some(200)
 }
 
-/// Finds out what the run needs to know.
+/// Gathers the facts that the run needs.
 pub async fn inspect(
     plan: &Plan,
     clock: &Clock,
@@ -77,7 +74,7 @@ pub async fn inspect(
     let key = plan.attached.found.secrets.api_key().map(str::to_owned);
     let door = Door {
         facts: facts.clone(),
-        port: settings.port.unwrap_or(plan.attached.engine.default_port()),
+        port: engine_port(plan.attached.engine, facts),
         key,
     };
     let redactor = plan.attached.found.secrets.redactor();
@@ -133,11 +130,8 @@ pub async fn inspect(
             };
             if let Some(kind) = kind.of_engine() {
                 bench.help = ask_flags(plan, kind, clock, stop, &mut execs, news).await?;
-                // Planned once here, so that a flag that the release does not know is refused now.
-                plan.attached
-                    .engine
-                    .bench(&job(plan, &bench, door.port, 1), bench.help.as_deref())
-                    .map_err(refused)?;
+                // Planned once here, so that a flag unknown to the release is refused now.
+                bench.plan(plan, door.port, 1)?;
             } else {
                 bench.target = Some(builtin::target(plan, &door, &bench).await?);
             }
@@ -154,7 +148,7 @@ pub async fn inspect(
     })
 }
 
-/// Folder inside the container for what a run puts there.
+/// Folder inside the container for a run's files.
 pub fn workdir(plan: &Plan) -> String {
     match &plan.workdir {
         Some(folder) => folder.clone(),
@@ -162,22 +156,32 @@ pub fn workdir(plan: &Plan) -> String {
     }
 }
 
-/// The job of one repeat.
-pub fn job<'a>(plan: &'a Plan, bench: &'a BenchSetup, port: u16, repeat: u32) -> BenchJob<'a> {
-    BenchJob {
-        kind: bench.kind,
-        model: &bench.model,
-        served_model_name: bench.served_model_name.as_deref(),
-        port,
-        workload: &plan.request.workload,
-        settings: &plan.request.settings,
-        extra_engine_args: &plan.request.extra_engine_args,
-        workdir: &bench.workdir,
-        repeat,
+/// The port of the engine inside its container, from its command.
+pub fn engine_port(engine: EngineId, facts: &ContainerFacts) -> u16 {
+    let port = engine.settings(facts).port;
+    port.unwrap_or(engine.default_port())
+}
+
+impl BenchSetup {
+    /// The command of one repeat, or why the engine's bench refuses it.
+    pub fn plan(&self, plan: &Plan, port: u16, repeat: u32) -> Result<BenchPlan, Failure> {
+        let job = BenchJob {
+            kind: self.kind,
+            model: &self.model,
+            served_model_name: self.served_model_name.as_deref(),
+            port,
+            workload: &plan.request.workload,
+            settings: &plan.request.settings,
+            extra_engine_args: &plan.request.extra_engine_args,
+            workdir: &self.workdir,
+            repeat,
+        };
+        let planned = plan.attached.engine.bench(&job, self.help.as_deref());
+        planned.map_err(refused)
     }
 }
 
-/// The one model in an idle container; where there is another number of them, the user chooses.
+/// The only model in an idle container; with several or none the user must choose.
 async fn model_inside(plan: &Plan, stop: &Stop, news: &Sink) -> Result<String, Failure> {
     let name = &plan.facts().name;
     if plan.attached.mode != Mode::Idle {
@@ -247,7 +251,7 @@ async fn ask_flags_now(
     let first = ask_help(plan, argv, clock, stop, execs).await?;
     let text = first.as_ref().map_or("", |help| &help.text);
     let again = plan.attached.engine.bench_help_again(kind, text);
-    // Of a program that is not in the image there is nothing more to ask.
+    // A program missing from the image needs no second question.
     let Some(argv) = again.filter(|argv| first.is_ok() || argv.first() != program.as_ref()) else {
         return first.map(Help::if_good);
     };
@@ -257,7 +261,7 @@ async fn ask_flags_now(
     }
 }
 
-/// The program that is asked, as a message names it: not a script of many lines.
+/// Name of the program in messages; a script of many lines is not quoted.
 fn bench_program(argv: &[String]) -> String {
     match argv.first().map(String::as_str) {
         Some("sh") | None => "the bench".to_owned(),
@@ -281,7 +285,7 @@ pub async fn program_state(runtime: &Runtime, facts: &ContainerFacts) -> Option<
 /// Error for a missing executable; it may exist under another name.
 type Absent = Failure;
 
-/// An answer to `--help`: both streams, and whether it ended well.
+/// An answer to `--help`: both streams, and whether it succeeded.
 struct Help {
     text: String,
     good: bool,
@@ -329,7 +333,7 @@ async fn ask_help(
     match result.end {
         ExecEnd::NotFound(message) => {
             let command = match &argv[..] {
-                // Looked for by a shell: it is the first of its arguments.
+                // The program that a shell script looks up is its first argument.
                 [shell, flag, _script, _name, program, ..] if shell == "sh" && flag == "-c" => {
                     program.clone()
                 }
@@ -357,7 +361,7 @@ async fn ask_help(
     }
 }
 
-/// What a run would do, for people. Secrets are left out, as they are of what a run keeps.
+/// Describes what a run would do. Secrets are redacted, as in the capture.
 pub fn describe(plan: &Plan, setup: &Setup) -> Result<String, Failure> {
     let redactor = plan.attached.found.secrets.redactor();
     let mut text = format!(
@@ -367,43 +371,33 @@ pub fn describe(plan: &Plan, setup: &Setup) -> Result<String, Failure> {
         plan.attached.engine.name(),
         plan.attached.evidence
     );
+    let mut describe_bench = |command: String, notes: Vec<String>| {
+        text.push_str(&format!("bench, {} time(s): {command}\n", plan.repeats));
+        notes
+            .iter()
+            .for_each(|n| text.push_str(&format!("note: {n}\n")));
+    };
     match &setup.bench {
-        None => text.push_str("bench: none, only watch\n"),
+        None => text += "bench: none, only watch\n",
         Some(BenchSetup {
             target: Some(target),
             ..
         }) => {
-            let load = &plan.request.workload;
-            text.push_str(&format!(
-                "bench, {} time(s): {}\n",
-                plan.repeats,
-                (redactor.argv(&builtin::words(target, &builtin::load_plan(load, 1)))).join(" ")
-            ));
-            builtin::notes(plan)
-                .iter()
-                .for_each(|n| text.push_str(&format!("note: {n}\n")));
+            let load = builtin::load_plan(&plan.request.workload, 1);
+            let command = redactor.argv(&builtin::words(target, &load)).join(" ");
+            describe_bench(command, builtin::notes(plan));
         }
         Some(bench) => {
-            let planned = plan
-                .attached
-                .engine
-                .bench(&job(plan, bench, setup.door.port, 1), bench.help.as_deref())
-                .map_err(refused)?;
-            text.push_str(&format!(
-                "bench, {} time(s): {}\n",
-                plan.repeats,
-                command_line(&redactor.argv(&planned.argv))
-            ));
-            planned
-                .notes
-                .iter()
-                .for_each(|n| text.push_str(&format!("note: {}\n", redactor.text(n))));
+            let planned = bench.plan(plan, setup.door.port, 1)?;
+            let command = command_line(&redactor.argv(&planned.argv));
+            let notes = planned.notes.iter().map(|n| redactor.text(n).into_owned());
+            describe_bench(command, notes.collect());
         }
     }
     Ok(text)
 }
 
-/// As a shell takes it; of a script of many lines the first one.
+/// A command line in shell syntax; of a script of many lines only the first.
 fn command_line(argv: &[String]) -> String {
     let word = |word: &String| match word.split_once('\n') {
         Some((first, _)) => format!("'{first} …'"),

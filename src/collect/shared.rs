@@ -1,5 +1,5 @@
-//! An engine that several captures share: its start-up, which each of them carries as its own, and
-//! the log of a server that was started by an exec.
+//! An engine shared by several captures: its start-up, which each capture includes, and the log of
+//! a server started by an exec.
 
 use super::recorder::Recorder;
 use crate::capture::{AtNs, LogFacts, MemorySample, RunEnd, SharedStart, Stream};
@@ -18,23 +18,23 @@ const HEAD_BYTES: usize = 64 << 20;
 /// Capacity for lines of a slowly writing capture; more are dropped and counted.
 const WAITING_LINES: usize = 16 * 1024;
 
-/// What a capture shares with others.
+/// State shared between captures.
 #[derive(Clone, Default)]
 pub struct Shared {
-    /// The start-up of the engine, where it was observed before this capture.
+    /// The start-up of the engine, if it was observed before this capture.
     pub startup: Option<Arc<Startup>>,
-    /// The server that was started by an exec; without it the container's own log is the engine's.
+    /// The server started by an exec; without it the container's log is the engine's.
     pub server: Option<ServerLog>,
 }
 
 impl Shared {
-    /// How the server that was started by an exec has ended, if it has.
+    /// How the server started by an exec ended; `None` while it runs.
     pub fn server_end(&self) -> Option<String> {
         self.server.as_ref()?.end()
     }
 }
 
-/// The start-up of an engine, as it was sampled.
+/// The sampled start-up of an engine.
 pub struct Startup {
     clock: Clock,
     run_id: String,
@@ -44,7 +44,7 @@ pub struct Startup {
 }
 
 impl Startup {
-    /// The start-up that run `run_id` has captured on `clock`, from `began_ns` until it served.
+    /// The start-up captured by run `run_id` on `clock`, from `began_ns` until the engine served.
     pub fn new(
         clock: Clock,
         run_id: String,
@@ -79,17 +79,17 @@ impl Startup {
     }
 }
 
-/// The output of a server that was started by an exec. Clones share it.
+/// The output of a server started by an exec. Clones share it.
 #[derive(Clone)]
 pub struct ServerLog {
-    /// When its lines came; wall time jumps.
+    /// Clock for its lines, because wall time may jump.
     clock: Clock,
     state: Arc<Mutex<State>>,
     ended: watch::Sender<Option<String>>,
 }
 
 struct State {
-    /// Up to the engine's readiness.
+    /// Lines until the engine was ready.
     head: Vec<Line>,
     head_bytes: usize,
     parser: Box<dyn LogParser>,
@@ -123,7 +123,7 @@ impl ServerLog {
         lock_data(&self.state)
     }
 
-    /// Takes a line as it comes.
+    /// Records a line.
     pub fn line(&self, stream: Stream, text: String) {
         let line = Line {
             at_ns: self.clock.now(),
@@ -140,17 +140,17 @@ impl ServerLog {
         let _ = state.live.send(line);
     }
 
-    /// Notes that the server has ended; a sentence.
+    /// Records that the server has ended; a sentence.
     pub fn ended(&self, how: String) {
         self.ended.send_replace(Some(how));
     }
 
-    /// How the server ended, if it did.
+    /// How the server ended; `None` while it runs.
     pub fn end(&self) -> Option<String> {
         self.ended.borrow().clone()
     }
 
-    /// The line that explains best why it failed to start.
+    /// The output line that best explains why it failed to start.
     pub fn root_cause(&self) -> Option<String> {
         self.lock().parser.root_cause()
     }
@@ -184,7 +184,7 @@ impl ServerLog {
         loop {
             let line = tokio::select! {
                 line = live.recv() => line,
-                // What has come already belongs to the capture.
+                // Lines received so far belong to the capture.
                 () = cancel.cancelled() => {
                     loop {
                         match live.try_recv() {

@@ -7,19 +7,19 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
-/// Shared by everything that works on a run.
+/// Shared by all tasks of a run.
 #[derive(Debug, Clone)]
 pub struct Stop {
     token: CancellationToken,
     reason: Arc<Mutex<Option<RunEnd>>>,
-    /// The containers that would be left over if plimsoll left now.
+    /// Containers that would remain if plimsoll exited now.
     started: Arc<Mutex<BTreeSet<String>>>,
-    /// What this run is one of several of: when that stops, so does this.
+    /// The stop of the whole, if this run is one of several: it stops this run too.
     whole: Option<Arc<Stop>>,
 }
 
 impl Stop {
-    /// Nothing stops yet.
+    /// A stop that has not fired.
     pub fn new() -> Stop {
         Stop {
             token: CancellationToken::new(),
@@ -29,7 +29,7 @@ impl Stop {
         }
     }
 
-    /// For one of several runs: stops when this one does, and can stop without it.
+    /// A stop for one of several runs: fires with this one, and can fire alone.
     pub fn part(&self) -> Stop {
         Stop {
             token: self.token.child_token(),
@@ -45,17 +45,17 @@ impl Stop {
         self.token.cancel();
     }
 
-    /// Notes a container that is started and not removed yet.
+    /// Records a container that is started and not removed yet.
     pub fn started(&self, name: &str) {
         self.lock_started().insert(name.to_owned());
     }
 
-    /// Notes that it was removed, or is meant to stay.
+    /// Records that it was removed, or is to be kept.
     pub fn settled(&self, name: &str) {
         self.lock_started().remove(name);
     }
 
-    /// The containers that would be left over if plimsoll left now.
+    /// Containers that would remain if plimsoll exited now.
     pub fn left_over(&self) -> Vec<String> {
         self.lock_started().iter().cloned().collect()
     }
@@ -69,7 +69,7 @@ impl Stop {
         &self.token
     }
 
-    /// The failure of work that was given up because the run stops.
+    /// The failure of work that was abandoned because the run stops.
     pub fn failure(&self) -> Failure {
         match self.reason() {
             Some(RunEnd::Deadline) => {
@@ -80,9 +80,9 @@ impl Stop {
         }
     }
 
-    /// Why it stopped, if it did.
+    /// Why it stopped; `None` if it has not.
     pub fn reason(&self) -> Option<RunEnd> {
-        // What stops the whole is the reason; that its parts fail then is a consequence.
+        // The reason of the whole run counts; failures of its parts are consequences.
         let whole = self.whole.as_ref().and_then(|w| w.reason());
         whole.or_else(|| lock_data(&self.reason).clone())
     }
@@ -94,7 +94,7 @@ impl Default for Stop {
     }
 }
 
-/// Runs `work` unless the run stops first. Only for work that leaves nothing behind when dropped.
+/// Runs `work` unless the run stops first. Only for work that can be dropped safely.
 pub async fn unless_stopped<T>(
     stop: &Stop,
     work: impl Future<Output = Result<T, Failure>>,

@@ -1,5 +1,5 @@
-//! A question to the daemon that changes nothing may be asked again: connections break, answers get
-//! lost, and a daemon that is restarted is away for some seconds.
+//! Repeats read-only questions to the daemon: connections break, answers get lost, and a restarting
+//! daemon is away for some seconds.
 
 use super::{Runtime, answer};
 use crate::sync::lock_data;
@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
-/// An answer that takes longer does not come any more.
+/// Timeout of one answer.
 pub(super) const ANSWER: Duration = Duration::from_secs(15);
 
 /// Total wait for an unreachable daemon, over all questions of a run.
@@ -17,7 +17,7 @@ const AWAY: Duration = Duration::from_secs(12);
 /// How long a daemon that answers with errors is asked again.
 const FAILING: Duration = Duration::from_secs(1);
 
-/// Between two attempts, at first and at most.
+/// Pause between two attempts: at first, and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
 /// Start of the daemon's outage; an outage is waited for only once.
@@ -25,7 +25,7 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 pub(super) struct Away(Mutex<Option<Instant>>);
 
 impl Runtime {
-    /// Asks until there is an answer, or until what keeps it from coming does not pass.
+    /// Asks until there is an answer, or an error that will not pass.
     pub(super) async fn again<T, F>(&self, mut question: impl FnMut() -> F) -> Result<T, Error>
     where
         F: Future<Output = Result<T, Error>>,
@@ -44,7 +44,7 @@ impl Runtime {
             };
             let tried = match &error {
                 e if answer(e).is_some() || is_garbled(e) => began.elapsed() < FAILING,
-                // Once more is all that there is time for.
+                // There is time for one more attempt only.
                 Error::RequestTimeoutError => began.elapsed() < ANSWER * 2,
                 _ => {
                     let since = *lock_data(&self.shared.away.0).get_or_insert_with(Instant::now);
@@ -60,7 +60,7 @@ impl Runtime {
     }
 }
 
-/// Whether trouble may be over in a moment. What the daemon refuses, it refuses again.
+/// Whether the error may be transient. A refusal is final.
 pub(super) fn passes(e: &Error) -> bool {
     match answer(e) {
         Some((code, _)) => code >= 500 && code != 501,
@@ -68,7 +68,7 @@ pub(super) fn passes(e: &Error) -> bool {
     }
 }
 
-/// Whether the connection broke, or there was none.
+/// Whether the connection broke or was never made.
 fn is_broken(e: &Error) -> bool {
     matches!(
         e,
@@ -81,7 +81,7 @@ fn is_broken(e: &Error) -> bool {
     )
 }
 
-/// Whether the answer makes no sense: it may have been cut.
+/// Whether the answer is malformed, possibly truncated.
 fn is_garbled(e: &Error) -> bool {
     matches!(
         e,

@@ -1,26 +1,26 @@
-//! The one file in an archive that a container gave: no name in it is believed, and nothing is
+//! Reads the one file in an archive from a container: names in it are not trusted, and nothing is
 //! unpacked.
 
 use std::io::Read;
 
-/// What an archive for one path holds.
+/// Content of an archive for one path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Archive {
     /// A regular file's bytes.
     File(Vec<u8>),
-    /// A regular file that is longer than was asked for.
+    /// A regular file above the limit.
     TooLarge,
-    /// Nothing, or no regular file: a link, a folder, a device.
+    /// Nothing, or not a regular file: a link, a folder, a device.
     Other,
 }
 
-/// The first entry of an archive, where it is a regular file of `limit` bytes at most. What it is
-/// called does not matter: a name that leads elsewhere leads nowhere.
+/// The first entry of an archive, if it is a regular file of at most `limit` bytes. Its name is
+/// ignored, so it cannot point elsewhere.
 pub fn first_file(bytes: &[u8], limit: usize) -> Archive {
     read_first(bytes, limit, false)
 }
 
-/// The first bytes of the same, `most` at most, however long the file is.
+/// The first `most` bytes of the first file, however long it is.
 pub fn start_of_first_file(bytes: &[u8], most: usize) -> Archive {
     read_first(bytes, most, true)
 }
@@ -30,7 +30,7 @@ fn read_first(bytes: &[u8], limit: usize, cut: bool) -> Archive {
     let Some(Ok(entry)) = archive.entries().ok().and_then(|mut e| e.next()) else {
         return Archive::Other;
     };
-    // One with holes claims a size that its bytes in the archive do not have.
+    // The declared size of a sparse file differs from its bytes in the archive.
     if !entry.header().entry_type().is_file() {
         return Archive::Other;
     }

@@ -1,7 +1,8 @@
-//! What holds a command's deadline: the host's view, or `timeout` inside the container.
+//! How a command's deadline is enforced: from the host, or by `timeout` inside the container.
 
 use super::Runtime;
 use super::exec::ExecRequest;
+use super::request::argv_of;
 use crate::capture::ExecEnd;
 use crate::error::Failure;
 use crate::sync::lock_data;
@@ -10,23 +11,23 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-/// Where the host ends the command, `timeout` inside waits this much longer: it is for the case
-/// that plimsoll itself is killed.
+/// If the host enforces the deadline, `timeout` inside waits this much longer; it covers the case
+/// that plimsoll is killed.
 const BACKSTOP: Duration = Duration::from_secs(30);
 
-/// What holds a command's deadline.
+/// How a command's deadline is enforced.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Bound {
     /// The command's processes are ended from the host.
     Host,
     /// `timeout` inside the container ends it.
     Inside,
-    /// Nothing ends it for certain: no view from the host, no `timeout` in the image.
+    /// Nothing enforces it reliably: no view from the host, and no `timeout` in the image.
     #[default]
     None,
 }
 
-/// Which `timeout` an image has.
+/// The variant of `timeout` in an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TimeoutProgram {
     /// Ends the whole process group.
@@ -37,21 +38,24 @@ pub(super) enum TimeoutProgram {
 }
 
 impl Runtime {
-    /// Puts `timeout` before the command where it helps.
+    /// Puts `timeout` before the command if needed.
     pub(super) async fn wrap(
         &self,
         container: &str,
         request: &mut ExecRequest,
         seen_from_host: bool,
     ) -> Result<Bound, Failure> {
-        let Some(deadline) = request.deadline else {
-            return Ok(if seen_from_host {
+        let enforced_by = |otherwise| {
+            if seen_from_host {
                 Bound::Host
             } else {
-                Bound::None
-            });
+                otherwise
+            }
         };
-        // Short commands do not pay for the question which `timeout` there is.
+        let Some(deadline) = request.deadline else {
+            return Ok(enforced_by(Bound::None));
+        };
+        // For short commands it is not worth finding out which `timeout` there is.
         if seen_from_host && deadline < BACKSTOP {
             return Ok(Bound::Host);
         }
@@ -61,26 +65,20 @@ impl Runtime {
             (_, true) => return Ok(Bound::Host),
             (TimeoutProgram::Missing, false) => return Ok(Bound::None),
         };
-        let seconds = if seen_from_host {
-            deadline + BACKSTOP
+        let extra = if seen_from_host {
+            BACKSTOP
         } else {
-            deadline
-        }
-        .as_secs_f64()
-        .ceil()
-        .max(1.0);
-        let mut argv: Vec<String> = program.iter().map(|s| (*s).to_owned()).collect();
+            Duration::ZERO
+        };
+        let seconds = (deadline + extra).as_secs_f64().ceil().max(1.0);
+        let mut argv = argv_of(program.iter().copied());
         argv.extend(["-k".to_owned(), "5".to_owned(), format!("{seconds:.0}")]);
         argv.append(&mut request.argv);
         request.argv = argv;
-        Ok(if seen_from_host {
-            Bound::Host
-        } else {
-            Bound::Inside
-        })
+        Ok(enforced_by(Bound::Inside))
     }
 
-    /// Which `timeout` the container has; asked once.
+    /// The variant of `timeout` in the container; asked once.
     async fn timeout_program(&self, container: &str) -> Result<TimeoutProgram, Failure> {
         if let Some(known) = lock_data(&self.shared.timeouts).get(container) {
             return Ok(*known);
@@ -90,9 +88,8 @@ impl Runtime {
             &["timeout"] as &'static [&'static str],
             &["busybox", "timeout"],
         ] {
-            let mut argv: Vec<String> = program.iter().map(|s| (*s).to_owned()).collect();
-            argv.push("--version".to_owned());
-            // Boxed, because asking is an exec too; its deadline is not wrapped.
+            let argv = argv_of(program.iter().copied().chain(["--version"]));
+            // Boxed, because this runs an exec too, without a wrapped deadline.
             let asked = self.plain_output(container, argv).await?;
             match asked {
                 Some(text) if text.contains("BusyBox") => found = TimeoutProgram::Busybox(program),
@@ -111,10 +108,7 @@ impl Runtime {
         container: &str,
         argv: Vec<String>,
     ) -> Result<Option<String>, Failure> {
-        let request = ExecRequest {
-            argv,
-            ..Default::default()
-        };
+        let request = ExecRequest::command(argv);
         let mut text = Vec::new();
         let never = CancellationToken::new();
         let run = Box::pin(self.run(container, request, &never, |_, bytes| {

@@ -1,4 +1,4 @@
-//! Finding a daemon: `DOCKER_HOST`, the Docker context, then the usual sockets.
+//! Finds a daemon: `DOCKER_HOST`, the Docker context, then the usual sockets.
 
 use super::again::passes;
 use super::identity::is_forwarded;
@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// Oldest API spoken.
+/// Oldest supported API version.
 const OLDEST_API: (u32, u32) = (1, 41);
 
-/// Newest API that bollard 0.21.1 knows.
+/// Newest API version supported by bollard 0.21.1.
 const NEWEST_API: (u32, u32) = (1, 53);
 
 /// Timeout of `ping` and `version`. Podman starts several programs to find its version, which takes
@@ -29,7 +29,7 @@ const AGAIN: [Duration; 3] = [
     Duration::from_millis(1200),
 ];
 
-/// bollard's timeout for response headers, seconds. Pulling and stopping take their time.
+/// bollard's timeout for response headers, seconds. Pulling and stopping are slow.
 const HEADERS: u64 = 120;
 
 pub(super) async fn connect() -> Result<Runtime, Failure> {
@@ -47,7 +47,7 @@ pub(super) async fn connect() -> Result<Runtime, Failure> {
                 Ok(runtime) => return Ok(runtime),
                 Err(failure) => refused = refused.or(Some(failure)),
             },
-            // The first one is the one that is meant: the further ones are in other people's homes.
+            // Report the first one: the others are in other users' homes.
             Reached::Denied if !told_denied => {
                 told_denied = true;
                 refused = Some(denied(&path));
@@ -147,7 +147,7 @@ fn denied(path: &Path) -> Failure {
         .hint("run plimsoll with sudo, or join the group: `sudo usermod -aG docker $USER`, then log in again")
 }
 
-/// Where daemons listen: Docker, rootless Docker, Docker Desktop, then podman.
+/// Usual sockets: Docker, rootless Docker, Docker Desktop, then podman.
 fn usual_sockets() -> Vec<PathBuf> {
     let run = variable("XDG_RUNTIME_DIR").map(PathBuf::from);
     let uid_run = PathBuf::from(format!("/run/user/{}", rustix::process::getuid().as_raw()));
@@ -278,7 +278,7 @@ fn parse_api(version: &str) -> Option<(u32, u32)> {
     Some((major.parse().ok()?, minor.split('.').next()?.parse().ok()?))
 }
 
-/// bollard 0.21 loses the version from the path; Docker calls such requests deprecated.
+/// bollard 0.21 drops the version from the path; Docker deprecates such requests.
 fn versioned(prefix: String) -> impl Fn(BollardRequest) -> BollardRequest + Send + Sync + 'static {
     move |mut request| {
         if let Some(uri) = with_prefix(request.uri(), &prefix) {

@@ -1,7 +1,8 @@
-//! Files in and out of a container.
+//! Copies files into and out of a container.
 
 use super::archive::{Archive, first_file, start_of_first_file};
 use super::exec::{ExecRequest, Input, Output};
+use super::request::argv_of;
 use super::{Runtime, answer, checked_name, failed};
 use crate::capture::ExecEnd;
 use crate::error::Failure;
@@ -14,10 +15,10 @@ use futures::StreamExt;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Longest time for a small file.
+/// Timeout for a small file.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a tar adds to one file: headers (long names too), padding, end.
+/// Bytes that tar adds to one file: headers (also for long names), padding, end.
 const TAR_OVERHEAD: usize = 16 * 1024;
 
 impl Runtime {
@@ -93,12 +94,12 @@ impl Runtime {
         }
     }
 
-    /// Makes a directory in a running container, with those above it. It may be there already.
+    /// Makes a directory and its parents in a running container, unless they exist.
     pub async fn make_dir(&self, container: &str, path: &str) -> Result<(), Failure> {
         self.make_dirs(container, &[path]).await
     }
 
-    /// The same for several at once.
+    /// As [`make_dir`](Self::make_dir) for several directories.
     pub async fn make_dirs(&self, container: &str, paths: &[&str]) -> Result<(), Failure> {
         let Some(first) = paths.first() else {
             return Ok(());
@@ -114,8 +115,8 @@ impl Runtime {
         }
     }
 
-    /// Writes a file (mode 0644, or 0755 when `executable`) in a running container; the directory
-    /// must be there.
+    /// Writes a file (mode 0644, or 0755 if `executable`) in a running container; its directory
+    /// must exist.
     pub async fn write_file(
         &self,
         container: &str,
@@ -133,13 +134,9 @@ impl Runtime {
             r#"cat > "$1" && cat "$1""#
         };
         let write = || {
-            let request = ExecRequest {
-                argv: ["sh", "-c", program, "plimsoll", path]
-                    .map(str::to_owned)
-                    .to_vec(),
-                stdin: Some(Input::Bytes(content.to_vec())),
-                ..Default::default()
-            };
+            let mut request =
+                ExecRequest::command(argv_of(["sh", "-c", program, "plimsoll", path]));
+            request.stdin = Some(Input::Bytes(content.to_vec()));
             self.output(container, request, content.len() + 1, PATIENCE)
         };
         let mut output = write().await?;
@@ -169,7 +166,7 @@ impl Runtime {
     }
 
     /// Removes a directory of ours in a running container; best effort, `true` when it is gone.
-    /// Refuses what is not an absolute path of at least two components.
+    /// Only absolute paths of at least two components are accepted.
     pub async fn remove_dir(&self, container: &str, path: &str) -> bool {
         let components: Vec<&str> = path
             .split('/')
@@ -203,7 +200,7 @@ impl Runtime {
         }
     }
 
-    /// Runs a small program of the image, or busybox's when the image has only that.
+    /// Runs a small program of the image, or else busybox's version of it.
     async fn helper(
         &self,
         container: &str,
@@ -211,36 +208,14 @@ impl Runtime {
         paths: &[&str],
         limit: usize,
     ) -> Result<Output, Failure> {
-        let mut argv: Vec<String> = program
-            .iter()
-            .chain(paths)
-            .map(|s| (*s).to_owned())
-            .collect();
-        let output = self
-            .output(
-                container,
-                ExecRequest {
-                    argv: argv.clone(),
-                    ..Default::default()
-                },
-                limit,
-                PATIENCE,
-            )
-            .await?;
+        let mut argv = argv_of(program.iter().chain(paths).copied());
+        let run = |argv| self.output(container, ExecRequest::command(argv), limit, PATIENCE);
+        let output = run(argv.clone()).await?;
         if !matches!(output.end, ExecEnd::NotFound(_)) {
             return Ok(output);
         }
         argv.insert(0, "busybox".to_owned());
-        self.output(
-            container,
-            ExecRequest {
-                argv,
-                ..Default::default()
-            },
-            limit,
-            PATIENCE,
-        )
-        .await
+        run(argv).await
     }
 
     async fn upload(&self, container: &str, path: &str, tar: Vec<u8>) -> Result<(), Failure> {
@@ -268,7 +243,8 @@ impl Runtime {
         })
     }
 
-    /// The archive of a path, cut off a little behind `limit` bytes; `None` when there is no such path.
+    /// The archive of a path, truncated a little after `limit` bytes; `None` if the path does not
+    /// exist.
     async fn download(
         &self,
         container: &str,

@@ -1,7 +1,8 @@
-//! The end of an exec's processes: asked first, killed then, counted always.
+//! Ends an exec's processes: SIGTERM, then SIGKILL, and counts them.
 
+use super::exec_state::Code;
 use super::processes::{ProcessId, Tracker};
-use super::told::Code;
+use super::request::argv_of;
 use super::{EXEC_VARIABLE, Runtime};
 use bollard::exec::{CreateExecOptions, StartExecResults};
 use futures::StreamExt;
@@ -10,19 +11,19 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
-/// From SIGTERM to SIGKILL.
+/// Time from SIGTERM to SIGKILL.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// From SIGKILL to giving up.
+/// Time from SIGKILL to giving up.
 const AFTER_KILL: Duration = Duration::from_secs(5);
 
-/// What a command left behind may end by itself in this time.
+/// Time for leftover processes to end by themselves.
 const LEFTOVER_GRACE: Duration = Duration::from_secs(1);
 
-/// Of what a helper inside lists so much is read, bytes: pids, a line each.
+/// Maximum output of a helper inside the container, bytes: one pid per line.
 const LONGEST_LIST: usize = 1 << 20;
 
-/// Between two looks.
+/// Polling interval.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Ends processes with a mark in their environment, from inside the container. The program is
@@ -50,32 +51,16 @@ done
 true"#;
 
 pub(super) struct Ending<'a> {
-    runtime: &'a Runtime,
-    container: &'a str,
-    exec_id: &'a str,
-    mark: &'a str,
-    tracker: Option<Tracker>,
+    pub runtime: &'a Runtime,
+    pub container: &'a str,
+    pub exec_id: &'a str,
+    pub mark: &'a str,
+    pub tracker: Option<Tracker>,
 }
 
-impl<'a> Ending<'a> {
-    pub(super) fn new(
-        runtime: &'a Runtime,
-        container: &'a str,
-        exec_id: &'a str,
-        mark: &'a str,
-        tracker: Option<Tracker>,
-    ) -> Self {
-        Ending {
-            runtime,
-            container,
-            exec_id,
-            mark,
-            tracker,
-        }
-    }
-
-    /// The command has ended by itself: ends what it left behind. Returns how many were ended and
-    /// how many are still there.
+impl Ending<'_> {
+    /// Ends the leftover processes of a command that has ended. Returns how many were killed, and
+    /// how many survived.
     pub(super) async fn leftovers(&mut self) -> (u32, u32) {
         let Some(tracker) = &mut self.tracker else {
             return (0, 0);
@@ -94,7 +79,8 @@ impl<'a> Ending<'a> {
         }
     }
 
-    /// Ends the command and all that it started.
+    /// Ends the command and all of its processes. Returns how many were killed, and how many
+    /// survived.
     pub(super) async fn everything(&mut self) -> (u32, u32) {
         let (killed, survivors) = self.end_from_host().await;
         if self.tracker.as_ref().is_none_or(Tracker::met_strangers) {
@@ -138,7 +124,7 @@ impl<'a> Ending<'a> {
                 );
             }
             let signal = if kill { Signal::KILL } else { Signal::TERM };
-            // SIGTERM once each; SIGKILL until it is gone.
+            // SIGTERM once per process; SIGKILL until it is gone.
             let due: Vec<ProcessId> = alive
                 .iter()
                 .copied()
@@ -146,7 +132,8 @@ impl<'a> Ending<'a> {
                 .collect();
             let done = tracker.signal(&due, signal);
             asked.extend(due.iter().copied());
-            // Not ours to signal (plimsoll without root): let the container's root do it.
+            // Without permission to signal it (plimsoll without root): let the container's root do
+            // it.
             if !done.refused_inside.is_empty() && last_told.elapsed() >= Duration::from_millis(500)
             {
                 last_told = Instant::now();
@@ -201,9 +188,7 @@ fn shell(program: &str, signal: Signal) -> Vec<String> {
     } else {
         "TERM"
     };
-    ["sh", "-c", program, "plimsoll", name]
-        .map(str::to_owned)
-        .to_vec()
+    argv_of(["sh", "-c", program, "plimsoll", name])
 }
 
 impl Runtime {

@@ -1,91 +1,28 @@
-//! Which environment variables of a container are written down with their value. A variable can
-//! hold a secret under any name, so only those are that explain an engine's memory.
+//! Which environment variables of a container are recorded with their value. A variable can contain
+//! a secret under any name, so only those that explain an engine's memory are.
 
 /// Replaces values that are not recorded.
 pub const NOT_KEPT: &str = "[not kept]";
 
-/// Beginnings of the names of engines, their libraries and their devices.
-const FAMILIES: &[&str] = &[
-    "AMD_",
-    "CUDA_",
-    "GGML_",
-    "GPU_",
-    "HF_",
-    "HIP_",
-    "HSA_",
-    "HUGGINGFACE_",
-    "KMP_",
-    "LLAMA_",
-    "MALLOC_",
-    "MKL_",
-    "NCCL_",
-    "NVIDIA_",
-    "OLLAMA_",
-    "OMP_",
-    "ONEDNN_",
-    "OPENBLAS_",
-    "PLIMSOLL_",
-    "PYTHON",
-    "PYTORCH_",
-    "REFERENCE_",
-    "ROCM_",
-    "ROCR_",
-    "SGLANG_",
-    "SGL_",
-    "TGI_",
-    "TLLM_",
-    "TORCH",
-    "TRANSFORMERS_",
-    "TRTLLM_",
-    "VLLM_",
-];
+/// Name prefixes of engines, their libraries and their devices.
+const FAMILIES: &str = "AMD_ CUDA_ GGML_ GPU_ HF_ HIP_ HSA_ HUGGINGFACE_ KMP_ LLAMA_ MALLOC_ MKL_ NCCL_ NVIDIA_ \
+    OLLAMA_ OMP_ ONEDNN_ OPENBLAS_ PLIMSOLL_ PYTHON PYTORCH_ REFERENCE_ ROCM_ ROCR_ SGLANG_ \
+    SGL_ TGI_ TLLM_ TORCH TRANSFORMERS_ TRTLLM_ VLLM_";
 
 /// Single names that decide where a model is and how a server is configured.
-const NAMES: &[&str] = &[
-    "ATTENTION",
-    "CUDA_GRAPHS",
-    "CUDA_MEMORY_FRACTION",
-    "DTYPE",
-    "HOME",
-    "HOSTNAME",
-    "KV_CACHE_DTYPE",
-    "LANG",
-    "LC_ALL",
-    "LD_LIBRARY_PATH",
-    "LD_PRELOAD",
-    "MAX_BATCH_PREFILL_TOKENS",
-    "MAX_BATCH_SIZE",
-    "MAX_BATCH_TOTAL_TOKENS",
-    "MAX_CONCURRENT_REQUESTS",
-    "MAX_INPUT_LENGTH",
-    "MAX_INPUT_TOKENS",
-    "MAX_MODEL_LEN",
-    "MAX_TOTAL_TOKENS",
-    "MODEL",
-    "MODEL_ID",
-    "MODEL_NAME",
-    "NUM_SHARD",
-    "PATH",
-    "PORT",
-    "PREFILL_CHUNKING",
-    "PREFIX_CACHING",
-    "QUANTIZE",
-    "RAY_DEDUP_LOGS",
-    "REVISION",
-    "SHARDED",
-    "SM_NUM_GPUS",
-    "SPECULATE",
-    "TENSOR_PARALLEL_SIZE",
-    "TOKENIZERS_PARALLELISM",
-    "VIRTUAL_ENV",
-    "ZE_AFFINITY_MASK",
-];
+const NAMES: &str = "ATTENTION CUDA_GRAPHS CUDA_MEMORY_FRACTION DTYPE HOME HOSTNAME KV_CACHE_DTYPE LANG LC_ALL \
+    LD_LIBRARY_PATH LD_PRELOAD MAX_BATCH_PREFILL_TOKENS MAX_BATCH_SIZE MAX_BATCH_TOTAL_TOKENS \
+    MAX_CONCURRENT_REQUESTS MAX_INPUT_LENGTH MAX_INPUT_TOKENS MAX_MODEL_LEN MAX_TOTAL_TOKENS \
+    MODEL MODEL_ID MODEL_NAME NUM_SHARD PATH PORT PREFILL_CHUNKING PREFIX_CACHING QUANTIZE \
+    RAY_DEDUP_LOGS REVISION SHARDED SM_NUM_GPUS SPECULATE TENSOR_PARALLEL_SIZE \
+    TOKENIZERS_PARALLELISM VIRTUAL_ENV ZE_AFFINITY_MASK";
 
-/// Whether a variable's value is kept. One that the command itself refers to (`$NAME`) is: it is
-/// a setting of the engine.
+/// Whether a variable's value is recorded. Variables that the command itself refers to (`$NAME`)
+/// are settings of the engine.
 pub fn is_kept(name: &str, argv: &[String]) -> bool {
-    FAMILIES.iter().any(|f| name.starts_with(f))
-        || NAMES.contains(&name)
+    let mut families = FAMILIES.split_ascii_whitespace();
+    families.any(|f| name.starts_with(f))
+        || NAMES.split_ascii_whitespace().any(|n| n == name)
         || argv.iter().any(|word| refers_to(word, name))
 }
 

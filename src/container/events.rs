@@ -1,4 +1,4 @@
-//! What happens to a container while we look: died, killed, out of memory, restarted, removed.
+//! Events of a container: died, killed, out of memory, restarted, removed.
 
 use super::{Runtime, answer, checked_name};
 use bollard::models::EventMessage;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-/// Attributes that are passed on. The others carry labels and command lines.
+/// Attributes that are recorded. The others contain labels and command lines.
 const KEPT: &[&str] = &["exitCode", "signal", "execID", "execDuration", "oldName"];
 
 /// This many refusals in a row are final.
@@ -22,14 +22,14 @@ pub struct Event {
     pub wall_ns: i64,
     /// `die`, `oom`, `kill`, `restart`, `start`, `destroy`, `exec_start`, `exec_die`, …
     pub action: String,
-    /// Attributes that matter: `exitCode`, `signal`, `execID`.
+    /// Recorded attributes: `exitCode`, `signal`, `execID`.
     pub attributes: BTreeMap<String, String>,
 }
 
 impl Runtime {
-    /// Hands the container's events to `sink` until `cancel`, or until it is destroyed. `since_ns`
-    /// (wall time) also asks for past ones, as far as the daemon remembers. Returns why events
-    /// could not be had, when that was so.
+    /// Passes the container's events to `sink` until `cancel` fires or the container is destroyed.
+    /// With `since_ns` (wall time) past events are included, as far as the daemon remembers.
+    /// Returns the reason if the daemon offers no events.
     pub async fn events(
         &self,
         id: &str,
@@ -39,7 +39,7 @@ impl Runtime {
     ) -> Option<String> {
         let id = checked_name(id).ok()?;
         let mut since = since_ns;
-        // Events of the last nanoseconds are replayed after a reconnect.
+        // After a reconnect the events of the last nanoseconds are repeated.
         let mut seen: HashSet<(i64, String, String)> = HashSet::new();
         let mut pause = Duration::from_millis(100);
         let mut refusals = 0;
@@ -89,8 +89,8 @@ impl Runtime {
                     None => break None,
                 }
             };
-            // A refusal stays one, unless the daemon is not itself yet; a broken connection or podman's
-            // missing header does not.
+            // A refusal is final unless the daemon is still starting; a broken connection or
+            // podman's missing header is transient.
             if let Some((status, message)) = failure.as_ref().and_then(answer) {
                 refusals += u32::from(status < 500);
                 if refusals >= REFUSALS {
@@ -118,7 +118,7 @@ fn dockers(action: &str) -> &str {
 
 fn understand(message: EventMessage) -> Event {
     let action = message.action.unwrap_or_default();
-    // `exec_create: sh -c …` carries a command line, and with it whatever secret is in it.
+    // `exec_create: sh -c …` contains a command line, with any secret in it.
     let action = action.split(':').next().unwrap_or_default().trim();
     let action = dockers(action).to_owned();
     let mut attributes = message.actor.and_then(|a| a.attributes).unwrap_or_default();

@@ -1,20 +1,20 @@
-//! One command inside a container: its output as it comes, and an end that holds.
+//! Runs one command inside a container, and ensures that it ends.
 //!
-//! Docker has no way to end an exec, and dropping its stream ends nothing. At the deadline or on
+//! Docker cannot end an exec, and dropping its stream ends nothing. At the deadline or on
 //! cancellation the command's processes are ended from the host ([`processes`](super::processes)).
-//! Where the host does not show the container, `timeout` inside the container holds the deadline.
+//! If the host does not show the container, `timeout` inside the container enforces the deadline.
 
 pub use super::bound::Bound;
-pub use super::input::Input;
+use super::exec_state::Started;
+use super::exec_state::is_gone;
 use super::inspect::Found;
 use super::lines::ExecLines;
 use super::missing::is_missing_program;
-use super::processes::{HostView, Tracker};
+use super::processes::Tracker;
 pub use super::request::ExecRequest;
+pub use super::request::Input;
 use super::request::{mark, options};
 use super::running::{Command, Running};
-use super::starting::Started;
-use super::told::is_gone;
 use super::{EXEC_VARIABLE, Runtime, answer, failed};
 use crate::capture::{ExecEnd, Stream};
 use crate::error::Failure;
@@ -22,7 +22,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// How a command ended.
+/// Result of a command.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ExecResult {
     /// How it ended.
@@ -31,14 +31,14 @@ pub struct ExecResult {
     pub exit_code: Option<i64>,
     /// From the start to the end of the output and of the processes.
     pub took: Duration,
-    /// Processes that had to be ended: at the deadline, on cancellation, or because the command
-    /// left them behind.
+    /// Processes that were killed: at the deadline, on cancellation, or as leftovers of the
+    /// command.
     pub killed: u32,
-    /// Processes of it that were still there after that.
+    /// Processes that survived this.
     pub survivors: u32,
     /// Whether the connection broke before the command ended: its later output is lost.
     pub cut: bool,
-    /// What would have held, or held, the deadline.
+    /// How the deadline was enforced.
     pub bound: Bound,
 }
 
@@ -53,7 +53,7 @@ pub struct Output {
     pub stderr: String,
     /// Whether there was more standard output than the limit.
     pub over_limit: bool,
-    /// Whether the connection broke, so that there may have been more.
+    /// Whether the connection broke, so that output may be missing.
     pub cut: bool,
 }
 
@@ -66,8 +66,9 @@ impl Output {
 }
 
 impl Runtime {
-    /// Runs a command; `sink` gets its output in whole lines (and the repaints of progress bars)
-    /// as they come. `Err` only when the daemon refuses; how the command fared is in the result.
+    /// Runs a command; `sink` receives its output in whole lines (and the repaints of progress
+    /// bars) as they arrive. `Err` only if the daemon refuses; the command's own end is in the
+    /// result.
     ///
     /// Dropping the future leaves the command running: cancel `cancel` and await instead.
     pub async fn exec(
@@ -84,7 +85,7 @@ impl Runtime {
                 ControlFlow::Continue(())
             })
             .await;
-        // The beginning of a line that was cut may read as another one.
+        // The beginning of a truncated line may be misread as another line.
         if !result.as_ref().is_ok_and(|r| r.cut) {
             lines.finish(&mut sink);
         }
@@ -128,7 +129,7 @@ impl Runtime {
             .await?;
         output.end = result.end;
         output.cut = result.cut;
-        // Half a secret is not known as one: a word that was cut goes.
+        // Half a secret is not recognised, so a truncated word is dropped.
         if stderr_cut {
             let end = stderr.iter().rposition(u8::is_ascii_whitespace);
             stderr.truncate(end.unwrap_or(0));
@@ -147,15 +148,11 @@ impl Runtime {
         let Some(Found { facts, .. }) = self.inspect(container).await? else {
             return Ok(gone());
         };
-        let view = facts
-            .state
-            .pid
-            .filter(|_| self.shared.remote_host.is_none())
-            .and_then(|pid| HostView::open(pid, &facts.id));
+        let view = self.host_view(&facts);
         let bound = self.wrap(&facts.id, &mut request, view.is_some()).await?;
 
         let mark = mark(&request.run_id);
-        // Taken last before the start: what appears from now on may be ours.
+        // Taken last before the start: processes that appear from now on may be ours.
         let tracker =
             view.map(|view| Tracker::before_exec(view, &format!("{EXEC_VARIABLE}={mark}")));
         let name = facts.name.clone();
@@ -188,7 +185,7 @@ impl Runtime {
             Some(Started::Unheard) => running.is_unheard(),
             None => {}
             Some(Started::Refused(e)) if is_gone(&e) => return Ok(gone()),
-            // Newer daemons refuse a missing program here instead of writing to the output.
+            // Newer daemons report a missing program here instead of in the output.
             Some(Started::Refused(e)) => {
                 return match answer(&e).filter(|(_, message)| is_missing_program(message)) {
                     Some((_, message)) => Ok(ExecResult {

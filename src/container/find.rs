@@ -1,4 +1,4 @@
-//! Which container the user means: never another one than named.
+//! Finds the container that the user named, and never another one.
 
 use super::inspect::{Found, known_states, status_word};
 use super::{RUN_LABEL, Runtime, checked_name, failed};
@@ -14,8 +14,8 @@ use std::collections::HashMap;
 const SHORTEST_ID: usize = 4;
 
 impl Runtime {
-    /// The running container that `wanted` names: its exact name, its id or the beginning of it
-    /// (4 hexadecimal digits or more, of one container only), or `label=KEY[=VALUE]`.
+    /// The running container that `wanted` names: by its exact name, its id or a unique prefix of
+    /// it (at least 4 hexadecimal digits), or by `label=KEY[=VALUE]`.
     pub async fn find(&self, wanted: &str) -> Result<Found, Failure> {
         let found = self.find_any(wanted).await?;
         match refuse_state(&found.facts) {
@@ -24,7 +24,7 @@ impl Runtime {
         }
     }
 
-    /// Like [`find`](Self::find), whatever state the container is in.
+    /// As [`find`](Self::find), for a container in any state.
     pub async fn find_any(&self, wanted: &str) -> Result<Found, Failure> {
         let wanted = wanted.trim();
         let id = match wanted.strip_prefix("label=") {
@@ -82,7 +82,7 @@ impl Runtime {
 }
 
 fn summary(c: ContainerSummary) -> ContainerFacts {
-    // Linked containers have further names, `/other/alias`; their own has one slash.
+    // Linked containers have further names, `/other/alias`; the own name has one slash.
     let names = c.names.unwrap_or_default();
     let own = names
         .iter()
@@ -128,7 +128,7 @@ fn summary(c: ContainerSummary) -> ContainerFacts {
 }
 
 fn choose(wanted: &str, all: &[ContainerFacts]) -> Result<String, Failure> {
-    // A name wins over an id that begins alike: Docker decides so too.
+    // A name takes precedence over an id with the same prefix, as in Docker.
     if let Some(c) = all.iter().find(|c| c.name == wanted || c.id == wanted) {
         return Ok(c.id.clone());
     }
@@ -193,7 +193,7 @@ fn unknown(wanted: &str, all: &[ContainerFacts]) -> Failure {
     }
 }
 
-/// Why nothing can be run in the container now.
+/// Why nothing can be run in the container now; `None` if it runs.
 pub fn refuse_state(c: &ContainerFacts) -> Option<Failure> {
     let (name, state) = (&c.name, &c.state);
     let failure = match state.status.as_str() {

@@ -1,4 +1,4 @@
-//! The frames of a command's output, as they come and as a broken connection leaves them.
+//! The frames of a command's output, also after a broken connection.
 
 use crate::capture::Stream;
 use bollard::container::LogOutput;
@@ -10,8 +10,8 @@ use std::pin::Pin;
 /// A command's output as it arrives.
 pub(super) type Frames = Pin<Box<dyn futures::Stream<Item = Result<LogOutput, Error>> + Send>>;
 
-/// A frame's stream and bytes; `None`: what a cut connection left of one, for no command of ours
-/// has a terminal.
+/// A frame's stream and bytes; `None` for a remnant of a broken connection (a console frame, as our
+/// commands have no terminal).
 pub(super) fn parts(frame: &LogOutput) -> Option<(Stream, &[u8])> {
     let stream = match frame {
         LogOutput::StdErr { .. } => Stream::Stderr,
@@ -31,7 +31,7 @@ pub(super) fn hand_on(
     }
 }
 
-/// The next frame; never resolves once there is none any more.
+/// The next frame; never resolves after the last one.
 pub(super) async fn next_frame(output: &mut Option<Frames>) -> Option<LogOutput> {
     match next_frame_or_end(output).await {
         Some(frame) => Some(frame),

@@ -1,5 +1,5 @@
-//! The freezer of cgroup version 1. What is frozen takes no signal, not even SIGKILL: a daemon that
-//! waits for its end waits for good, and answers nothing about that container meanwhile.
+//! The freezer of cgroup v1. Frozen processes receive no signal, not even SIGKILL: a daemon that
+//! waits for their end waits forever, and stops answering about that container.
 
 use super::processes::{all_pids, container_cgroup, parse_cgroup};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::{fs, io};
 /// Where the hierarchy is mounted.
 const MOUNT: &str = "/sys/fs/cgroup/freezer";
 
-/// `freezer.state` of a container's own cgroup, where that one is frozen and has processes.
+/// `freezer.state` of a container's own cgroup, if that is frozen and has processes.
 pub fn frozen(container: &str) -> Option<PathBuf> {
     let path = all_pids().find_map(|pid| {
         let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
@@ -17,12 +17,13 @@ pub fn frozen(container: &str) -> Option<PathBuf> {
         Some(path.to_owned())
     })?;
     let folder = Path::new(MOUNT).join(path.trim_start_matches('/'));
-    // `freezer.state` is FROZEN below a frozen parent too; only the container's own cgroup is thawed.
+    // `freezer.state` is FROZEN below a frozen parent too, but only the container's own cgroup is
+    // thawed.
     let own = fs::read_to_string(folder.join("freezer.self_freezing")).ok()?;
     (own.trim() == "1").then(|| folder.join("freezer.state"))
 }
 
-/// Lets the processes go on.
+/// Thaws the processes.
 pub fn thaw(state: &Path) -> io::Result<()> {
     fs::write(state, "THAWED")
 }

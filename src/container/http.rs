@@ -1,7 +1,8 @@
-//! One GET to an engine's endpoint, by whatever route there is into the container.
+//! Sends one GET to an engine's endpoint, by any route into the container.
 
 use super::Runtime;
 use super::exec::{ExecRequest, Input};
+use super::request::argv_of;
 use crate::capture::{ContainerFacts, ExecEnd};
 use crate::sync::lock_data;
 use bytes::Bytes;
@@ -18,12 +19,12 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Longest body that is read, bytes.
 const LONGEST_BODY: usize = 4 * 1024 * 1024;
 
-/// Environment variable by which the key reaches the client inside the container: not as an
-/// argument, which `docker events` and `ps` would show.
+/// Environment variable that passes the key to the client inside the container; arguments would
+/// appear in `docker events` and `ps`.
 const KEY_VARIABLE: &str = "PLIMSOLL_BEARER";
 
-/// Asks from inside the container. The URL is the only argument. A redirect is an answer and is not
-/// followed: the key is for this server.
+/// Asks from inside the container. The URL is the only argument. Redirects are not followed,
+/// because the key is for this server.
 const PYTHON: &str = r#"
 import os, sys, urllib.error, urllib.request
 request = urllib.request.Request(sys.argv[1])
@@ -64,7 +65,7 @@ pub enum Route {
 }
 
 impl Route {
-    /// Whether no help from inside the container is needed.
+    /// Whether it works without a program inside the container.
     fn is_outside(&self) -> bool {
         matches!(
             self,
@@ -72,7 +73,7 @@ impl Route {
         )
     }
 
-    /// The words that a [`Probe`](crate::capture::Probe) uses.
+    /// The name used in a [`Probe`](crate::capture::Probe).
     pub fn name(&self) -> &'static str {
         match self {
             Route::Published(_) => "published port",
@@ -85,23 +86,32 @@ impl Route {
     }
 }
 
-/// What came back.
+/// Response to a GET.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reply {
     /// HTTP status; `None` when nothing answered.
     pub status: Option<u16>,
     /// Body as text, cut at 4 MiB. Not redacted.
     pub body: String,
-    /// How it was reached; empty when it was not.
+    /// Name of the route that worked; empty if none did.
     pub route: String,
-    /// Why there is none.
+    /// Why there is no response.
     pub error: Option<String>,
 }
 
+/// A GET to a container's port.
+#[derive(Clone, Copy)]
+struct Question<'a> {
+    facts: &'a ContainerFacts,
+    port: u16,
+    path: &'a str,
+    bearer: Option<&'a str>,
+}
+
 impl Runtime {
-    /// Asks `path` of the engine that listens on `port` in the container. Tries the published port,
-    /// the container's addresses, the host's network, then a client inside the container, and
-    /// remembers what worked. 3 s for each attempt.
+    /// Requests `path` from the engine on `port` of the container. Tries the published port, the
+    /// container's addresses, the host's network, then a client inside the container, and remembers
+    /// the route that worked. 3 s for each attempt.
     pub async fn get(
         &self,
         facts: &ContainerFacts,
@@ -109,23 +119,34 @@ impl Runtime {
         path: &str,
         bearer: Option<&str>,
     ) -> Reply {
+        let question = Question {
+            facts,
+            port,
+            path,
+            bearer,
+        };
         let memory = (facts.id.clone(), port);
         let known = lock_data(&self.shared.routes).get(&memory).cloned();
         if let Some(route) = known {
-            match self.ask(&route, facts, port, path, bearer).await {
+            match self.ask(&route, question).await {
                 Ok(reply) => return reply,
                 Err(_) => drop(lock_data(&self.shared.routes).remove(&memory)),
             }
         }
-        self.try_routes(self.routes(facts, port), facts, port, path, bearer)
-            .await
+        self.try_routes(self.routes(facts, port), question).await
     }
 
-    /// Like [`get`](Self::get), but never by a client inside the container: for asking whether
+    /// As [`get`](Self::get), but never by a client inside the container: for checking whether
     /// anything listens at all.
     pub async fn get_outside(&self, facts: &ContainerFacts, port: u16, path: &str) -> Reply {
+        let question = Question {
+            facts,
+            port,
+            path,
+            bearer: None,
+        };
         let routes = self.outside_routes(facts, port);
-        self.try_routes(routes, facts, port, path, None).await
+        self.try_routes(routes, question).await
     }
 
     /// `host:port` at which this host reaches the port, without help from inside the container, if
@@ -137,13 +158,19 @@ impl Runtime {
         path: &str,
         bearer: Option<&str>,
     ) -> Result<String, String> {
+        let question = Question {
+            facts,
+            port,
+            path,
+            bearer,
+        };
         let mut errors: Vec<String> = Vec::new();
         for route in self.outside_routes(facts, port) {
             let (Route::Published(to) | Route::Address(to) | Route::HostNetwork(to)) = &route
             else {
                 continue;
             };
-            match self.ask(&route, facts, port, path, bearer).await {
+            match self.ask(&route, question).await {
                 Ok(_) => return Ok(to.clone()),
                 Err(e) => errors.push(format!("{}: {e}", route.name())),
             }
@@ -151,7 +178,7 @@ impl Runtime {
         Err(errors.join("; "))
     }
 
-    /// Whether there is any way to the port but from inside the container.
+    /// Whether the port may be reached from outside the container.
     pub fn has_outside_route(&self, facts: &ContainerFacts, port: u16) -> bool {
         !self.outside_routes(facts, port).is_empty()
     }
@@ -162,25 +189,18 @@ impl Runtime {
         routes
     }
 
-    async fn try_routes(
-        &self,
-        routes: Vec<Route>,
-        facts: &ContainerFacts,
-        port: u16,
-        path: &str,
-        bearer: Option<&str>,
-    ) -> Reply {
+    async fn try_routes(&self, routes: Vec<Route>, question: Question<'_>) -> Reply {
         let mut errors: Vec<String> = Vec::new();
         let mut outside = Vec::new();
         for route in routes {
-            let mut asked = self.ask(&route, facts, port, path, bearer).await;
+            let mut asked = self.ask(&route, question).await;
             let mut answers = route;
             if asked.is_ok() && !answers.is_outside() {
-                // The engine may have begun to listen since the ways from outside were tried; what
-                // is remembered here stays for as long as it lives, and each way inside takes a
-                // process in the container.
+                // The engine may have begun to listen since the outside routes were tried. The
+                // remembered route is used for the engine's whole life, and each inside route costs
+                // a process in the container.
                 for route in std::mem::take(&mut outside) {
-                    if let Ok(reply) = self.ask(&route, facts, port, path, bearer).await {
+                    if let Ok(reply) = self.ask(&route, question).await {
                         (asked, answers) = (Ok(reply), route);
                         break;
                     }
@@ -188,7 +208,8 @@ impl Runtime {
             }
             match asked {
                 Ok(reply) => {
-                    lock_data(&self.shared.routes).insert((facts.id.clone(), port), answers);
+                    lock_data(&self.shared.routes)
+                        .insert((question.facts.id.clone(), question.port), answers);
                     return reply;
                 }
                 Err(e) => {
@@ -234,21 +255,14 @@ impl Runtime {
         routes
     }
 
-    async fn ask(
-        &self,
-        route: &Route,
-        facts: &ContainerFacts,
-        port: u16,
-        path: &str,
-        bearer: Option<&str>,
-    ) -> Result<Reply, String> {
+    async fn ask(&self, route: &Route, question: Question<'_>) -> Result<Reply, String> {
         let reply = match route {
             Route::Published(to) | Route::Address(to) | Route::HostNetwork(to) => {
-                timeout(PATIENCE, direct(to, path, bearer))
+                timeout(PATIENCE, direct(to, question.path, question.bearer))
                     .await
                     .map_err(|_| "no answer in 3 s".to_owned())?
             }
-            inside => self.ask_inside(inside, facts, port, path, bearer).await,
+            inside => self.ask_inside(inside, question).await,
         };
         reply.map(|(status, body)| Reply {
             status,
@@ -261,14 +275,16 @@ impl Runtime {
     async fn ask_inside(
         &self,
         route: &Route,
-        facts: &ContainerFacts,
-        port: u16,
-        path: &str,
-        bearer: Option<&str>,
+        question: Question<'_>,
     ) -> Result<(Option<u16>, String), String> {
+        let Question {
+            facts,
+            port,
+            path,
+            bearer,
+        } = question;
         let url = format!("http://127.0.0.1:{port}{path}");
         let mut request = ExecRequest::default();
-        let own = |words: &[&str]| words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>();
         match route {
             Route::Curl => {
                 // Options by standard input, so that the key is not an argument.
@@ -283,21 +299,11 @@ impl Runtime {
                     ));
                 }
                 request.stdin = Some(Input::Bytes(config.into_bytes()));
-                request.argv = own(&[
-                    "curl",
-                    "-sS",
-                    "-m",
-                    "3",
-                    "--noproxy",
-                    "*",
-                    "-w",
-                    "\n%{http_code}",
-                    "-K",
-                    "-",
-                ]);
+                let options = "curl -sS -m 3 --noproxy * -K - -w".split(' ');
+                request.argv = argv_of(options.chain(["\n%{http_code}"]));
             }
             Route::Python => {
-                request.argv = own(&["python3", "-c", PYTHON]);
+                request.argv = argv_of(["python3", "-c", PYTHON]);
                 request.argv.push(url);
                 request.env = bearer
                     .map(|k| BTreeMap::from([(KEY_VARIABLE.to_owned(), k.to_owned())]))
@@ -305,8 +311,8 @@ impl Runtime {
             }
             Route::Wget(_) if bearer.is_some() => return Err("wget would show the key".to_owned()),
             Route::Wget(program) => {
-                request.argv = own(program);
-                request.argv.extend(own(&["-q", "-T", "3", "-O", "-"]));
+                let options = ["-q", "-T", "3", "-O", "-"];
+                request.argv = argv_of(program.iter().copied().chain(options));
                 request.argv.push(url);
             }
             _ => return Err("no route inside".to_owned()),
@@ -342,13 +348,13 @@ impl Runtime {
                 Some((code, body)) => Ok((code.trim().parse().ok(), body.to_owned())),
                 None => Err("python3 reported no status".to_owned()),
             },
-            // wget ends with 0 for 2xx only.
+            // wget exits with 0 for 2xx only.
             _ => Ok((Some(200), text)),
         }
     }
 }
 
-/// Where a published address is reached: listening on all addresses means this machine, too.
+/// The address of a published port: one on all addresses is reached through this machine too.
 fn reachable(published: &str, remote: Option<&str>) -> String {
     let Some((host, port)) = published.rsplit_once(':') else {
         return published.to_owned();
@@ -398,7 +404,7 @@ async fn direct(
             String::from_utf8_lossy(&body.to_bytes()).into_owned(),
         ))
     };
-    // Both on this task: when it is dropped, the connection is.
+    // Both run on this task, so dropping it closes the connection.
     tokio::pin!(exchange, connection);
     tokio::select! {
         biased;

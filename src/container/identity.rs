@@ -8,17 +8,17 @@ use std::time::Duration;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-/// A daemon that does not answer in this time is not there.
+/// Timeout of the daemon's answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Runtime {
-    /// The daemon's ID, its root directory, and device and inode of that directory as the process
-    /// behind the socket sees it. It is the same after a restart, and no other daemon has it: two
-    /// cannot run on one root directory. `None` where one of these cannot be seen from here.
+    /// The daemon's ID, its root directory, and that directory's device and inode as seen by the
+    /// process behind the socket. It survives restarts and is unique, because two daemons cannot
+    /// use one root directory. `None` if a part is not visible from here.
     pub async fn daemon_identity(&self) -> Option<String> {
         let asked = timeout(PATIENCE, self.docker.info()).await;
         let info = asked.ok()?.ok()?;
-        // Podman makes up another ID for every answer.
+        // Podman invents another ID for every answer.
         let id = info
             .id
             .filter(|id| !id.is_empty() && !self.version().podman)?;
@@ -32,8 +32,8 @@ impl Runtime {
     }
 }
 
-/// Whether OpenSSH listens on a socket: then the daemon runs on another machine, with other
-/// boots and processes.
+/// Whether OpenSSH listens on a socket: then the daemon runs on another machine, with other boots
+/// and processes.
 pub(super) async fn is_forwarded(socket: &Path) -> bool {
     let Some(pid) = listener(socket).await else {
         return false;
@@ -42,7 +42,7 @@ pub(super) async fn is_forwarded(socket: &Path) -> bool {
     name.starts_with("ssh")
 }
 
-/// The process that listens on a socket; `None` where this host does not show it.
+/// Pid of the process that listens on a socket; `None` if this host does not show it.
 async fn listener(socket: &Path) -> Option<u32> {
     let stream = timeout(PATIENCE, UnixStream::connect(socket))
         .await

@@ -1,4 +1,4 @@
-//! What Docker knows of a container, in our words and without its secrets.
+//! Docker's facts about a container, without its secrets.
 
 use super::environment::{NOT_KEPT, is_kept};
 use super::lines::parse_stamp;
@@ -11,27 +11,26 @@ use bollard::models::{
     ContainerInspectResponse, ContainerStateStatusEnum, DeviceRequest, Health, HealthStatusEnum,
     HostConfig, PortMap,
 };
-use bollard::query_parameters::InspectContainerOptions;
 use futures::FutureExt;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Listing what changed in a container takes the daemon this long at most: it walks its files.
+/// Timeout for listing a container's changes: the daemon walks its files.
 const CHANGES_DEADLINE: Duration = Duration::from_secs(5);
 
-/// A container: what may be written down, and apart from it what may not.
+/// A container: facts that may be written, and secrets that may not.
 #[derive(Debug, Clone, Default)]
 pub struct Found {
     /// Facts; secrets are redacted.
     pub facts: ContainerFacts,
-    /// The secrets that were redacted: hand them to a [`Redactor`](crate::redact::Redactor) before
-    /// anything of the container's output is written.
+    /// The redacted secrets: pass them to a [`Redactor`](crate::redact::Redactor) before writing
+    /// any output of the container.
     pub secrets: Secrets,
     /// Result of Docker's health check; `None` without one.
     pub check: Option<Check>,
-    /// The cgroup that it was created below, where one was named (Kubernetes, Slurm).
+    /// The parent of its cgroup, if one was set (Kubernetes, Slurm).
     pub cgroup_parent: Option<String>,
     /// Id of the container that owns its pid namespace (`--pid=container:`): it ends with that
     /// container's first process.
@@ -45,25 +44,28 @@ pub enum Check {
     Starting,
     /// The last one succeeded.
     Healthy,
-    /// They fail.
+    /// The last checks failed.
     Unhealthy {
-        /// Since this moment at least, nanoseconds since the Unix epoch: Docker keeps the last few.
+        /// Failing since at least this time, nanoseconds since the Unix epoch: Docker keeps the
+        /// last few checks.
         since_ns: Option<i64>,
     },
 }
 
 impl Runtime {
-    /// Looks at a container by id or exact name; `None` when there is none (any more).
+    /// Asks the daemon about a container, without a retry.
+    pub(super) fn inspect_once(
+        &self,
+        id: &str,
+    ) -> impl Future<Output = Result<ContainerInspectResponse, Error>> {
+        let asked = self.docker.inspect_container(id, None);
+        asked.map(known_states)
+    }
+
+    /// Inspects a container by id or exact name; `None` if it does not exist.
     pub async fn inspect(&self, id: &str) -> Result<Option<Found>, Failure> {
         let id = checked_name(id)?;
-        let docker = &self.docker;
-        let options = None::<InspectContainerOptions>;
-        let ask = || {
-            docker
-                .inspect_container(id, options.clone())
-                .map(known_states)
-        };
-        match self.again(ask).await {
+        match self.again(|| self.inspect_once(id)).await {
             Ok(response) => Ok(Some(understand(response))),
             Err(e) if is_not_found(&e) => Ok(None),
             Err(e) => Err(failed(format!("cannot inspect container `{id}`"), e)),
@@ -75,8 +77,9 @@ impl Runtime {
         Ok(self.inspect(id).await?.map(|f| f.facts.state))
     }
 
-    /// The packages and programs (`…/bin/x`, `…-packages/x.dist-info`) that were added or changed in a
-    /// container since it was made of its image, sorted. `None` where the daemon does not list them.
+    /// The packages and programs (`…/bin/x`, `…-packages/x.dist-info`) added or changed in a
+    /// container since it was created from its image, sorted. `None` if the daemon does not list
+    /// them.
     pub async fn changed_programs(&self, id: &str) -> Option<Vec<String>> {
         let asked = self.docker.container_changes(checked_name(id).ok()?);
         let changes = tokio::time::timeout(CHANGES_DEADLINE, asked)
@@ -94,7 +97,7 @@ impl Runtime {
         Some(programs)
     }
 
-    /// The labels of an image; `None` when it is not here (any more).
+    /// The labels of an image; `None` if it is not on this machine.
     pub async fn image_labels(
         &self,
         image: &str,
@@ -109,11 +112,11 @@ impl Runtime {
         }
     }
 
-    /// Whether an image is here; its id.
+    /// Id of an image; `None` if it is not on this machine.
     pub async fn image_id(&self, image: &str) -> Result<Option<String>, Failure> {
         match self.again(|| self.docker.inspect_image(image)).await {
             Ok(found) => Ok(Some(found.id.unwrap_or_default())),
-            // An ill-formed name is answered with 400: there is no such image either.
+            // Docker answers 400 for an invalid name: no such image either.
             Err(e) if is_not_found(&e) || answer(&e).is_some_and(|(code, _)| code == 400) => {
                 Ok(None)
             }
@@ -181,6 +184,7 @@ pub(super) fn understand(c: ContainerInspectResponse) -> Found {
     let lives_in = (host.pid_mode.as_deref())
         .and_then(|mode| mode.strip_prefix("container:"))
         .map(str::to_owned);
+    let positive = |n: Option<i64>| n.and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0);
     let stamp = |text: Option<String>| {
         text.and_then(|t| parse_stamp(t.as_bytes()))
             .filter(|ns| *ns > 0)
@@ -232,14 +236,8 @@ pub(super) fn understand(c: ContainerInspectResponse) -> Found {
         devices: devices(&host),
         mounts,
         network_mode: host.network_mode.unwrap_or_default(),
-        memory_limit_bytes: host
-            .memory
-            .and_then(|m| u64::try_from(m).ok())
-            .filter(|m| *m > 0),
-        shm_size_bytes: host
-            .shm_size
-            .and_then(|m| u64::try_from(m).ok())
-            .filter(|m| *m > 0),
+        memory_limit_bytes: positive(host.memory),
+        shm_size_bytes: positive(host.shm_size),
         tty: config.tty.unwrap_or_default(),
         created_ns: stamp(c.created),
     };
@@ -252,7 +250,7 @@ pub(super) fn understand(c: ContainerInspectResponse) -> Found {
     }
 }
 
-/// An answer about containers, also where it holds a state that Docker's API does not define.
+/// Accepts an answer about containers with states that Docker's API does not define.
 pub(super) fn known_states<T: DeserializeOwned>(answer: Result<T, Error>) -> Result<T, Error> {
     let Err(Error::JsonDataError { contents, .. }) = &answer else {
         return answer;
@@ -279,7 +277,7 @@ pub(super) fn known_states<T: DeserializeOwned>(answer: Result<T, Error>) -> Res
     serde_json::from_value(parsed).or(answer)
 }
 
-/// The state in the words of Docker's API; empty where it is not known.
+/// The state in the words of Docker's API; empty if unknown.
 fn docker_state(word: &str) -> &str {
     match word {
         "stopped" => "exited",
@@ -339,7 +337,7 @@ fn published(ports: PortMap) -> BTreeMap<u16, String> {
                 Some((ip.contains(':'), ip, host_port))
             })
             .collect();
-        // IPv4 first: it is what `localhost` rules are written for.
+        // IPv4 first, because rules for `localhost` usually mean it.
         bindings.sort();
         if let Some((v6, ip, host_port)) = bindings.into_iter().next() {
             published.insert(

@@ -1,4 +1,4 @@
-//! Containers of our own, created and started; and pulling their images. Their end: `teardown`.
+//! Creates and starts our own containers, and pulls images. Their end is in `teardown`.
 
 use super::again::passes;
 use super::inspect::Found;
@@ -17,13 +17,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
-/// Creating and starting take their time on a busy machine; then the answer got lost.
+/// Timeout of creating and starting, which are slow on a busy machine; afterwards the answer counts
+/// as lost.
 const CREATE: Duration = Duration::from_secs(60);
 
-/// Attempts at either.
+/// Attempts to create, and to start.
 const ATTEMPTS: u32 = 4;
 
-/// Between two of them.
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// A container to create.
@@ -67,16 +68,16 @@ pub struct LaunchSpec {
 enum NotCreated {
     /// The daemon answered at once: the name existed before.
     Refused(Failure),
-    /// An answer was lost: there may be one all the same.
+    /// An answer was lost: the container may exist.
     Unsure(Failure),
 }
 
 impl Runtime {
-    /// Creates and starts a container. What was created is removed again when it cannot start.
+    /// Creates and starts a container. If it cannot start, it is removed again.
     pub async fn launch(&self, spec: &LaunchSpec) -> Result<Found, Failure> {
         let name = checked_name(&spec.name)?;
         if self.version().podman && spec.gpus != GpuRequest::None {
-            // It would start the engine without a GPU, and say nothing.
+            // Podman would silently start the engine without a GPU.
             return Err(Failure::environment(
                 "podman does not take a request for GPUs over Docker's API",
             )
@@ -102,8 +103,8 @@ impl Runtime {
         }
     }
 
-    /// Creates a container; its id. Where the answer got lost the container of that name and of this
-    /// run is it: there is never a second one.
+    /// Creates a container and returns its id. After a lost answer, an existing container of that
+    /// name and run is the one: there is never a second.
     async fn created(&self, spec: &LaunchSpec, name: &str) -> Result<String, NotCreated> {
         let options = CreateContainerOptionsBuilder::default().name(name).build();
         let create = || {
@@ -140,7 +141,7 @@ impl Runtime {
         }
     }
 
-    /// Starts a container. One that runs is not started again, so it may be asked for twice.
+    /// Starts a container. Repeating is safe, because a running one is not started again.
     async fn started(&self, id: &str) -> Result<(), Error> {
         let mut attempt = 1;
         loop {
@@ -167,8 +168,8 @@ impl Runtime {
         }
     }
 
-    /// The failure of a launch, once nothing is left of it: a container that this run created, by
-    /// its name or id.
+    /// Removes what a failed launch left (a container of this run, by its name or id), and returns
+    /// the failure.
     async fn undone(&self, spec: &LaunchSpec, id: &str, failure: Failure) -> Failure {
         let name = &spec.name;
         match self.end_of_run(id, &spec.run_id).await {
@@ -201,7 +202,7 @@ impl Runtime {
                     }
                     None => progress(said(&info)),
                 },
-                // The stream can end with an error though all went well: the image decides.
+                // The stream can end with an error although the pull succeeded: the image decides.
                 Err(e) => error = Some(failed(format!("cannot pull `{image}`"), e)),
             }
         }
@@ -215,7 +216,7 @@ impl Runtime {
     }
 }
 
-/// Without a tag Docker would pull every one there is.
+/// Without a tag Docker would pull all tags.
 fn with_tag(image: &str) -> String {
     let last = image.rsplit('/').next().unwrap_or(image);
     if last.contains(':') || last.contains('@') {
@@ -298,14 +299,14 @@ fn gpus(request: &GpuRequest) -> Option<DeviceRequest> {
     };
     let is_cdi = |ids: &Vec<String>| ids.iter().any(|id| id.contains('='));
     if ids.as_ref().is_some_and(is_cdi) {
-        // Docker refuses a count or capabilities beside names of CDI devices.
+        // Docker refuses a count or capabilities together with CDI device names.
         return Some(DeviceRequest {
             driver: Some("cdi".to_owned()),
             device_ids: ids,
             ..Default::default()
         });
     }
-    // No driver named: Docker picks the one that can, also by CDI.
+    // Without a driver name Docker chooses a suitable one, also CDI.
     Some(DeviceRequest {
         count,
         device_ids: ids,
@@ -387,7 +388,7 @@ fn not_started(spec: &LaunchSpec, e: bollard::errors::Error) -> Failure {
             .hint(format!("another program listens on a port that was asked for ({}): choose another, or 0 for a free one", ports.join(", ")));
     }
     let signs = |signs: &[&str]| signs.iter().any(|sign| message.contains(sign));
-    // In this order: each names a file that is missing.
+    // The order matters: each message names a missing file.
     if spec.amd && signs(&["/dev/kfd", "/dev/dri", "unable to find group"]) {
         return failure.hint("AMD GPUs need the amdgpu driver (`/dev/kfd`) on the host, and the groups `video` and `render` in the image");
     }

@@ -11,33 +11,33 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// From a signal until it is looked whether it was obeyed.
+/// Time for processes to end after a signal.
 const GRACE: Duration = Duration::from_secs(5);
-/// A daemon that does not answer in this time is not there.
+/// Timeout of the daemon's answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Between two looks.
+/// Polling interval.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Whether the process that owns a container still lives, by the container's label.
+/// Whether a container's owner process is alive, from the container's label.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Owner {
-    /// It does.
+    /// It is alive.
     Alive,
-    /// It has ended, or this host was booted since.
+    /// It has ended, or this host was rebooted since.
     Dead,
     /// The label is missing or invalid, or the owner may be on another host.
     #[default]
     Unknown,
 }
 
-/// Who owns a container, by its label, as `launch::owner` writes it.
+/// State of a container's owner, from the label that `launch::owner` writes.
 pub fn owner_of(facts: &ContainerFacts) -> Owner {
     let label = facts.labels.get(OWNER_LABEL);
     label.map_or(Owner::Unknown, |label| owner_named(label))
 }
 
-/// Whether the plimsoll of an owner's label, or of a mark's, lives.
+/// State of the owner named in a label or mark.
 pub fn owner_named(label: &str) -> Owner {
     let here = Here {
         boot: boot_id(),
@@ -47,13 +47,13 @@ pub fn owner_named(label: &str) -> Owner {
     owner_alive(label, &here, start_time, is_hidden)
 }
 
-/// Id of this boot of the host; empty where it cannot be read.
+/// Id of the host's current boot; empty if it cannot be read.
 pub fn boot_id() -> String {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     boot.trim().to_owned()
 }
 
-/// Which host this is: a digest of its machine id, 12 hex digits; `None` where it has none.
+/// Identifies this host: a digest of its machine id, 12 hex digits; `None` without a machine id.
 pub(super) fn machine() -> Option<String> {
     machine_of(&std::fs::read_to_string("/etc/machine-id").ok()?)
 }
@@ -64,7 +64,7 @@ fn machine_of(id: &str) -> Option<String> {
     if id.len() != 32 || !id.bytes().all(|b| b.is_ascii_hexdigit()) {
         return None;
     }
-    // The id itself is not to be shown to others.
+    // The machine id itself is confidential.
     let digest = Sha256::digest(format!("plimsoll owner {id}"));
     Some(digest.iter().take(6).map(|b| format!("{b:02x}")).collect())
 }
@@ -72,7 +72,7 @@ fn machine_of(id: &str) -> Option<String> {
 /// Inode of the host's pid namespace: a constant of the kernel (`PROC_PID_INIT_INO`).
 const HOST_NAMESPACE: &str = "4026531836";
 
-/// Number of our pid namespace; `None`: the host's.
+/// Number of our pid namespace; `None` for the host's.
 pub(super) fn own_namespace() -> Option<String> {
     let link = std::fs::read_link("/proc/self/ns/pid").ok()?;
     let link = link.to_string_lossy();
@@ -80,14 +80,14 @@ pub(super) fn own_namespace() -> Option<String> {
     (number != HOST_NAMESPACE).then(|| number.to_owned())
 }
 
-/// Whether a process is there though `/proc` does not show it (mounted with `hidepid`).
+/// Whether a process exists although `/proc` hides it (mounted with `hidepid`).
 fn is_hidden(pid: u32) -> bool {
     let shown = std::fs::exists(format!("/proc/{pid}")).unwrap_or(true);
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     !shown && pid.is_some_and(|pid| test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
 }
 
-/// Where an owner is looked for.
+/// Identity of this host and boot, against which owners are checked.
 struct Here {
     boot: String,
     namespace: Option<String>,
@@ -113,11 +113,11 @@ fn owner_alive(
     let (Ok(pid), Ok(start)) = (pid.parse(), start.parse::<u64>()) else {
         return Owner::Unknown;
     };
-    // In another pid namespace the number is another process, or none.
+    // In another pid namespace the pid means another process, or none.
     if here.boot.is_empty() || theirs.is_empty() || namespace != here.namespace.as_deref() {
         return Owner::Unknown;
     }
-    // Another boot is this host's earlier one, or another host's present one.
+    // Another boot id is an earlier boot of this host, or another host's current one.
     let machines = (machine, here.machine.as_deref());
     if theirs != here.boot {
         return match machines {
@@ -143,10 +143,10 @@ pub fn own_runs(facts: &ContainerFacts) -> BTreeSet<String> {
     given.into_iter().chain(has).collect()
 }
 
-/// Begins the name of a run's folder in a container.
+/// Prefix of the run folders in a container.
 const FOLDER: &str = "/tmp/plimsoll-";
 
-/// Folder inside a container for what a run puts there.
+/// Folder inside a container for a run's files.
 pub fn run_folder(run_id: &str) -> String {
     format!("{FOLDER}{run_id}")
 }
@@ -174,18 +174,19 @@ fn dead_folders(init: u32) -> Vec<String> {
 }
 
 impl Runtime {
-    /// Ends what dead plimsolls have left running in a container that is not ours, and removes the
-    /// folders of their runs. Only for who has locked it. Gives how many processes were ended.
+    /// Ends leftover processes of dead plimsolls in a container that is not ours, and removes their
+    /// run folders. The caller must hold the container's lock. Returns how many processes were
+    /// ended.
     pub async fn clear_dead(&self, facts: &ContainerFacts) -> usize {
         let (there, left) = self.end_orphans(facts).await;
         self.remove_dead_folders(facts).await;
         there.saturating_sub(left)
     }
 
-    /// Removes the folders that runs have left in a container when they were killed. Only for who
-    /// has locked it, and where the host shows the container's files.
+    /// Removes run folders left by killed runs in a container. The caller must hold its lock, and
+    /// the host must show the container's files.
     pub async fn remove_dead_folders(&self, facts: &ContainerFacts) {
-        let init = (facts.state.pid).filter(|_| self.shared.remote_host.is_none());
+        let init = self.local_pid(facts);
         for run_id in init.map_or_else(Vec::new, dead_folders) {
             self.remove_run_folder(&facts.id, &run_id).await;
         }
@@ -204,13 +205,11 @@ impl Runtime {
         matches!(ping.await, Ok(Ok(_)))
     }
 
-    /// Ends what this process, or one that has ended, started in a container that is not ours. Only
-    /// for who has locked it; a plimsoll in another pid namespace has another lock, and may live.
-    /// Gives how many processes were there, and how many still are.
+    /// Ends processes started by this plimsoll, or by a dead one, in a container that is not ours.
+    /// The caller must hold its lock; a plimsoll in another pid namespace has another lock and may
+    /// live. Returns how many processes there were, and how many remain.
     pub async fn end_orphans(&self, facts: &ContainerFacts) -> (usize, usize) {
-        let view = (facts.state.pid)
-            .filter(|_| self.shared.remote_host.is_none())
-            .and_then(|pid| HostView::open(pid, &facts.id));
+        let view = self.host_view(facts);
         let marks = (view.iter().flat_map(HostView::pids))
             .filter(|pid| Some(*pid) != facts.state.pid)
             .filter_map(|pid| Process::read(pid)?.marks);
@@ -228,15 +227,11 @@ impl Runtime {
         counts
     }
 
-    /// Ends the processes that a run has left in a container that is not ours: those with its mark
-    /// in their environment, and what descends from them. Gives how many were there, and how many
-    /// still are. Nothing is done where the host does not show the container, nor where the mark is
-    /// the container's own.
+    /// Ends a run's processes in a container that is not ours: those with its mark in their
+    /// environment, and their descendants. Returns how many there were, and how many remain. Does
+    /// nothing if the host does not show the container, or if the mark is the container's own.
     pub async fn end_marked(&self, facts: &ContainerFacts, run_id: &str) -> (usize, usize) {
-        let view = (facts.state.pid)
-            .filter(|_| self.shared.remote_host.is_none())
-            .and_then(|pid| HostView::open(pid, &facts.id));
-        let Some(view) = view else {
+        let Some(view) = self.host_view(facts) else {
             return (0, 0);
         };
         if own_runs(facts).contains(run_id) {

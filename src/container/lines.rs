@@ -1,21 +1,21 @@
-//! Frames to whole lines: Docker cuts output anywhere, parsers want lines.
+//! Splits frames into whole lines: Docker splits output anywhere, and parsers need lines.
 
 use crate::capture::Stream;
 
-/// Longest line that is kept, bytes. The rest of a longer one is counted, not kept.
+/// Maximum length of a line, bytes; the excess is counted and dropped.
 pub const LONGEST_LINE: usize = 64 * 1024;
 
-/// Of a line that is cut the last word goes too, when it is no longer than this, bytes.
+/// A truncated line also loses its last word, if that is at most this long, bytes.
 const LONGEST_WORD: usize = 1024;
 
-/// Docker's log drivers cut lines at this length, bytes; each piece but the last comes without a
-/// newline and repeats the line's timestamp.
+/// Docker's log drivers split lines at this length, bytes; each piece but the last has no newline
+/// and repeats the line's timestamp.
 pub const LOG_CUT: usize = 16 * 1024;
 
-/// Cuts a byte stream into lines at `\n`, `\r\n` and lone `\r`.
+/// Splits a byte stream into lines at `\n`, `\r\n` and lone `\r`.
 ///
-/// A progress bar's repaints (`\r`-terminated) are lines of their own; an empty repaint is none.
-/// The lines do not depend on how the bytes were chunked.
+/// Repaints of a progress bar (`\r`-terminated) are separate lines; empty repaints are dropped. The
+/// lines do not depend on the chunks of bytes.
 #[derive(Debug, Default)]
 pub struct LineCutter {
     kept: Vec<u8>,
@@ -27,17 +27,17 @@ pub struct LineCutter {
 enum After {
     #[default]
     Text,
-    /// A `\r` that ended a piece: the `\n` of `\r\n` may follow and is not a second line.
+    /// After a `\r`: the `\n` of `\r\n` may follow, which is not a second line.
     Piece,
-    /// A `\r` after what may be a part of a secret: where a word goes on behind it, so does the line, and the redactor
-    /// sees both parts.
+    /// After a `\r` that may have split a secret: if a word continues after it, the line continues
+    /// too, so that the redactor sees both parts.
     Torn,
-    /// A `\r` with nothing before it: with `\n` it makes an empty line, alone it makes none.
+    /// After a `\r` on an empty line: with `\n` it is an empty line, alone it is nothing.
     Nothing,
 }
 
 impl LineCutter {
-    /// Feeds bytes; `emit` gets every line that they complete.
+    /// Adds bytes; `emit` receives each completed line.
     pub fn feed(&mut self, mut bytes: &[u8], mut emit: impl FnMut(String)) {
         while let Some(next) = bytes.first() {
             if self.after == After::Torn {
@@ -75,14 +75,14 @@ impl LineCutter {
         self.keep(bytes);
     }
 
-    /// Whether what was kept ends in what may be a part of a secret: letters with a digit or a hyphen.
+    /// Whether the kept bytes end in a possible part of a secret: letters with a digit or a hyphen.
     fn ends_like_a_token(&self) -> bool {
         let end = self.kept.iter().rev().take_while(|b| is_of_a_word(b));
         let (letters, others): (Vec<u8>, Vec<u8>) = end.copied().partition(u8::is_ascii_alphabetic);
         !letters.is_empty() && !others.is_empty() && letters.len() + others.len() >= 4
     }
 
-    /// The end of the stream: `emit` gets what was left without a newline.
+    /// Ends the stream: `emit` receives the text without a newline.
     pub fn finish(&mut self, emit: impl FnOnce(String)) {
         if !self.kept.is_empty() || self.cut > 0 {
             emit(self.take());
@@ -138,12 +138,12 @@ pub struct ExecLines {
 }
 
 impl ExecLines {
-    /// Feeds a frame; `emit` gets every line that it completes.
+    /// Adds a frame; `emit` receives each completed line.
     pub fn feed(&mut self, stream: Stream, bytes: &[u8], mut emit: impl FnMut(Stream, String)) {
         self.of(stream).feed(bytes, |line| emit(stream, line));
     }
 
-    /// The end of the output.
+    /// Ends the output.
     pub fn finish(&mut self, mut emit: impl FnMut(Stream, String)) {
         for stream in [Stream::Stdout, Stream::Stderr, Stream::Console] {
             self.of(stream).finish(|line| emit(stream, line));
@@ -159,21 +159,21 @@ impl ExecLines {
     }
 }
 
-/// A line of a container's log as the driver stored it, before `\r` is looked at.
+/// A line of a container's log as the driver stored it, with any `\r`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogEntry {
     /// Wall time, nanoseconds since the Unix epoch.
     pub wall_ns: i64,
-    /// Which stream.
+    /// Its stream.
     pub stream: Stream,
     /// Text without timestamp and newline.
     pub text: Vec<u8>,
-    /// Bytes that were not kept because the line was too long.
+    /// Bytes dropped because the line was too long.
     pub cut: usize,
 }
 
 impl LogEntry {
-    /// The lines in it: one, or the repaints of a progress bar.
+    /// Its lines: one, or the repaints of a progress bar.
     pub fn lines(&self, mut emit: impl FnMut(String)) {
         if self.text.is_empty() && self.cut == 0 {
             return emit(String::new());
@@ -189,23 +189,23 @@ impl LogEntry {
             lines += 1;
             emit(line);
         });
-        // Nothing but carriage returns: still a line of the log.
+        // Only carriage returns: still a line of the log.
         if lines == 0 {
             emit(String::new());
         }
     }
 }
 
-/// Puts the frames of a log with timestamps together.
+/// Assembles log lines from frames with timestamps.
 #[derive(Debug)]
 pub struct LogAssembler {
     tty: bool,
-    /// Podman cuts lines anywhere and gives the pieces different timestamps.
+    /// Podman splits lines anywhere, and the pieces have different timestamps.
     loose: bool,
     open: [Option<Open>; 3],
-    /// Raw bytes of a terminal's log up to its next newline.
+    /// Raw bytes of a terminal's log up to the next newline.
     raw: Vec<u8>,
-    /// Timestamp of the entry before, for a line that came without one.
+    /// Timestamp of the previous entry, for a line without one.
     last_ns: i64,
 }
 
@@ -228,18 +228,18 @@ impl LogAssembler {
         }
     }
 
-    /// Feeds a frame; `emit` gets every entry that it completes.
+    /// Adds a frame; `emit` receives each completed entry.
     pub fn feed(&mut self, stream: Stream, frame: &[u8], mut emit: impl FnMut(LogEntry)) {
         if self.tty || stream == Stream::Console {
             return self.feed_raw(frame, emit);
         }
-        // One frame is one (piece of a) line with Docker; be ready for several.
+        // Docker sends one line (or piece) per frame; several are accepted.
         for piece in frame.split_inclusive(|b| *b == b'\n') {
             self.piece(stream, piece, &mut emit);
         }
     }
 
-    /// The end of the log: `emit` gets what was left open.
+    /// Ends the log: `emit` receives the open entries.
     pub fn finish(&mut self, mut emit: impl FnMut(LogEntry)) {
         for slot in &mut self.open {
             if let Some(open) = slot.take() {
@@ -252,7 +252,7 @@ impl LogAssembler {
         }
     }
 
-    /// Forgets what was left open: the follow starts again and will replay it.
+    /// Drops the open entries: the follow starts again and repeats them.
     pub fn reset(&mut self) {
         self.open = [None, None, None];
         self.raw.clear();
@@ -264,8 +264,8 @@ impl LogAssembler {
         let (stamp, text) = split_stamp(piece);
         let loose = self.loose;
         let slot = &mut self.open[stream as usize];
-        // A last line without newline is open too; the next life of the container must not be
-        // glued to it.
+        // A last line without newline is open too; output after a restart of the container must not
+        // be appended to it.
         let continues = slot.as_ref().is_some_and(|open| {
             loose
                 || stamp.is_none()
@@ -296,7 +296,8 @@ impl LogAssembler {
         open.entry.text.extend_from_slice(&text[..room]);
         open.entry.cut += text.len() - room;
         open.last_piece = text.len();
-        // A short piece without newline is the last of its life: Docker cuts at LOG_CUT only.
+        // A short piece without newline is the last before a restart: Docker splits at LOG_CUT
+        // only.
         let complete = ended || (!loose && text.len() < LOG_CUT);
         if complete {
             if let Some(open) = slot.take() {
@@ -316,7 +317,7 @@ impl LogAssembler {
             self.raw_line(&line, &mut emit);
             bytes = &bytes[at + 1..];
         }
-        // A terminal that never sends a newline must not fill memory.
+        // Limits memory for a terminal that never sends a newline.
         let room = (16 * LONGEST_LINE)
             .saturating_sub(self.raw.len())
             .min(bytes.len());
@@ -328,7 +329,7 @@ impl LogAssembler {
         let mut text = text.to_vec();
         if let Some((stamp, ns)) = stamp {
             self.last_ns = ns;
-            // Pieces of a long line follow one another with nothing but the timestamp between.
+            // The pieces of a long line are separated only by timestamps.
             let mut at = LOG_CUT;
             while text
                 .get(at..)
@@ -354,7 +355,7 @@ impl LogAssembler {
 
 /// Splits `2026-11-21T10:00:00.123456789Z text`; `None` when it does not begin with a timestamp.
 fn split_stamp(line: &[u8]) -> (Option<(&[u8], i64)>, &[u8]) {
-    // An empty line may come without the space.
+    // An empty line may lack the space.
     let end = memchr::memchr(b' ', &line[..line.len().min(64)]).unwrap_or(line.len());
     match parse_stamp(&line[..end]) {
         Some(ns) => (

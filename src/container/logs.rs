@@ -1,4 +1,4 @@
-//! A container's log: its history, and following it across restarts without gap or duplicate.
+//! A container's log: its history, and following it across restarts without gaps or duplicates.
 
 use super::lines::{LogAssembler, LogEntry};
 use super::seen::{Replay, SECOND_NS, Seen, latest};
@@ -13,14 +13,13 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// A follow that is silent this long is asked whether it still lives: some daemons stall when
-/// they rotate the log.
+/// A follow that is silent this long is checked: some daemons stall when they rotate the log.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// Between the end of a follow and the next, at first and at most.
+/// Pause between two follows: at first, and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
-/// The end of a log is read in this time.
+/// Timeout for reading the end of a log.
 const LAST_READ: Duration = Duration::from_secs(5);
 
 /// How often a temporary refusal (409, while a daemon starts) is retried.
@@ -29,30 +28,30 @@ const REFUSALS: u32 = 3;
 /// How often an interrupted history is resumed.
 const ATTEMPTS: u32 = 5;
 
-/// After cancellation, lines that are on their way are still taken for this long.
+/// How long lines are still accepted after cancellation.
 const LAST_LINES: Duration = Duration::from_millis(300);
 
-/// The first lines may be older than the start that Docker reports: it notes it afterwards.
+/// The first lines may be older than Docker's start time, which it records afterwards.
 const START_SLACK_NS: i64 = 5_000_000_000;
 
-/// How reading a log's history ended.
+/// Result of reading a log's history.
 #[derive(Debug, Clone, Default)]
 pub struct History {
-    /// How reading went.
+    /// Counts and errors.
     pub facts: LogFacts,
     /// Whether the whole history was read: neither the caller nor the cap stopped it.
     pub complete: bool,
     /// Wall time of the last line that was read, nanoseconds since the Unix epoch.
     pub last_ns: Option<i64>,
-    /// Its last lines, so that following goes on after them.
+    /// Its last lines, where following continues.
     seen: Seen,
 }
 
 impl Runtime {
-    /// Reads what is in the log already: from the start of the container's present life (or from
-    /// `from_ns`) until `sink` breaks, `cap_bytes` have been read, or the log ends.
+    /// Reads the existing log: from the start of the container's current life (or from `from_ns`)
+    /// until `sink` breaks, `cap_bytes` have been read, or the log ends.
     ///
-    /// `sink` gets wall time (nanoseconds since the Unix epoch), stream, and a whole line.
+    /// `sink` receives wall time (nanoseconds since the Unix epoch), stream, and a whole line.
     pub async fn log_history(
         &self,
         facts: &ContainerFacts,
@@ -86,7 +85,7 @@ impl Runtime {
         let Ok(id) = checked_name(&facts.id) else {
             return history;
         };
-        // What a broken connection has given already is given again by the next one.
+        // After a broken connection the next one repeats earlier lines.
         let mut seen = Seen::new(from);
         let mut replay = seen.replay();
         let (mut frames, mut attempts) = (self.docker.logs(id, Some(options(false, from))), 1);
@@ -132,10 +131,11 @@ impl Runtime {
         history
     }
 
-    /// Follows the log from `from_ns` (wall time, nanoseconds since the Unix epoch) until `cancel`,
-    /// or until the container is removed. Survives restarts: Docker ends a follow with every one.
+    /// Follows the log from `from_ns` (wall time, nanoseconds since the Unix epoch) until `cancel`
+    /// fires, or until the container is removed. Survives restarts, at which Docker ends each
+    /// follow.
     ///
-    /// `sink` gets wall time, stream, and a whole line; every line once.
+    /// `sink` receives wall time, stream, and a whole line; every line once.
     pub async fn log_follow(
         &self,
         facts: &ContainerFacts,
@@ -146,7 +146,7 @@ impl Runtime {
         self.follow(facts, Seen::new(from_ns), cancel, sink).await
     }
 
-    /// The same, going on where a history that was read to its end left off.
+    /// As [`log_follow`](Self::log_follow), continuing after a completely read history.
     pub async fn log_follow_after(
         &self,
         facts: &ContainerFacts,
@@ -210,7 +210,7 @@ impl Runtime {
                 }
             };
             if matches!(ended, Ended::Cancelled) || stopping.is_some() {
-                // A follow may have fallen silent, and a broken one leaves the beginning of a line.
+                // The follow may have stalled, or a broken one may have left a partial line.
                 if self.has_unseen(id, &seen).await != Some(false) {
                     let rest = self.rest(facts, &mut seen, &mut log, &mut sink).await;
                     log.error = rest.err();
@@ -238,7 +238,7 @@ impl Runtime {
                 }
             }
             refusals += u32::from(refused);
-            // A line that the end of the stream cut is replayed whole by the next follow.
+            // A line truncated by the end of the stream is repeated whole by the next follow.
             let mut open = Vec::new();
             std::mem::replace(&mut assembler, self.assembler(facts))
                 .finish(|entry| open.push(entry));
@@ -247,7 +247,7 @@ impl Runtime {
             } else {
                 (pause * 2).min(PAUSE.1)
             };
-            // A follow of a container that has ended returns at once, so wait for its next life.
+            // A follow of an ended container returns at once, so wait for its next start.
             loop {
                 match self.wait_for_life(id, cancel, pause, &seen, &open).await {
                     Next::Follow => break,
@@ -271,7 +271,7 @@ impl Runtime {
         }
     }
 
-    /// Wall time of the log's last line, nanoseconds since the Unix epoch; `None` where there is no
+    /// Wall time of the log's last line, nanoseconds since the Unix epoch; `None` if there is no
     /// line, or the log cannot be read in 5 s.
     pub async fn log_last(&self, facts: &ContainerFacts) -> Option<i64> {
         let id = checked_name(&facts.id).ok()?;
@@ -287,7 +287,7 @@ impl Runtime {
         LogAssembler::new(facts.tty, self.version().podman)
     }
 
-    /// Waits until the log may have something new. `open`: lines of it that have not ended.
+    /// Waits until the log may have new lines. `open`: its incomplete lines.
     async fn wait_for_life(
         &self,
         id: &str,
@@ -315,14 +315,14 @@ impl Runtime {
                 Ok(Some(_)) if !open.is_empty() => return Next::Close,
                 Ok(Some(_)) => {}
                 Ok(None) => return Next::Over,
-                // The daemon is away (restarted?): so is its log.
+                // The daemon is away (restarting?), and its log with it.
                 Err(_) => {}
             }
             pause = (pause * 2).min(PAUSE.1);
         }
     }
 
-    /// Whether a silent follow misses something.
+    /// Whether a silent follow has missed lines.
     async fn stalled(&self, id: &str, seen: &Seen) -> bool {
         match self.state(id).await {
             Ok(Some(state)) if state.status == "running" => {
@@ -332,8 +332,7 @@ impl Runtime {
         }
     }
 
-    /// Whether the log's last line is younger than all that was seen; `None` where it cannot be
-    /// read.
+    /// Whether the log's last line is newer than all seen lines; `None` if it cannot be read.
     async fn has_unseen(&self, id: &str, seen: &Seen) -> Option<bool> {
         let mut unseen = false;
         let newer = |wall_ns| unseen |= wall_ns > seen.newest_ns && wall_ns >= seen.from_ns;
@@ -341,8 +340,8 @@ impl Runtime {
         read.await.then_some(unseen)
     }
 
-    /// Takes what a follow has missed. Returns whether that was read to its end, and not the container
-    /// gone, or why it could not be had.
+    /// Reads what a follow has missed. True if the log was read to its end, false if the container
+    /// is gone; `Err` is the reason it could not be read.
     async fn rest(
         &self,
         facts: &ContainerFacts,
@@ -408,17 +407,17 @@ impl Runtime {
     }
 }
 
-/// What comes after the end of a follow.
+/// What to do after the end of a follow.
 enum Next {
-    /// There may be more.
+    /// Follow again: there may be more.
     Follow,
-    /// The container has ended, and lines are open that nothing will end.
+    /// The container has ended with incomplete lines; close them.
     Close,
-    /// Nothing any more: cancelled, or the container is gone.
+    /// Stop: cancelled, or the container is gone.
     Over,
 }
 
-/// Hands on a line that was read now.
+/// Passes on a line.
 fn give(
     entry: &LogEntry,
     seen: &Seen,
@@ -434,7 +433,7 @@ fn give(
     });
 }
 
-/// A line that comes later than this after its second was on its way for who knows how long.
+/// A line that arrives later than this after its second has an unknown delay.
 const ON_ITS_WAY_NS: i64 = 500_000_000;
 
 /// When a line with this timestamp that arrives now was written, all in wall nanoseconds. Docker's
@@ -459,13 +458,14 @@ enum Ended {
     Failed(Error),
 }
 
-/// When the container's present life began, wall nanoseconds, a little early: never later than its
-/// first line, and not before the end of its last life.
+/// Start of the container's current life, wall nanoseconds, a little early: never after its first
+/// line, and not before the end of its previous life.
 pub fn life_began(facts: &ContainerFacts) -> i64 {
     let state = &facts.state;
     let started = state.started_ns.unwrap_or_default();
     let early = started.saturating_sub(START_SLACK_NS).max(0);
-    // One that dies at once ends before Docker notes its start: then this is the end of this life.
+    // A container that dies at once ends before Docker records its start: then this is the end of
+    // its current life.
     let is_over = matches!(state.status.as_str(), "exited" | "dead" | "stopped");
     match state.finished_ns {
         Some(finished) if finished < started && !is_over => early.max(finished),
@@ -474,7 +474,7 @@ pub fn life_began(facts: &ContainerFacts) -> i64 {
 }
 
 fn options(follow: bool, since_ns: i64) -> LogsOptions {
-    // Docker's `since` counts whole seconds here; what it replays too much is dropped by us.
+    // Docker's `since` has whole seconds; lines that are repeated are dropped later.
     let since = i32::try_from(since_ns.max(0) / 1_000_000_000).unwrap_or(i32::MAX);
     LogsOptionsBuilder::default()
         .follow(follow)
@@ -494,7 +494,7 @@ fn parts(frame: &LogOutput) -> (Stream, &[u8]) {
     (stream, frame.as_ref())
 }
 
-/// Errors after which following again makes sense: connections, and podman's late headers.
+/// Errors after which following again makes sense: broken connections, and podman's late headers.
 fn is_passing(e: &Error) -> bool {
     match answer(e) {
         Some((status, message)) => status >= 500 && status != 501 && !is_unreadable(message),
@@ -502,7 +502,7 @@ fn is_passing(e: &Error) -> bool {
     }
 }
 
-/// Whether a refusal may be one of a daemon that is not itself yet.
+/// Whether a refusal may come from a daemon that is still starting.
 fn passes_later(e: &Error) -> bool {
     answer(e).is_some_and(|(code, message)| code != 501 && !is_unreadable(message))
 }

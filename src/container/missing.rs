@@ -5,7 +5,7 @@
 pub struct Head(Vec<u8>);
 
 impl Head {
-    /// Takes output as it comes, as far as it is the beginning.
+    /// Adds output, up to the length of the head.
     pub fn keep(&mut self, bytes: &[u8]) {
         let room = 2048_usize.saturating_sub(self.0.len()).min(bytes.len());
         self.0.extend_from_slice(&bytes[..room]);

@@ -1,6 +1,6 @@
 //! Containers: connect, inspect, exec, logs, launch, copy, events. The only user of bollard.
 //!
-//! Errors are [`Failure`]s. What the outside world does wrong has [`ExitCode::Environment`].
+//! Errors are [`Failure`]s; those of the environment have [`ExitCode::Environment`].
 //!
 //! [`ExitCode::Environment`]: crate::error::ExitCode::Environment
 
@@ -13,12 +13,12 @@ mod ending;
 mod environment;
 pub mod events;
 pub mod exec;
+mod exec_state;
 pub mod find;
 mod frames;
 pub mod freezer;
 pub mod http;
 mod identity;
-mod input;
 pub mod inspect;
 pub mod launch;
 pub mod leftovers;
@@ -33,26 +33,26 @@ mod request;
 mod running;
 mod seen;
 pub mod sockets;
-mod starting;
 pub mod stray;
 pub mod teardown;
-mod told;
 mod top;
 
+use crate::capture::ContainerFacts;
 use crate::error::Failure;
 use bollard::Docker;
 use bollard::errors::Error;
+use processes::HostView;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-/// Environment variable that every exec carries: the run's id.
+/// Environment variable of every exec: the run's id.
 pub const RUN_VARIABLE: &str = "PLIMSOLL_RUN";
 
-/// Environment variable that carries one exec's own mark.
+/// Environment variable of one exec: its own mark.
 pub const EXEC_VARIABLE: &str = "PLIMSOLL_EXEC";
 
-/// Environment variable that every exec carries: who started it, as [`OWNER_LABEL`] has it.
+/// Environment variable of every exec: its owner, in the form of [`OWNER_LABEL`].
 pub const OWNER_VARIABLE: &str = "PLIMSOLL_OWNER";
 
 /// Label of containers that plimsoll created: the run's id.
@@ -61,7 +61,7 @@ pub const RUN_LABEL: &str = "plimsoll.run";
 /// Label of containers that plimsoll created: `<boot id>:<pid>:<start time>` of their owner.
 pub const OWNER_LABEL: &str = "plimsoll.owner";
 
-/// Label of containers that plimsoll created: when they are no longer wanted at the latest, seconds
+/// Label of containers that plimsoll created: latest time until which they are needed, seconds
 /// since the Unix epoch.
 pub const DEADLINE_LABEL: &str = "plimsoll.deadline";
 
@@ -69,13 +69,13 @@ pub const DEADLINE_LABEL: &str = "plimsoll.deadline";
 /// user.
 pub const KEEP_LABEL: &str = "plimsoll.keep";
 
-/// Label of containers that plimsoll created: when, RFC 3339.
+/// Label of containers that plimsoll created: creation time, RFC 3339.
 pub const CREATED_LABEL: &str = "plimsoll.created";
 
-/// Label by which a user keeps a container from the cleaner, with any value but `false`.
+/// Label that protects a container from the cleaner, with any value but `false`.
 pub const PROTECT_LABEL: &str = "plimsoll.protect";
 
-/// Whether a container with these labels is kept from the cleaner.
+/// Whether a container with these labels is protected from the cleaner.
 pub fn is_protected(labels: &BTreeMap<String, String>) -> bool {
     labels
         .get(PROTECT_LABEL)
@@ -93,7 +93,7 @@ pub struct Version {
     pub podman: bool,
 }
 
-/// A container runtime that answered. Cheap to clone.
+/// A connected container runtime. Cheap to clone.
 #[derive(Clone)]
 pub struct Runtime {
     docker: Docker,
@@ -102,15 +102,15 @@ pub struct Runtime {
 
 struct Shared {
     version: Version,
-    /// Name of the daemon's machine, when it is another one.
+    /// Name of the daemon's machine, if it is another one.
     remote_host: Option<String>,
-    /// Where the daemon listens, when that is a socket of this host.
+    /// Socket of the daemon, if it is on this host.
     socket: Option<PathBuf>,
-    /// Whether OpenSSH listens on that socket, for a daemon of another machine.
+    /// Whether OpenSSH forwards that socket to another machine.
     forwarded: bool,
-    /// How an engine's port was reached last time, by container and port.
+    /// The last working route to an engine's port, by container and port.
     routes: Mutex<HashMap<(String, u16), http::Route>>,
-    /// Which `timeout` a container's image has, by container.
+    /// The variant of `timeout`, by container.
     timeouts: Mutex<HashMap<String, bound::TimeoutProgram>>,
     away: again::Away,
 }
@@ -124,7 +124,7 @@ impl std::fmt::Debug for Runtime {
 }
 
 impl Runtime {
-    /// Connects to the daemon that `DOCKER_HOST`, the Docker context or the usual sockets lead to.
+    /// Connects to the daemon given by `DOCKER_HOST`, the Docker context or the usual sockets.
     pub async fn connect() -> Result<Runtime, Failure> {
         connect::connect().await
     }
@@ -156,7 +156,17 @@ impl Runtime {
         }
     }
 
-    /// Whether the daemon's machine is another one: then the processes here are not its containers'.
+    /// Host pid of a container's process 1; `None` if it does not run or the daemon is remote.
+    fn local_pid(&self, facts: &ContainerFacts) -> Option<u32> {
+        (facts.state.pid).filter(|_| self.shared.remote_host.is_none())
+    }
+
+    /// The container's processes as this host shows them.
+    fn host_view(&self, facts: &ContainerFacts) -> Option<HostView> {
+        HostView::open(self.local_pid(facts)?, &facts.id)
+    }
+
+    /// Whether the daemon runs on another machine: then the processes here are not its containers'.
     pub fn is_remote(&self) -> bool {
         self.shared.remote_host.is_some() || self.shared.forwarded
     }
@@ -167,7 +177,7 @@ impl Runtime {
     }
 }
 
-/// The daemon's status code and message, when the daemon answered.
+/// Status code and message of an error answer; `None` for other errors.
 fn answer(error: &Error) -> Option<(u16, &str)> {
     match error {
         Error::DockerResponseServerError {
@@ -182,7 +192,7 @@ fn is_not_found(error: &Error) -> bool {
     answer(error).is_some_and(|(code, _)| code == 404)
 }
 
-/// A failure for what the daemon answered to `what` (`cannot inspect container `x``).
+/// The failure for an error during `what` (`cannot inspect container `x``).
 fn failed(what: impl Into<String>, error: Error) -> Failure {
     let what = what.into();
     match &error {
@@ -200,7 +210,7 @@ fn failed(what: impl Into<String>, error: Error) -> Failure {
     }
 }
 
-/// Whether `text` can be a container's name or id: only such reach a URL.
+/// Whether `text` is a valid container name or id; only these are put into a URL.
 fn is_name(text: &str) -> bool {
     text.len() <= 255
         && text.starts_with(|c: char| c.is_ascii_alphanumeric())

@@ -1,4 +1,4 @@
-//! Who lives in a pid namespace: the end of its first process ends all of them.
+//! The processes of a pid namespace: they all end with its first process.
 
 use super::processes::{Stat, all_pids, container_cgroup, parse_cgroup};
 use std::collections::BTreeMap;
@@ -6,13 +6,13 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
-/// A process in a pid namespace below the one that this `/proc` shows.
+/// A process in a pid namespace below that of this `/proc`.
 #[derive(Debug, Clone)]
 struct Member {
     parent: u32,
     /// Its pid in each of its namespaces, the outermost first.
     numbers: Vec<u32>,
-    /// Its innermost namespace; `None` where we may not read it.
+    /// Its innermost namespace; `None` without permission to read it.
     namespace: Option<PathBuf>,
     cgroups: String,
 }
@@ -52,14 +52,14 @@ impl Member {
     }
 }
 
-/// The processes of this host that are in pid namespaces of their own, at one moment.
+/// The processes of this host in pid namespaces of their own, at one moment.
 #[derive(Debug, Clone)]
 pub struct Namespaces {
     members: BTreeMap<u32, Member>,
 }
 
 impl Namespaces {
-    /// Looks.
+    /// Reads all processes.
     pub fn read() -> Namespaces {
         let members = all_pids().filter_map(|pid| Some((pid, Member::read(pid)?)));
         Namespaces {
@@ -67,10 +67,10 @@ impl Namespaces {
         }
     }
 
-    /// Host pids of the processes outside a container's cgroup that are in the pid namespace of
-    /// `pid`, or in one below it. `None`: we may not see who is.
+    /// Host pids of the processes outside a container's cgroup in the pid namespace of `pid`, or in
+    /// one below it. `None` without permission to see them.
     pub fn sharers(&self, pid: u32, container: &str) -> Option<Vec<u32>> {
-        // The namespace of this `/proc` goes on, whichever of its processes ends.
+        // The namespace of this `/proc` does not end with any of them.
         let Some(of) = self.members.get(&pid) else {
             return Some(Vec::new());
         };
@@ -90,8 +90,8 @@ impl Namespaces {
         Some(found)
     }
 
-    /// The same of a container's first process; none where that is not its namespace's first: then
-    /// the namespace goes on without it.
+    /// As [`sharers`](Self::sharers) for a container's first process; none if it is not the first
+    /// of its namespace, which then outlives it.
     pub fn sharers_of_first(&self, init: u32, container: &str) -> Option<Vec<u32>> {
         if self.members.get(&init).is_some_and(Member::is_first) {
             self.sharers(init, container)
@@ -100,15 +100,16 @@ impl Namespaces {
         }
     }
 
-    /// Whether a process or one above it is in the namespace: who made a namespace below it is.
+    /// Whether a process or one of its ancestors is in the namespace: the creator of a nested
+    /// namespace is.
     fn is_below(&self, pid: u32, namespace: &PathBuf) -> bool {
         let above = std::iter::successors(self.members.get(&pid), |m| self.members.get(&m.parent));
         let mut above = above.take(self.members.len());
         above.any(|m| m.namespace.as_ref() == Some(namespace))
     }
 
-    /// Whether the first process of a namespace is in the same cgroup, so that this is a container
-    /// with a namespace of its own.
+    /// Whether the first process of a namespace is in the same cgroup: then this is a container
+    /// with its own namespace.
     fn has_own_namespace(&self, member: &Member) -> bool {
         let same = |m: &&Member| m.cgroups == member.cgroups;
         self.members.values().filter(same).any(Member::is_first)

@@ -1,4 +1,4 @@
-//! Ending containers that plimsoll created.
+//! Ends containers that plimsoll created.
 
 use super::teardown::{May, Patience, Torn, is_ours};
 use super::{CREATED_LABEL, OWNER_LABEL, RUN_LABEL, Runtime};
@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// The label `plimsoll.created` and Docker's own time of creation differ by less, nanoseconds: Docker
-/// may be busy, and its clock a little off.
+/// Maximum difference between the label `plimsoll.created` and Docker's creation time, nanoseconds:
+/// Docker may be busy, and its clock slightly off.
 const CREATION: u64 = 600_000_000_000;
 
 /// Whether our labels on a container are its own. They can come from an image that was made of a
@@ -26,15 +26,16 @@ pub fn labels_are_its_own(facts: &ContainerFacts, image: &BTreeMap<String, Strin
 }
 
 impl Runtime {
-    /// The same, asked; no where its image is not here to be asked.
+    /// Whether a container's labels are ours and its own; false if its image is no longer on this
+    /// machine.
     pub async fn is_of_us(&self, facts: &ContainerFacts) -> Result<bool, Failure> {
         let image = self.image_labels(&facts.image_id).await?;
         Ok(is_ours(facts) && image.is_some_and(|image| labels_are_its_own(facts, &image)))
     }
 
     /// Ends and removes the container of that name or id at once, if this run created it. Another
-    /// one is left alone and no error. `Err`: whether it is there could not be found out, or it
-    /// still is.
+    /// run's container is left alone without an error. `Err`: its state is unknown, or it still
+    /// exists.
     pub(super) async fn end_of_run(&self, id: &str, run_id: &str) -> Result<(), Failure> {
         let mut may = |facts: &ContainerFacts| {
             let of_run = facts.labels.get(RUN_LABEL).is_some_and(|run| run == run_id);
@@ -53,8 +54,8 @@ impl Runtime {
         }
     }
 
-    /// Ends and removes a container of ours. One that is gone is ended; one that plimsoll did not
-    /// create is an error, and left alone.
+    /// Ends and removes a container of ours. If it is gone already this succeeds; one that plimsoll
+    /// did not create is left alone, with an error.
     pub async fn end_ours(&self, id: &str, grace: Duration) -> Result<(), Failure> {
         let mut may = |facts: &ContainerFacts| {
             if is_ours(facts) {

@@ -1,63 +1,63 @@
-//! One process as this host's `/proc` shows it, and its threads that nothing can interrupt.
+//! One process as shown by this host's `/proc`, and its uninterruptible threads.
 
-use super::processes::{ProcessId, Stat, all_pids, parse_cgroup, parse_stat};
+use super::processes::{ProcessId, Stat, all_pids, controller_rank, parse_cgroup, parse_stat};
 use super::{EXEC_VARIABLE, OWNER_VARIABLE, RUN_VARIABLE};
 use crate::redact::Secrets;
 use std::fs;
 
-/// `PF_KTHREAD`: a thread of the kernel.
+/// `PF_KTHREAD`: a kernel thread.
 const KERNEL_THREAD: u32 = 0x0020_0000;
 
-/// A longer command line is cut, bytes.
+/// Maximum length of a command line, bytes.
 const LONGEST_COMMAND: usize = 4096;
 
 /// A process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
-    /// Who it is.
+    /// Pid and start time.
     pub id: ProcessId,
     /// Its name (`comm`).
     pub name: String,
-    /// Its command line, secrets left out; empty of a zombie and of the kernel's threads.
+    /// Its redacted command line; empty for zombies and kernel threads.
     pub command: String,
     /// Effective user id.
     pub uid: Option<u32>,
-    /// Parent's host pid; `None` of one that has none here.
+    /// Parent's host pid; `None` without a parent here.
     pub parent: Option<u32>,
     /// The kernel's letter: `R`, `S`, `D`, `Z`, …
     pub state: char,
-    /// Whether it is a thread of the kernel.
+    /// Whether it is a kernel thread.
     pub kernel: bool,
-    /// `/proc/PID/cgroup`; empty where it may not be read.
+    /// `/proc/PID/cgroup`; empty without permission.
     pub cgroups: String,
     /// Our marks in its environment; `None` if that may not be read.
     pub marks: Option<Marks>,
 }
 
-/// What plimsoll puts into the environment of its execs.
+/// The environment variables that plimsoll gives its execs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Marks {
-    /// The run.
+    /// Run id.
     pub run: Option<String>,
-    /// The one exec.
+    /// Mark of one exec.
     pub exec: Option<String>,
-    /// Who started it, as the label of containers has it.
+    /// Its owner, in the form of the containers' label.
     pub owner: Option<String>,
 }
 
 /// A thread in state D.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Uninterruptible {
-    /// It, by its thread id.
+    /// Thread id and start time.
     pub id: ProcessId,
-    /// Where in the kernel it waits, where that may be read.
+    /// The kernel function in which it waits, if readable.
     pub waits_in: Option<String>,
-    /// How often it was taken off a processor so far: unchanged, it is still the same wait.
+    /// Its context switches so far: an unchanged count means the same wait.
     pub switches: Option<u64>,
 }
 
 impl Process {
-    /// Reads a process; `None`: it is gone, or its number went to another one meanwhile.
+    /// Reads a process; `None` if it is gone or its pid was reused meanwhile.
     pub fn read(pid: u32) -> Option<Process> {
         let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
         let stat = parse_stat(pid, &text)?;
@@ -81,14 +81,8 @@ impl Process {
 
     /// Path of its cgroup, in the hierarchy with the most containers in the path.
     pub fn cgroup(&self) -> Option<&str> {
-        let rank = |controllers: &str| match controllers {
-            "memory" => 0,
-            "pids" => 1,
-            "" => 2,
-            _ => 3,
-        };
         let lines = parse_cgroup(&self.cgroups);
-        let best = lines.min_by_key(|l| (l.path == "/", rank(l.controllers)));
+        let best = lines.min_by_key(|l| (l.path == "/", controller_rank(l.controllers)));
         best.map(|l| l.path)
     }
 

@@ -28,6 +28,13 @@ pub struct ProcessId {
     pub started: u64,
 }
 
+impl ProcessId {
+    /// Whether this very process is alive; a zombie is not.
+    pub fn lives(self) -> bool {
+        Stat::read(self.pid).is_some_and(|s| s.id == self && s.alive())
+    }
+}
+
 /// Fields of `/proc/<pid>/stat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stat {
@@ -82,6 +89,16 @@ pub struct CgroupLine<'a> {
     pub path: &'a str,
 }
 
+/// Order in which cgroup hierarchies are trusted to hold every process of a container.
+pub(super) fn controller_rank(controllers: &str) -> u8 {
+    match controllers {
+        "memory" => 0,
+        "pids" => 1,
+        "" => 2,
+        _ => 3,
+    }
+}
+
 /// The lines of `/proc/<pid>/cgroup`.
 pub fn parse_cgroup(text: &str) -> impl Iterator<Item = CgroupLine<'_>> {
     text.lines().filter_map(|line| {
@@ -124,16 +141,10 @@ impl HostView {
         }
         let text = fs::read_to_string(format!("/proc/{init}/cgroup")).ok()?;
         // With v1, membership in these is not changed by what runs in the container.
-        let rank = |c: &str| match c {
-            "memory" => 0,
-            "pids" => 1,
-            "" => 2,
-            _ => 3,
-        };
         let mut lines: Vec<_> = parse_cgroup(&text)
             .filter_map(|l| Some((l.controllers, container_cgroup(l.path, container_id)?)))
             .collect();
-        lines.sort_by_key(|(c, _)| rank(c));
+        lines.sort_by_key(|(c, _)| controller_rank(c));
         let (controllers, path) = *lines.first()?;
         let relative = path.trim_start_matches('/');
         let first = controllers
@@ -367,8 +378,7 @@ impl Tracker {
 
     /// Whether the exec's first process is alive; `None` while it is not known.
     pub fn root_alive(&self) -> Option<bool> {
-        self.root
-            .map(|root| Stat::read(root.pid).is_some_and(|s| s.id == root && s.alive()))
+        self.root.map(ProcessId::lives)
     }
 
     /// Signals these processes, as far as they are still who they were.
@@ -400,9 +410,7 @@ impl Tracker {
             return Ok(false);
         };
         // The descriptor holds whoever has the number now; only then is it checked who that is.
-        let still =
-            Stat::read(id.pid).is_some_and(|s| s.id == id && s.alive()) && self.view.holds(id.pid);
-        if !still {
+        if !id.lives() || !self.view.holds(id.pid) {
             return Ok(false);
         }
         match pidfd_send_signal(&fd, signal) {

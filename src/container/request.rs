@@ -1,11 +1,13 @@
-//! What is asked of Docker when a command is run, and the mark by which its processes are known.
+//! The request to run a command inside a container, its standard input, and the mark of its
+//! processes.
 
-use super::input::Input;
 use super::{EXEC_VARIABLE, OWNER_VARIABLE, RUN_VARIABLE};
 use bollard::exec::CreateExecOptions;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::sync::mpsc;
 use tokio::sync::watch;
 
 /// A command to run inside a container.
@@ -28,6 +30,21 @@ pub struct ExecRequest {
     /// Receives the host pids of the command's live processes, soon after the start and then about
     /// once a second. Stays empty where the host does not show the container.
     pub pids: Option<watch::Sender<Vec<u32>>>,
+}
+
+/// The words of a command.
+pub(super) fn argv_of<'a>(words: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    words.into_iter().map(str::to_owned).collect()
+}
+
+impl ExecRequest {
+    /// Runs this command with all other settings at their defaults.
+    pub fn command(argv: Vec<String>) -> ExecRequest {
+        ExecRequest {
+            argv,
+            ..ExecRequest::default()
+        }
+    }
 }
 
 /// A value that no other exec carries. It may stand in a `grep` pattern, and its last word keeps it
@@ -64,5 +81,33 @@ pub(super) fn options(request: &ExecRequest, mark: &str) -> CreateExecOptions<St
         user: request.user.clone(),
         working_dir: request.working_dir.clone(),
         ..Default::default()
+    }
+}
+
+/// What the command reads; then comes the end of its input.
+#[derive(Debug)]
+pub enum Input {
+    /// This.
+    Bytes(Vec<u8>),
+    /// What is sent, until the sender is dropped.
+    Orders(mpsc::Receiver<Vec<u8>>),
+}
+
+impl Input {
+    /// Writes everything. A command that does not read to the end is not an error.
+    pub(super) async fn feed(self, mut into: impl AsyncWrite + Unpin) {
+        match self {
+            Input::Bytes(bytes) => {
+                let _ = into.write_all(&bytes).await;
+            }
+            Input::Orders(mut orders) => {
+                while let Some(order) = orders.recv().await {
+                    if into.write_all(&order).await.is_err() || into.flush().await.is_err() {
+                        break;
+                    }
+                }
+            }
+        }
+        let _ = into.shutdown().await;
     }
 }

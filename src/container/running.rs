@@ -4,13 +4,13 @@ use super::Runtime;
 use super::bound::Bound;
 use super::ending::Ending;
 use super::exec::ExecResult;
+use super::exec_state::Code;
+use super::exec_state::Started;
 use super::frames::{Frames, hand_on, next_frame, next_frame_or_end, parts};
-use super::input::Input;
 use super::missing::Head;
 use super::processes::Tracker;
 use super::request::ExecRequest;
-use super::starting::Started;
-use super::told::Code;
+use super::request::Input;
 use crate::capture::{ContainerFacts, ExecEnd, Stream};
 use futures::StreamExt;
 use std::ops::ControlFlow;
@@ -280,7 +280,13 @@ where
             tracker,
             ..
         } = &mut self.command;
-        let mut ending = Ending::new(self.runtime, &container.id, exec_id, mark, tracker.take());
+        let mut ending = Ending {
+            runtime: self.runtime,
+            container: &container.id,
+            exec_id,
+            mark,
+            tracker: tracker.take(),
+        };
         if self.stop.is_none() {
             return ending.leftovers().await;
         }

@@ -2,7 +2,6 @@
 //! container's) see each other's servers under one address, so another container may answer.
 
 use super::Runtime;
-use super::processes::HostView;
 use crate::capture::ContainerFacts;
 use std::collections::BTreeSet;
 use std::fs;
@@ -27,12 +26,7 @@ impl Runtime {
         if mode != "host" && !mode.starts_with("container:") {
             return Listener::Container;
         }
-        let view = facts
-            .state
-            .pid
-            .filter(|_| self.shared.remote_host.is_none())
-            .and_then(|pid| Some((pid, HostView::open(pid, &facts.id)?)));
-        let Some((init, view)) = view else {
+        let (Some(init), Some(view)) = (facts.state.pid, self.host_view(facts)) else {
             return Listener::Unknown;
         };
         let tables = ["tcp", "tcp6"].map(|t| fs::read_to_string(format!("/proc/{init}/net/{t}")));

@@ -3,7 +3,7 @@
 
 use super::namespace::Namespaces;
 use super::process::ancestors;
-use super::processes::{ProcessId, Stat, container_cgroup, parse_cgroup};
+use super::processes::{ProcessId, container_cgroup, parse_cgroup};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::fs;
 use std::time::Duration;
@@ -39,13 +39,6 @@ pub enum StrayEnd {
     Changed(String),
     /// It is still there: a sentence.
     Survived(String),
-}
-
-impl ProcessId {
-    /// Whether this very process is alive; a zombie is not.
-    pub fn lives(self) -> bool {
-        Stat::read(self.pid).is_some_and(|s| s.id == self && s.alive())
-    }
 }
 
 /// Ends a process if it is still the one that was examined: SIGTERM, after `grace` SIGKILL, both

@@ -4,15 +4,13 @@
 //! cut off or come too late. Every step can be repeated, so an end that broke off anywhere is
 //! finished by the next.
 
-use super::inspect::{known_states, understand};
+use super::inspect::understand;
 use super::{OWNER_LABEL, RUN_LABEL, Runtime, answer, checked_name, failed, is_not_found};
 use crate::capture::ContainerFacts;
 use bollard::errors::Error;
 use bollard::query_parameters::{
-    InspectContainerOptions, KillContainerOptionsBuilder, RemoveContainerOptionsBuilder,
-    StopContainerOptionsBuilder,
+    KillContainerOptionsBuilder, RemoveContainerOptionsBuilder, StopContainerOptionsBuilder,
 };
-use futures::FutureExt;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -177,6 +175,16 @@ struct Trouble {
     broken: bool,
 }
 
+impl Trouble {
+    fn of(words: String, status: &str) -> Trouble {
+        Trouble {
+            words,
+            status: status.to_owned(),
+            broken: false,
+        }
+    }
+}
+
 struct Act<'a> {
     runtime: &'a Runtime,
     /// As it was named; from the first look on its id, because a name may go to another one.
@@ -225,13 +233,7 @@ impl<'a> Act<'a> {
             broken: true,
         };
         let id = checked_name(&self.id).map_err(|f| trouble(f.message))?;
-        let docker = &self.runtime.docker;
-        let options = None::<InspectContainerOptions>;
-        let look = || {
-            docker
-                .inspect_container(id, options.clone())
-                .map(known_states)
-        };
+        let look = || self.runtime.inspect_once(id);
         let asked = async {
             match self.runtime.again(look).await {
                 // A wrong answer here would leave a container behind for good: ask twice.
@@ -317,13 +319,7 @@ impl<'a> Act<'a> {
         }
         // It was perhaps never asked, and then it has a right to its grace.
         if let Some(words) = complaint.filter(|_| began.elapsed() < self.patience.grace) {
-            let status = status(&now).to_owned();
-            let broken = false;
-            return Err(Trouble {
-                words,
-                status,
-                broken,
-            });
+            return Err(Trouble::of(words, status(&now)));
         }
         let complaint = self.kill().await;
         let until = Instant::now() + self.patience.kill_wait;
@@ -343,13 +339,7 @@ impl<'a> Act<'a> {
                 if let Some(complaint) = complaint {
                     words = format!("{words}: {complaint}");
                 }
-                let status = status(&now).to_owned();
-                let broken = false;
-                return Err(Trouble {
-                    words,
-                    status,
-                    broken,
-                });
+                return Err(Trouble::of(words, status(&now)));
             }
             sleep(LOOK).await;
         }
@@ -418,11 +408,7 @@ impl<'a> Act<'a> {
                 "it does not carry plimsoll's labels: it is not removed".into(),
             ));
         }
-        let trouble = |words: String| Trouble {
-            words,
-            status: facts.state.status.clone(),
-            broken: false,
-        };
+        let trouble = |words: String| Trouble::of(words, &facts.state.status);
         // Never by force: that would be a SIGKILL for what was started again just now.
         let options = RemoveContainerOptionsBuilder::default().v(true).build();
         let docker = self.patient(REMOVE_LIMIT);

@@ -1,9 +1,9 @@
-//! A look in Prometheus' text format.
+//! A scan in Prometheus' text format.
 
 use super::{GpuLook, Look};
 use std::fmt::Write;
 
-/// The look as gauges. What is not known has no line.
+/// The scan as gauges. Unknown figures have no line.
 pub fn text(look: &Look) -> String {
     let mut page = Page::default();
     page.family(
@@ -135,7 +135,7 @@ fn containers(look: &Look, page: &mut Page) {
     }
 }
 
-/// A page of families. A family's head comes with its first line only.
+/// A page of metric families. A family's head is written with its first line.
 #[derive(Default)]
 struct Page {
     text: String,
@@ -159,7 +159,7 @@ impl Page {
         let Some(value) = value else { return };
         let name = self.name;
         if let Some(help) = self.help.take() {
-            // Writing to a text cannot fail.
+            // Writing to a string cannot fail.
             let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} gauge");
         }
         let labels: Vec<String> = labels

@@ -10,7 +10,7 @@ pub use watcher::Watcher;
 use crate::capture::BackendFacts;
 use serde::Serialize;
 
-/// What one look saw. Unknown is null.
+/// Result of one scan; unknown is null.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Look {
     /// Seconds since the Unix epoch.
@@ -21,7 +21,7 @@ pub struct Look {
     pub gpus: Vec<GpuLook>,
     /// Running containers that hold GPU memory or run a known engine.
     pub containers: Vec<ContainerLook>,
-    /// What could not be seen, and why; a sentence each.
+    /// Sources that could not be read, and why; a sentence each.
     pub notes: Vec<String>,
 }
 
@@ -43,7 +43,7 @@ pub struct GpuLook {
     pub reserved_bytes: Option<u64>,
     /// Owners of the memory.
     pub tenants: Vec<TenantLook>,
-    /// In use and accounted to no process, bytes; null where the driver lists no processes.
+    /// In use without a known process, bytes; null if the driver lists no processes.
     pub unattributed_bytes: Option<u64>,
     /// Power draw, watts.
     pub power_w: Option<f64>,
@@ -62,7 +62,7 @@ pub struct GpuLook {
 pub struct TenantLook {
     /// Container's id; null for processes outside containers.
     pub container_id: Option<String>,
-    /// Its name; null where the runtime here does not know it.
+    /// Its name; null if the runtime does not know it.
     pub container_name: Option<String>,
     /// Bytes.
     pub used_bytes: u64,

@@ -1,9 +1,9 @@
-//! A look as text: a table of GPUs with their tenants, and one of containers.
+//! A scan as text: a table of GPUs with their owners, and one of containers.
 
 use super::{ContainerLook, GpuLook, Look};
 use crate::units::Bytes;
 
-/// The look as lines, ASCII. Nothing in it is wider than the names are.
+/// The scan as ASCII lines.
 pub fn text(look: &Look) -> String {
     let mut out = String::new();
     if !look.gpus.is_empty() {
@@ -119,14 +119,14 @@ fn bytes(b: Option<u64>) -> String {
     b.map_or(UNKNOWN.into(), |b| Bytes(b).to_string())
 }
 
-/// Without what moves a terminal's cursor.
+/// Removes characters that control a terminal.
 fn plain(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { ' ' } else { c })
         .collect()
 }
 
-/// Columns as wide as they need; all but the first two are figures and end at the right.
+/// Writes a table with columns as wide as needed; all but the first two are right-aligned figures.
 fn table(out: &mut String, head: [&str; 7], rows: &[[String; 7]]) {
     let width: Vec<usize> = (0..7)
         .map(|i| {

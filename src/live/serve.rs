@@ -17,15 +17,16 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-/// Connections at a time. With more, the oldest is closed: who asks and reads is done long before.
+/// Maximum number of connections. Beyond it the oldest is closed, because a reader is finished long
+/// before.
 const MOST_CONNECTIONS: usize = 256;
 /// Bytes of a request's head.
 const LONGEST_HEAD: usize = 16 << 10;
-/// Time for a request's head, and for a whole connection.
+/// Timeout of a request's head, and of a whole connection.
 const HEAD: Duration = Duration::from_secs(5);
 const CONNECTION: Duration = Duration::from_secs(60);
 
-/// An address that is listened on.
+/// A listening socket.
 pub struct Door(TcpListener);
 
 impl Door {
@@ -38,12 +39,12 @@ impl Door {
         })
     }
 
-    /// Where; of use when the port was left to the system.
+    /// Its address, for when the system chose the port.
     pub fn address(&self) -> Option<SocketAddr> {
         self.0.local_addr().ok()
     }
 
-    /// Answers with the latest page, until the sender of the pages is gone.
+    /// Serves the latest page until the sender of the pages is gone.
     pub async fn serve(self, pages: watch::Receiver<String>) {
         let mut open: VecDeque<AbortHandle> = VecDeque::new();
         let mut gone = pages.clone();
@@ -52,8 +53,8 @@ impl Door {
                 accepted = self.0.accept() => accepted,
                 () = ended(&mut gone) => return,
             };
-            // A connection that broke before it was taken is the other side's affair; with no
-            // file handles left, waiting is all that helps.
+            // A connection broken before it was accepted is the client's problem; without free file
+            // handles the only remedy is to wait.
             let Ok((stream, _)) = accepted else {
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;

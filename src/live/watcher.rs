@@ -1,4 +1,4 @@
-//! Looks at the GPUs, the containers on them and the engines in those.
+//! Scans the GPUs, their containers and the engines in those.
 
 use super::{ContainerLook, GpuLook, Look, TenantLook};
 use crate::capture::{ContainerFacts, DeviceFacts, MemorySample, Probe, Tenants};
@@ -11,18 +11,18 @@ use crate::telemetry::{self, BackendChoice, MemoryBackend, Target, Wanted};
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// An engine that answers later than this is not waited for: the other figures are of now.
+/// Timeout of an engine's answer, so that all figures are of the same time.
 const PATIENCE: Duration = Duration::from_millis(700);
 
 /// The endpoint that carries the gauges.
 const METRICS: &str = "/metrics";
 
-/// Looks again and again, keeping open what it needs.
+/// Scans repeatedly, keeping its sources open.
 pub struct Watcher {
     clock: Clock,
     gpus: Result<Box<dyn MemoryBackend>, String>,
     devices: Vec<DeviceFacts>,
-    /// What was read of each device and does not come with every reading.
+    /// Figures of each device that are missing from some readings.
     last: Vec<Last>,
     runtime: Option<Runtime>,
     why_no_runtime: Option<String>,
@@ -42,14 +42,14 @@ struct Known {
     serving: bool,
     /// Its cgroup.
     host: Option<Box<dyn MemoryBackend>>,
-    /// Whether this host shows its process 1, by which a restart is noticed.
+    /// Whether this host shows its process 1, which reveals a restart.
     visible: bool,
     /// Responses of its endpoints at the first scan; they contain the size of the pool.
     first: Vec<Probe>,
 }
 
 impl Watcher {
-    /// Opens the GPUs and connects to the runtime. Either may be missing, and the looks say so.
+    /// Opens the GPUs and connects to the runtime. Either may be missing; the scans note it.
     pub async fn open() -> Watcher {
         let gpus = tokio::task::block_in_place(telemetry::open_host).map_err(|f| f.message);
         let devices = gpus.as_ref().map(|b| b.devices()).unwrap_or_default();
@@ -68,7 +68,7 @@ impl Watcher {
         }
     }
 
-    /// Why there is nothing to look at; `None` when there is something.
+    /// Why there is nothing to scan; `None` if there is something.
     pub fn blind(&self) -> Option<Failure> {
         match (&self.gpus, &self.why_no_runtime) {
             (Err(gpus), Some(runtime)) => Some(
@@ -184,7 +184,7 @@ impl Watcher {
         looks
     }
 
-    /// Inspects a container that is new.
+    /// Inspects a new container.
     async fn meet(&mut self, runtime: &Runtime, container: &ContainerFacts) {
         if self.known.contains_key(&container.id) {
             return;
@@ -249,8 +249,8 @@ fn shows(facts: &ContainerFacts) -> bool {
 }
 
 impl Known {
-    /// A container keeps its id over a restart; its address, its processes and its engine's pool
-    /// are new.
+    /// Whether the container was restarted: it keeps its id, but has another address, other
+    /// processes, and a new pool.
     fn was_restarted(&self) -> bool {
         self.visible && !shows(&self.found.facts)
     }
@@ -258,7 +258,7 @@ impl Known {
     async fn look(&mut self, runtime: &Runtime, clock: &Clock) -> ContainerLook {
         let mut host = Vec::new();
         if let Some(backend) = &mut self.host {
-            // A container that ended a moment ago has no memory any more.
+            // A container that has just ended uses no memory.
             let _ =
                 tokio::task::block_in_place(|| backend.sample(clock, Wanted::default(), &mut host));
         }
@@ -276,7 +276,7 @@ impl Known {
         look
     }
 
-    /// Asks the engine for its pool and its load.
+    /// Reads the engine's pool and load.
     async fn ask(
         &mut self,
         runtime: &Runtime,
@@ -316,7 +316,7 @@ async fn get(
     path: &str,
     clock: &Clock,
 ) -> Option<Probe> {
-    // From outside only: a client run inside the container every second would be felt there.
+    // Only from outside: a client inside the container every second would disturb it.
     let reply = tokio::time::timeout(PATIENCE, runtime.get_outside(facts, port, path));
     let reply = reply.await.ok()?;
     Some(Probe {

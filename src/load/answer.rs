@@ -1,4 +1,4 @@
-//! One answer as it comes in: events and their moments in, the figures of a row out. No I/O, no
+//! One response as it arrives: events and their times in, the figures of a row out. No I/O, no
 //! clock.
 
 use super::protocol::{self, Piece};
@@ -11,7 +11,7 @@ const EVENTS_PER_TOKEN: u64 = 4;
 /// The same for short outputs.
 const EVENTS_AT_LEAST: u64 = 1024;
 
-/// Longest word for the end of an answer that is kept, characters.
+/// Maximum length of a finish reason, characters.
 const LONGEST_REASON: usize = 64;
 
 /// An answer in the making.
@@ -19,13 +19,13 @@ const LONGEST_REASON: usize = 64;
 pub struct Answer {
     row: RequestRow,
     done: bool,
-    /// Some event of the protocol came.
+    /// Whether any event of the protocol arrived.
     anything: bool,
     fault: Option<(ErrorKind, String)>,
 }
 
 impl Answer {
-    /// To the request that `row` describes.
+    /// For the response to the request in `row`.
     pub fn to(row: RequestRow) -> Answer {
         Answer {
             row,
@@ -92,14 +92,14 @@ impl Answer {
         self.done |= piece.done;
     }
 
-    /// What is wrong with the stream so far.
+    /// The first error in the stream, if any.
     pub fn fault(&self) -> Option<(ErrorKind, &str)> {
         self.fault
             .as_ref()
             .map(|(kind, words)| (*kind, words.as_str()))
     }
 
-    /// Whether an event of the protocol came at all.
+    /// Whether any event of the protocol arrived.
     pub fn anything(&self) -> bool {
         self.anything
     }
@@ -120,7 +120,7 @@ impl Answer {
         self.row.error = error;
     }
 
-    /// The row, with tokens counted by events where the server reports none.
+    /// The row; tokens are counted by events if the server does not report them.
     pub fn into_row(self) -> RequestRow {
         let mut row = self.row;
         row.output_source = match (row.output_tokens, row.events) {

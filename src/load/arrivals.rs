@@ -7,20 +7,20 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-/// The rule by which requests follow each other.
+/// When requests are sent.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Arrivals {
     /// Closed loop: constant concurrency; each finished request makes room for the next.
     Closed {
-        /// In flight; at least 1.
+        /// Concurrent requests; at least 1.
         concurrency: u32,
     },
-    /// Open loop: a Poisson process, which goes on whatever the server does. What waits, for the
-    /// server or for room in flight, waits since the moment at which it was to be sent.
+    /// Open loop: a Poisson process, independent of the server. A request's waiting time, for the
+    /// server or for the concurrency limit, counts from its scheduled time.
     Poisson {
         /// Requests per second, above 0.
         per_second: f64,
-        /// In flight at most; `None` without a bound.
+        /// Maximum concurrency; `None` without a limit.
         max_in_flight: Option<u32>,
     },
 }
@@ -34,8 +34,8 @@ impl Arrivals {
         most.map_or(usize::MAX, |n| n.max(1) as usize)
     }
 
-    /// When each of `n` requests is to be sent, from the start; `None` for a closed loop, where
-    /// the server decides. The first goes at once.
+    /// Scheduled times of `n` requests, from the start; `None` for a closed loop, where the server
+    /// decides. The first is sent at once.
     pub fn schedule(self, n: usize, seed: u64) -> Option<Vec<Duration>> {
         let Arrivals::Poisson { per_second, .. } = self else {
             return None;
@@ -51,10 +51,10 @@ impl Arrivals {
     }
 }
 
-/// The stream of random numbers that prompts never use.
+/// Number of the random stream for schedules; prompts never use it.
 const SCHEDULE_STREAM: u64 = u64::MAX;
 
-/// Later than any run ends, and no overflow in sums with the clock.
+/// Longer than any run, without overflow in sums with the clock.
 const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// Sends `n` requests by the rule, from `start` on. `send` gets the number of a request and its

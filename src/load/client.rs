@@ -1,5 +1,5 @@
-//! The HTTP client of the load: one request, its stream of events and their moments. Whatever a
-//! server does, a request ends, and keeps no more than a bounded amount.
+//! The HTTP client of the load: one request, its event stream and their times. Every request ends,
+//! whatever the server does, and uses bounded memory.
 
 use super::answer::Answer;
 use super::protocol;
@@ -18,19 +18,19 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
-/// Of an error's body so much is quoted, characters.
+/// Maximum quote of an error body, characters.
 const QUOTED: usize = 300;
 
 /// Maximum size of a response without a stream, bytes: a token count response lists each token.
 const LONGEST_ANSWER: usize = 16 << 20;
 
-/// Of an error's body so much is read, bytes.
+/// Maximum size read of an error body, bytes.
 const LONGEST_ERROR: usize = 64 << 10;
 
 /// Longest stream, bytes.
 const LONGEST_STREAM: u64 = 256 << 20;
 
-/// A head of an answer beyond this is none, bytes.
+/// Maximum size of a response head, bytes.
 const LONGEST_HEAD: usize = 64 << 10;
 
 /// For connecting.
@@ -39,14 +39,14 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 /// How long to wait for the end of a body after its last event.
 const REST_PATIENCE: Duration = Duration::from_millis(100);
 
-/// A connection that was idle for longer is not used again: some servers close it after 5 s, and a
-/// request that meets the closing fails through no fault of the server's.
+/// Maximum idle time of a reused connection: some servers close idle connections after 5 s, and a
+/// request at that moment would fail through no fault of the server.
 const IDLE: Duration = Duration::from_secs(2);
 
 /// A request without an answer.
 struct Unanswered {
     error: RequestError,
-    /// Whether the connection was closed before a byte of an answer came.
+    /// Whether the connection was closed before any byte of a response.
     stale: bool,
 }
 
@@ -86,7 +86,7 @@ impl Http {
         })
     }
 
-    /// A failure with its words, redacted and short.
+    /// An error with a redacted, shortened message.
     fn error(&self, kind: ErrorKind, message: &str) -> RequestError {
         let plain: String = self
             .redactor
@@ -138,7 +138,7 @@ impl Http {
             .map_err(|e| unanswered(&describe_with_causes(&e), !e.is_connect() && closed(&e)))
     }
 
-    /// Asks for an answer in one piece: status and body.
+    /// Sends a request and returns status and body.
     pub async fn ask(
         &self,
         path: &str,
@@ -164,7 +164,7 @@ impl Http {
         }
     }
 
-    /// Sends one request and reads its stream to the end, into `answer`.
+    /// Sends a request and reads its event stream into `answer` to the end.
     pub async fn stream(
         &self,
         dialect: Dialect,
@@ -207,7 +207,7 @@ impl Http {
             };
             let at = since(zero);
             bytes += data.len() as u64;
-            // More than is quoted: a secret that was cut here would not be known as one.
+            // Longer than the quote, so that a secret is not cut in two before redaction.
             let room = LONGEST_ERROR.saturating_sub(begin.len());
             begin.extend_from_slice(&data[..data.len().min(room)]);
             reader
@@ -215,8 +215,8 @@ impl Http {
                 .map_err(|_| too_long())?;
             self.judge(answer)?;
             if answer.done() {
-                // The end of the body follows at once, and with it the connection can be used
-                // again; a server that keeps it open has answered all the same.
+                // The end of the body usually follows at once and frees the connection; if the
+                // server keeps it open, the response is still complete.
                 let rest = async { while let Some(Ok(_)) = body.frame().await {} };
                 let _ = timeout(REST_PATIENCE, rest).await;
                 return Ok(());
@@ -246,7 +246,7 @@ impl Http {
         })
     }
 
-    /// Whether the stream so far is one to go on with.
+    /// Whether the stream so far is valid.
     fn judge(&self, answer: &Answer) -> Result<(), RequestError> {
         match answer.fault() {
             Some((kind, words)) => Err(self.error(kind, words)),
@@ -278,7 +278,7 @@ fn since(zero: Instant) -> i64 {
     i64::try_from(zero.elapsed().as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// Whether the other side closed the connection before it answered.
+/// Whether the server closed the connection before answering.
 fn closed(e: &(dyn std::error::Error + 'static)) -> bool {
     let mut next = Some(e);
     while let Some(cause) = next {

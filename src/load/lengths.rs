@@ -1,4 +1,4 @@
-//! How long prompts and outputs are: one length for all, or a mixture.
+//! Lengths of prompts and outputs: one for all, or a mix.
 
 use super::random::Random;
 
@@ -11,7 +11,7 @@ pub struct Length {
     pub output: u32,
 }
 
-/// A mixture of lengths. Which request gets which follows from the seed.
+/// A mix of lengths; the seed decides which request gets which.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Lengths(Vec<(Length, f64)>);
 
@@ -33,8 +33,8 @@ impl Lengths {
         Ok(Lengths(shares))
     }
 
-    /// `short:long:ratio`, tokens of prompts and the share of short ones (0 to 1), all with the
-    /// same output.
+    /// `short:long:ratio`: prompt tokens and the share of short prompts (0 to 1), all with the same
+    /// output.
     pub fn short_long(text: &str, output: u32) -> Result<Lengths, String> {
         let wrong = || format!("invalid mix `{text}`: write it as SHORT:LONG:SHARE OF SHORT");
         let parts: Vec<&str> = text.split(':').collect();
@@ -52,7 +52,7 @@ impl Lengths {
         Lengths::weighted(vec![(length(short)?, ratio), (length(long)?, 1.0 - ratio)])
     }
 
-    /// Short prompts, by their tokens and their share (0 to 1), among long ones.
+    /// A mix of short prompts, with their share (0 to 1), and long ones.
     pub fn mixed((short, share): (u32, f64), long: u32, output: u32) -> Lengths {
         let length = |input: u32| Length {
             input: input.max(1),
@@ -63,7 +63,7 @@ impl Lengths {
         Lengths(vec![(length(short), share), (length(long), 1.0 - share)])
     }
 
-    /// The prompts in words: `256`, or `64:256:0.5` of a mixture of two.
+    /// The prompt lengths as text: `256`, or `64:256:0.5` for a mix of two.
     pub fn inputs(&self) -> String {
         match self.0.as_slice() {
             [(only, _)] => only.input.to_string(),
@@ -82,7 +82,7 @@ impl Lengths {
                 return *length;
             }
         }
-        // Rounding at the very end of the range: the last that can come at all.
+        // After rounding errors: the last possible length.
         let possible = self.0.iter().rev().find(|(_, weight)| *weight > 0.0);
         possible.map_or(
             Length {
@@ -94,13 +94,13 @@ impl Lengths {
     }
 }
 
-/// Requests of which each has its own place in the range of shares.
+/// Number of consecutive requests with evenly spread shares.
 const BLOCK: u64 = 16;
 
-/// A share for each request, 0 up to and without 1: in no order, and spread evenly over every so
-/// many requests, so that a short run has the mixture that was asked for.
+/// A share for each request in [0, 1): in random order, but spread evenly over every block of
+/// requests, so that a short run has the requested mix.
 fn even_share(seed: u64, number: u64) -> f64 {
-    // Another stream than the prompt's words, so that length and words are independent.
+    // Another random stream than the prompt's words, so that length and words are independent.
     let draw = |number| Random::new(!seed, number).share();
     let mut random = Random::new(!seed, number);
     // Its position within the stratum must not depend on the stratum.

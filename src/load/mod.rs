@@ -40,7 +40,7 @@ pub struct Target {
     pub dialect: Dialect,
     /// Name of the model.
     pub model: String,
-    /// Key that the server wants: sent as a header, and nowhere else.
+    /// The server's API key: sent as a header only.
     pub key: Option<String>,
     /// Removes secrets from the server's messages.
     pub redactor: Redactor,
@@ -58,7 +58,7 @@ impl fmt::Debug for Target {
 }
 
 impl Target {
-    /// Path that requests are posted to.
+    /// Path of the requests.
     pub fn path(&self) -> &'static str {
         protocol::path(self.dialect)
     }
@@ -69,26 +69,26 @@ impl Target {
 pub struct LoadPlan {
     /// Requests that are measured.
     pub requests: u32,
-    /// Requests before these, one after the other; at least one, which finds out what the server
-    /// takes.
+    /// Warm-up requests, sent one after the other; at least one, which probes what the server
+    /// accepts.
     pub warmups: u32,
     /// When they are sent.
     pub arrivals: Arrivals,
     /// How long they are.
     pub lengths: Lengths,
-    /// Prompts, lengths and moments follow from it.
+    /// Seed of prompts, lengths and times.
     pub seed: u64,
-    /// Number of the first prompt. A plan uses as many as it has requests: the next one begins
-    /// there, so that no prompt comes twice.
+    /// Number of the first prompt. A plan uses one number per request, and the next plan continues
+    /// there, so that no prompt is repeated.
     pub first_prompt: u64,
     /// Time for one request.
     pub patience: Duration,
-    /// No request is sent before; the prompts are made meanwhile.
+    /// Earliest time of a request; the prompts are made before.
     pub not_before: Option<Instant>,
 }
 
 impl LoadPlan {
-    /// Warm-up requests and measured ones.
+    /// Number of warm-up and measured requests.
     pub fn prompts(&self) -> u64 {
         u64::from(self.requests) + u64::from(self.warmups.max(1))
     }
@@ -97,9 +97,9 @@ impl LoadPlan {
 /// News of a run.
 #[derive(Debug)]
 pub enum News<'a> {
-    /// The prompts are made, the first request is sent.
+    /// The prompts are made, and the first request is sent.
     WarmingUp,
-    /// The measured part begins: the zero of every row's moments is now.
+    /// The measured part begins: all times in rows count from now.
     Measuring,
     /// A request is over.
     Row {
@@ -115,9 +115,9 @@ pub enum News<'a> {
 /// Result of a run.
 #[derive(Debug, Clone, Default)]
 pub struct LoadOutcome {
-    /// The measured requests in their order. Moments count from the start of the measured part.
+    /// The measured requests in order; times count from the start of the measured part.
     pub requests: Vec<RequestRow>,
-    /// How the figures came about, where it is not as asked: sentences.
+    /// Notes on deviations from the plan: sentences.
     pub notes: Vec<String>,
     /// How late this host woke the client; `None` if the load was too short to measure it.
     pub lateness: Option<Lateness>,
@@ -126,7 +126,7 @@ pub struct LoadOutcome {
 }
 
 impl LoadOutcome {
-    /// The result as a document, with the keys of `vllm bench serve`.
+    /// The result as JSON, with the keys of `vllm bench serve`.
     pub fn document(&self) -> serde_json::Value {
         let mut document = stats::document(&self.requests, &self.notes);
         document["client_late_ms"] = self
@@ -213,7 +213,7 @@ pub async fn run(
     })
 }
 
-/// One request to its end, or until `cancel` fires.
+/// Sends one request, until its end or until `cancel` fires.
 async fn exchange(
     http: &Http,
     dialect: Dialect,

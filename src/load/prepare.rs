@@ -1,5 +1,5 @@
-//! What comes before the measured part: which fields the server takes, how it counts tokens, the
-//! prompts, and the warm-up.
+//! Prepares the measured part: which fields the server accepts, how it counts tokens, the prompts,
+//! and the warm-up.
 
 use super::answer::Answer;
 use super::client::Http;
@@ -17,10 +17,10 @@ use tokio::time::Instant;
 /// For one count of tokens.
 const COUNT_PATIENCE: Duration = Duration::from_secs(20);
 
-/// Counts that are asked for at once.
+/// Concurrent token count requests.
 const COUNTS_AT_ONCE: usize = 4;
 
-/// Tokens per word where nothing is known yet.
+/// Default tokens per word.
 const TOKENS_PER_WORD: f64 = 1.2;
 
 /// A prompt, ready to be sent.
@@ -43,7 +43,7 @@ impl Prompt {
         protocol::body(target.dialect, &asked, extras).to_string()
     }
 
-    /// Its row, before anything happened.
+    /// Its row before it is sent.
     pub fn row(&self, number: u64) -> RequestRow {
         RequestRow {
             number,
@@ -62,7 +62,7 @@ pub struct Prepared {
     pub prompts: Vec<Prompt>,
     /// What the server takes.
     pub extras: Extras,
-    /// What is not as asked: sentences.
+    /// Notes on deviations from the plan: sentences.
     pub notes: Vec<String>,
 }
 
@@ -120,7 +120,7 @@ pub async fn prepare(
     })
 }
 
-/// Sends the warm-up requests; the first finds out which fields the server takes.
+/// Sends the warm-up requests; the first probes which fields the server accepts.
 async fn warm_up(
     http: &Http,
     target: &Target,
@@ -181,7 +181,7 @@ async fn make_prompt(
     length: Length,
     per_word: f64,
 ) -> Result<Prompt, RequestError> {
-    // Without a server to wait for, nothing else would let a run that was stopped end here.
+    // Without a server call nothing else would yield, and a stopped run could not end here.
     tokio::task::yield_now().await;
     let Some(counter) = counter else {
         return Ok(Prompt {
@@ -216,7 +216,7 @@ struct Counter<'a> {
 }
 
 impl Counter<'_> {
-    /// The first way to ask that the server answers with a count.
+    /// The first request format that the server answers with a count.
     async fn find<'a>(http: &'a Http, target: &'a Target) -> Option<Counter<'a>> {
         for tokenizer in Tokenizer::candidates(target.dialect) {
             let counter = Counter {
@@ -244,13 +244,13 @@ impl Counter<'_> {
         })
     }
 
-    /// What a word takes in this vocabulary, about.
+    /// Approximate tokens per word in this vocabulary.
     async fn tokens_per_word(&self, seed: u64) -> f64 {
         const SAMPLE: u32 = 200;
         let text = prompts::of_words(seed, u64::MAX, SAMPLE);
         match self.count(&text).await {
             Ok(tokens) => tokens as f64 / f64::from(SAMPLE),
-            // Too long for a short model: the prompts find it out one by one.
+            // Too long for a short model: the prompts are fitted one by one.
             Err(_) => TOKENS_PER_WORD,
         }
     }

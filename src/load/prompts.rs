@@ -1,10 +1,10 @@
-//! Prompts of words from a fixed list, by seed; brought to an exact count of tokens where the
-//! server counts them for us.
+//! Prompts of words from a fixed list, by seed; fitted to an exact token count if the server counts
+//! tokens for us.
 
 use super::random::Random;
 
-/// Common words, most of them one token in most vocabularies. As many as a byte has values: a
-/// prompt's number is written with them as its first words.
+/// Common words, mostly one token each. There are 256, because a prompt's number is written with
+/// them as its first words.
 #[rustfmt::skip]
 const WORDS: [&str; 256] = [
     "able", "about", "above", "acid", "across", "after", "again", "age", "air", "all", "also",
@@ -32,19 +32,20 @@ const WORDS: [&str; 256] = [
     "music", "name", "near", "neck", "need", "never", "new", "news", "night",
 ];
 
-/// Ends of a prompt, a token or two each: where whole words are too coarse.
+/// Endings of a prompt with one or two tokens each, for finer steps than whole words.
 const TAILS: [&str; 10] = [" a", "!", " I", "?", " 1", ",", " x", "0", ";", "z"];
 
-/// Words that number a prompt: it differs from every other within its first words, so that no
-/// cache of prefixes can answer for it.
+/// Words that number a prompt: prompts differ within their first words, so that no prefix cache can
+/// answer for them.
 const NUMBER_WORDS: usize = 3;
 
-/// How often the server is asked to count one prompt, at most.
+/// Maximum number of token count requests per prompt.
 const MOST_TRIES: u32 = 24;
 
-/// The words of prompt `number`, endlessly.
+/// An endless sequence of words for prompt `number`.
 fn words(seed: u64, number: u64) -> impl Iterator<Item = &'static str> {
-    // The lowest byte first, each turned by the seed: neighbours differ in their first word.
+    // The lowest byte first, each rotated by the seed: consecutive prompts differ in their first
+    // word.
     let turn = Random::new(seed, 0).bits().to_le_bytes();
     let first = (0..NUMBER_WORDS).map(move |k| number.to_le_bytes()[k].wrapping_add(turn[k]));
     let mut random = Random::new(seed, number);
@@ -74,7 +75,7 @@ pub enum Fit {
     },
 }
 
-/// Brings one prompt to a count of tokens: text out, counts in.
+/// Fits one prompt to a token count: text out, counts in.
 #[derive(Debug)]
 pub struct Fitting {
     seed: u64,
@@ -91,7 +92,7 @@ pub struct Fitting {
 }
 
 impl Fitting {
-    /// For prompt `number` of `seed` with `target` tokens, in a vocabulary that takes about
+    /// For prompt `number` of `seed` with `target` tokens, in a vocabulary with about
     /// `tokens_per_word`.
     pub fn new(seed: u64, number: u64, target: u32, tokens_per_word: f64) -> Fitting {
         let words = (f64::from(target) / tokens_per_word.max(0.1)) as usize;
@@ -119,7 +120,7 @@ impl Fitting {
         text
     }
 
-    /// Takes the server's count of [`text`](Self::text).
+    /// Processes the server's count of [`text`](Self::text).
     pub fn counted(&mut self, tokens: u64) -> Fit {
         let off = |tokens: u64| tokens.abs_diff(self.target);
         if self
@@ -151,7 +152,7 @@ impl Fitting {
             if self.tail.pop().is_some() {
                 return;
             }
-            // Rather a word too few than one too many: what is missing then is filled by ends.
+            // Prefer a word too few to one too many: the difference is filled by endings.
             self.too_many = self.too_many.min(self.words);
             let over = (tokens - self.target) as f64 / per_word;
             self.words = self

@@ -1,5 +1,5 @@
-//! How late this host woke the client: on a busy one every latency that a client measures includes
-//! its own waiting for a processor, and only the client can know.
+//! How late this host woke the client: on a busy host every measured latency includes the client's
+//! own wait for a processor, and only the client can measure that.
 
 use crate::sync::lock_data;
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ const EVERY: Duration = Duration::from_millis(5);
 /// Number of measurements kept, some 40 minutes; later ones count only for the maximum.
 const KEPT: usize = 500_000;
 
-/// A timer is late by up to this on a quiet host; a note speaks of more than it. Milliseconds.
+/// Usual delay of a timer on a quiet host, milliseconds; only longer delays are noted.
 const USUAL_MS: f64 = 5.0;
 
 /// How late the client was woken, milliseconds.
@@ -26,7 +26,7 @@ pub struct Lateness {
 }
 
 impl Lateness {
-    /// What to say beside the figures, where it matters.
+    /// A note for the report, if the delay matters.
     pub fn note(self) -> Option<String> {
         (self.p99_ms > USUAL_MS).then(|| {
             format!(
@@ -37,7 +37,7 @@ impl Lateness {
     }
 }
 
-/// Looks at the clock while a load runs.
+/// Measures the delay while a load runs.
 pub struct Watch {
     late_us: Arc<Mutex<(Vec<u32>, u32)>>,
     task: JoinHandle<()>,
@@ -64,7 +64,7 @@ impl Watch {
         Watch { late_us, task }
     }
 
-    /// Ends it. Nothing is known of a load that was over before the first look.
+    /// Ends the measurement; `None` if the load ended before the first one.
     pub fn end(self) -> Option<Lateness> {
         let mut seen = lock_data(&self.late_us);
         let (all, max) = &mut *seen;

@@ -1,11 +1,11 @@
-//! Numbers that look random and follow from a seed: the same on every machine and in every release.
+//! Random numbers from a seed: the same on every machine and in every release.
 
-/// SplitMix64 (Steele, Lea, Flood 2014), which needs no care with its seed.
+/// SplitMix64 (Steele, Lea, Flood 2014), which accepts any seed.
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 
 impl Random {
-    /// A stream of its own for each `(seed, stream)`.
+    /// An independent stream for each `(seed, stream)`.
     pub fn new(seed: u64, stream: u64) -> Random {
         let mut mixer = Random(seed);
         let mixed = mixer.bits();

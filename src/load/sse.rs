@@ -1,17 +1,16 @@
-//! Server-sent events from bytes as they come: the data of each, whatever the chunking, with
-//! bounds on every size.
+//! Parses server-sent events from bytes in any chunks, with limits on every size.
 
 use memchr::memchr2;
 
-/// Longest line and longest data of one event, bytes. A token is some hundred.
+/// Maximum length of a line and of an event's data, bytes. A token needs some hundred.
 pub const LONGEST_EVENT: usize = 256 * 1024;
 
 /// A line or an event is longer than [`LONGEST_EVENT`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooLong;
 
-/// Reads a stream of events (the format of the HTML standard). Only `data` counts: no engine uses
-/// the other fields.
+/// Parses a stream of events (the format of the HTML standard). Only `data` is used: engines use no
+/// other fields.
 #[derive(Debug, Default)]
 pub struct SseReader {
     line: Vec<u8>,
@@ -23,7 +22,7 @@ pub struct SseReader {
 }
 
 impl SseReader {
-    /// Takes the next bytes; `event` gets the data of each event that is complete.
+    /// Adds bytes; `event` receives the data of each completed event.
     pub fn push(&mut self, mut bytes: &[u8], mut event: impl FnMut(&str)) -> Result<(), TooLong> {
         while !bytes.is_empty() {
             if std::mem::take(&mut self.after_return) && bytes[0] == b'\n' {
@@ -84,7 +83,7 @@ impl SseReader {
                 self.data.extend_from_slice(value);
             }
         }
-        // The room is used again.
+        // Keeps the allocation.
         line.clear();
         self.line = line;
         Ok(())

@@ -1,4 +1,4 @@
-//! Rows to figures: the same statistics, under the same keys, as `vllm bench serve` writes them.
+//! Statistics of the rows, with the keys and definitions of `vllm bench serve`.
 
 use crate::capture::{ErrorKind, LengthUnit, RequestRow, TokenSource};
 use crate::profile::stats::{mean, population_stddev, quantile};
@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 /// Which percentiles are given.
 const PERCENTILES: [u32; 4] = [50, 90, 95, 99];
 
-/// The result of one run as a document. `notes` are sentences on how the figures came about. Rows
-/// that were cut off by the end of the run count for nothing but their number.
+/// The result of one run as JSON. `notes` are sentences about the figures. Rows cut off by the end
+/// of the run are only counted.
 pub fn document(rows: &[RequestRow], notes: &[String]) -> Value {
     let whole: Vec<&RequestRow> = rows.iter().filter(|r| r.ok()).collect();
     let failed = rows.iter().filter(|r| r.failed()).count();
@@ -63,7 +63,7 @@ pub fn document(rows: &[RequestRow], notes: &[String]) -> Value {
     result
 }
 
-/// From the first intended moment to the end of the last request that ended by itself, seconds.
+/// From the first scheduled time to the end of the last request that was not cut off, seconds.
 fn duration_s(rows: &[RequestRow]) -> Option<f64> {
     let mut counted = rows.iter().filter(|r| r.ok() || r.failed()).peekable();
     counted.peek()?;
@@ -87,7 +87,7 @@ fn spread(into: &mut Map<String, Value>, name: &str, mut figures: Vec<f64>) {
     }
 }
 
-/// How often each kind of failure came.
+/// Number of errors of each kind.
 fn errors(rows: &[RequestRow]) -> BTreeMap<ErrorKind, u64> {
     let mut kinds = BTreeMap::new();
     for error in rows.iter().filter_map(|r| r.error.as_ref()) {
@@ -140,7 +140,7 @@ pub fn notes(rows: &[RequestRow]) -> Vec<String> {
         other,
         format!("{other} of {of} answers do not have as many tokens as were asked for"),
     );
-    // The first and the last event may come without text.
+    // The first and the last event may have no text.
     let joined = count(|r| r.output_tokens.is_some_and(|n| n > r.events + 2));
     note(
         joined,

@@ -1,5 +1,15 @@
 //! Which names of settings say that their value is a secret.
 
+/// Words that make a name a secret's, wherever they are in it.
+const SECRET_WORDS: &str = "SECRETS CREDENTIAL CREDENTIALS AUTHTOKEN AUTHKEY COOKIE COOKIES CREDS \
+    JWT PAT DSN ACCESSKEY SSHPASS";
+/// Words before a final `KEY` that is not secret.
+const BEFORE_PLAIN_KEY: &str = "CACHE PUBLIC SORT PRIMARY FOREIGN PARTITION ROUTING HASH GPG INDEX \
+    KV LAYER METRIC ENGINE CONFIG";
+/// Words before a final `TOKEN` of a model's vocabulary.
+const BEFORE_VOCABULARY_TOKEN: &str = "PAD EOS BOS UNK SEP CLS MASK STOP NEXT PER SPECIAL EOT EOM \
+    EOG NL FIM IMAGE AUDIO VIDEO START END FIRST LAST NEW DECODER PREFIX SUFFIX MIDDLE THINK BEGIN";
+
 /// Whether a setting with this name (environment variable, flag, label, key) holds a secret.
 ///
 /// Goes by whole words, and by how a word ends where several run together: `HF_TOKEN`, `apiKey` and
@@ -23,23 +33,7 @@ pub fn is_secret_name(name: &str) -> bool {
     // `PGPASSWORD`, `clientsecret`.
     const ENDINGS: &[&str] = &["PASSWORD", "PASSWD", "PASSPHRASE", "SECRET", "APIKEY"];
     let ends = |w: &String| ENDINGS.iter().any(|end| w.ends_with(end));
-    if [
-        "SECRETS",
-        "CREDENTIAL",
-        "CREDENTIALS",
-        "AUTHTOKEN",
-        "AUTHKEY",
-        "COOKIE",
-        "COOKIES",
-        "CREDS",
-        "JWT",
-        "PAT",
-        "DSN",
-        "ACCESSKEY",
-        "SSHPASS",
-    ]
-    .iter()
-    .any(|w| has(w))
+    if SECRET_WORDS.split(' ').any(has)
         || words.iter().any(ends)
         || pair("API", "KEY")
         || pair("API", "KEYS")
@@ -56,24 +50,7 @@ pub fn is_secret_name(name: &str) -> bool {
         .unwrap_or_default();
     match last.as_str() {
         "TOKEN" => !is_of_a_vocabulary(before),
-        "KEY" => !matches!(
-            before,
-            "CACHE"
-                | "PUBLIC"
-                | "SORT"
-                | "PRIMARY"
-                | "FOREIGN"
-                | "PARTITION"
-                | "ROUTING"
-                | "HASH"
-                | "GPG"
-                | "INDEX"
-                | "KV"
-                | "LAYER"
-                | "METRIC"
-                | "ENGINE"
-                | "CONFIG"
-        ),
+        "KEY" => !BEFORE_PLAIN_KEY.split(' ').any(|word| word == before),
         "AUTH" | "AUTHORIZATION" => true,
         "PWD" | "PASS" => words.len() > 1,
         // Run together: `HFTOKEN`, and `eostoken`.
@@ -85,39 +62,9 @@ pub fn is_secret_name(name: &str) -> bool {
 
 /// Whether a token with this before it is one of a model's vocabulary, or a count of them.
 fn is_of_a_vocabulary(before: &str) -> bool {
-    matches!(
-        before,
-        "PAD"
-            | "EOS"
-            | "BOS"
-            | "UNK"
-            | "SEP"
-            | "CLS"
-            | "MASK"
-            | "STOP"
-            | "NEXT"
-            | "PER"
-            | "SPECIAL"
-            | "EOT"
-            | "EOM"
-            | "EOG"
-            | "NL"
-            | "FIM"
-            | "IMAGE"
-            | "AUDIO"
-            | "VIDEO"
-            | "START"
-            | "END"
-            | "FIRST"
-            | "LAST"
-            | "NEW"
-            | "DECODER"
-            | "PREFIX"
-            | "SUFFIX"
-            | "MIDDLE"
-            | "THINK"
-            | "BEGIN"
-    )
+    BEFORE_VOCABULARY_TOKEN
+        .split(' ')
+        .any(|word| word == before)
 }
 
 /// Upper-case words of a name; camel case is split, trailing digits (`TOKEN_2`) are dropped.

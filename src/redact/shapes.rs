@@ -98,56 +98,12 @@ fn compiled(pattern: &str) -> Regex {
 
 /// Every text that matches any shape contains one of these. Most log lines contain none.
 static ANCHORS: LazyLock<AhoCorasick> = LazyLock::new(|| {
-    let words = [
-        "hf_",
-        "sk-",
-        "ghp_",
-        "gho_",
-        "ghu_",
-        "ghs_",
-        "ghr_",
-        "github_pat_",
-        "glpat-",
-        "nvapi-",
-        "xox",
-        "xapp-",
-        "akia",
-        "asia",
-        "aiza",
-        "gocspx-",
-        "ya29.",
-        "npm_",
-        "pypi-",
-        "dckr_pat_",
-        "slack.com",
-        "eyj",
-        "bearer",
-        "basic",
-        "cookie",
-        "://",
-        ":\\/\\/",
-        "%3a%2f%2f",
-        "key",
-        "token=",
-        "token%3",
-        "token'",
-        "token\"",
-        "token\\",
-        "_token",
-        "-token",
-        "token:",
-        "token ",
-        "sshpass",
-        "passw",
-        "pwd",
-        "secret",
-        "credential",
-        "auth",
-        "passphrase",
-        "dsn",
-        "jwt",
-        "connection",
-    ];
+    let words = r#"
+        hf_ sk- ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- nvapi- xox xapp- akia asia aiza
+        gocspx- ya29. npm_ pypi- dckr_pat_ slack.com eyj bearer basic cookie :// :\/\/ %3a%2f%2f
+        key token= token%3 token' token" token\ _token -token token: sshpass passw pwd secret
+        credential auth passphrase dsn jwt connection"#;
+    let words = words.split_ascii_whitespace().chain(["token "]);
     AhoCorasick::builder()
         .ascii_case_insensitive(true)
         .build(words)

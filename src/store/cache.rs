@@ -1,6 +1,7 @@
 //! What is kept between runs because it takes long to find out again: texts by a key, in the user's
 //! cache folder. Nothing depends on it: what cannot be read or written is found out again.
 
+use super::state::user_folder;
 use super::{bounded, private, write_atomically};
 use sha2::{Digest, Sha256};
 use std::path::PathBuf;
@@ -28,12 +29,8 @@ pub fn keep(kind: &str, key: &str, text: &str) {
 
 /// `$XDG_CACHE_HOME/plimsoll/<kind>/<hash of the key>`, or in `~/.cache`.
 fn file(kind: &str, key: &str) -> Option<PathBuf> {
-    let absolute = |name: &str| {
-        let path = PathBuf::from(std::env::var_os(name)?);
-        path.is_absolute().then_some(path)
-    };
-    let base = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
+    let base = user_folder("XDG_CACHE_HOME", ".cache")?;
     let digest = Sha256::digest(key.as_bytes());
     let word: String = digest.iter().take(16).map(|b| format!("{b:02x}")).collect();
-    Some(base.join("plimsoll").join(kind).join(word))
+    Some(base.join(kind).join(word))
 }

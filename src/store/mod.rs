@@ -1,7 +1,6 @@
 //! The results directory: names, the atomic write, the capture on disk, the lock on a container.
 
 mod cache;
-mod documents;
 mod jsonl;
 mod lock;
 pub mod private;
@@ -14,7 +13,6 @@ mod writer;
 
 pub use crate::bounded;
 pub use cache::{cached, keep};
-pub use documents::free_name;
 pub use jsonl::{FoundLines, JsonLines, append_shared, json_line, line_document, read_lines};
 pub use lock::{ContainerLock, FileLock, LockRefusal, is_locked};
 pub use profiles::{
@@ -231,6 +229,20 @@ fn write_failure(path: &Path, e: std::io::Error) -> Failure {
     }
 }
 
+/// The first name in `folder` that nothing has yet: `<stem>.json`, `<stem>-2.json`, ….
+pub fn free_name(folder: &Path, stem: &str) -> PathBuf {
+    let named = |n: u32| match n {
+        1 => folder.join(format!("{stem}.json")),
+        n => folder.join(format!("{stem}-{n}.json")),
+    };
+    // A folder with this many documents of one second is not in normal use; then the last is
+    // overwritten.
+    (1..1000)
+        .map(named)
+        .find(|path| !path.exists())
+        .unwrap_or_else(|| named(1000))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -319,5 +331,19 @@ mod tests {
             1,
             "no temporary file is left"
         );
+    }
+}
+
+#[cfg(test)]
+mod document_tests {
+    use super::*;
+
+    #[test]
+    fn what_is_there_is_not_written_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = free_name(dir.path(), "a");
+        assert!(first.ends_with("a.json"));
+        std::fs::write(first, "x").unwrap();
+        assert!(free_name(dir.path(), "a").ends_with("a-2.json"));
     }
 }

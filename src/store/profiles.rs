@@ -36,7 +36,7 @@ pub fn read_profile(path: &Path) -> Result<ProfileFile, Failure> {
             .hint("name a profile in it: `<model>-profile_YYYYMMDD_HHMMSS.json`"));
     }
     if !found.is_file() {
-        return Err(no_profile(path, "it is not a regular file"));
+        return Err(no_profile(path, "it is no regular file"));
     }
     let bytes = bounded::document(path).map_err(|e| match e.kind() {
         std::io::ErrorKind::InvalidData => no_profile(path, &e.to_string()),

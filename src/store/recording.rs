@@ -57,7 +57,7 @@ impl Recording {
             .map_err(cannot)?
             .unwrap_or_default();
         let header: RecordingHeader = serde_json::from_slice(&first).map_err(|e| {
-            Failure::usage(format!("`{}` is not a recording", path.display()))
+            Failure::usage(format!("`{}` is no recording", path.display()))
                 .hint("`plimsoll record -o FILE` makes one")
                 .caused_by(e)
         })?;

@@ -76,12 +76,16 @@ fn read(path: &Path) -> Option<Vec<u8>> {
 
 /// `$XDG_STATE_HOME/plimsoll`, or in `~/.local/state`.
 pub(super) fn folder() -> Option<PathBuf> {
+    user_folder("XDG_STATE_HOME", ".local/state")
+}
+
+/// Plimsoll's folder below the one in this variable, or else below `in_home` in the home.
+pub(super) fn user_folder(variable: &str, in_home: &str) -> Option<PathBuf> {
     let absolute = |name: &str| {
         let path = PathBuf::from(std::env::var_os(name)?);
         path.is_absolute().then_some(path)
     };
-    let base =
-        absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?;
+    let base = absolute(variable).or_else(|| Some(absolute("HOME")?.join(in_home)))?;
     Some(base.join("plimsoll"))
 }
 

@@ -1,6 +1,5 @@
-//! Cost of each kind of backend call, counted in bounded memory.
+//! Cost of each kind of backend call, and the histogram of durations behind it, in bounded memory.
 
-use super::jitter::Histogram;
 use crate::capture::CallCost;
 
 /// Wall times of calls, by kind.
@@ -54,6 +53,69 @@ impl Ledger {
     }
 }
 
+/// Buckets per doubling: a percentile is at most an eighth too high.
+const STEPS: u32 = 8;
+
+/// Counts durations in buckets that widen with the duration.
+#[derive(Debug, Clone)]
+pub struct Histogram {
+    counts: [u64; (STEPS * 62) as usize],
+    total: u64,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Histogram {
+            counts: [0; (STEPS * 62) as usize],
+            total: 0,
+        }
+    }
+}
+
+impl Histogram {
+    /// Counts one duration, nanoseconds.
+    pub fn add(&mut self, ns: u64) {
+        self.counts[bucket(ns)] += 1;
+        self.total += 1;
+    }
+
+    /// The duration that this share (0 to 1) of all does not exceed, nanoseconds; `None` without
+    /// any. It is the upper end of a bucket: at most an eighth too high.
+    pub fn quantile(&self, share: f64) -> Option<u64> {
+        let rank = ((self.total as f64 * share).ceil() as u64).clamp(1, self.total.max(1));
+        let mut seen = 0;
+        self.counts
+            .iter()
+            .position(|n| {
+                seen += n;
+                seen >= rank
+            })
+            .map(upper_end)
+    }
+}
+
+fn bucket(ns: u64) -> usize {
+    if ns < u64::from(STEPS) {
+        return ns as usize;
+    }
+    let power = ns.ilog2();
+    let step = (ns >> (power - STEPS.ilog2())) as u32 - STEPS;
+    ((power - STEPS.ilog2() + 1) * STEPS + step) as usize
+}
+
+fn upper_end(bucket: usize) -> u64 {
+    let bucket = bucket as u64;
+    let steps = u64::from(STEPS);
+    if bucket < steps {
+        return bucket;
+    }
+    let (power, step) = (bucket / steps - 1, bucket % steps);
+    // The last bucket ends at u64::MAX, one below a power of two that does not fit.
+    (u128::from(steps + step + 1) << power)
+        .saturating_sub(1)
+        .min(u128::from(u64::MAX)) as u64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -72,5 +134,44 @@ mod tests {
         assert!((10_000..12_000).contains(&memory.p99_ns), "{memory:?}");
         assert_eq!(memory.max_ns, 2_000_000);
         assert_eq!((processes.calls, processes.max_ns), (1, 0));
+    }
+}
+
+#[cfg(test)]
+mod jitter_tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn percentiles_of_known_durations() {
+        let mut h = Histogram::default();
+        assert_eq!(h.quantile(0.99), None);
+        h.add(5);
+        assert_eq!(
+            (h.quantile(0.0), h.quantile(0.99), h.quantile(1.0)),
+            (Some(5), Some(5), Some(5))
+        );
+        for _ in 0..98 {
+            h.add(5);
+        }
+        h.add(1_000_000);
+        assert_eq!(h.quantile(0.99), Some(5));
+        let top = h.quantile(1.0).unwrap();
+        assert!((1_000_000..=1_125_000).contains(&top), "{top}");
+    }
+
+    proptest! {
+        #[test]
+        fn a_bucket_holds_what_is_put_in(ns in any::<u64>()) {
+            let end = upper_end(bucket(ns));
+            prop_assert!(end >= ns && end - ns <= ns / 8, "{ns} {end}");
+        }
+    }
+
+    #[test]
+    fn the_ends_of_the_scale_have_buckets() {
+        for ns in [0, 7, 8, 9, 15, 16, u64::MAX - 1, u64::MAX] {
+            assert!(upper_end(bucket(ns)) >= ns, "{ns}");
+        }
     }
 }

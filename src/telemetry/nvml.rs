@@ -328,7 +328,7 @@ impl MemoryBackend for NvmlBackend {
                     if self.lists == Lists::Good
                         && gpu.processes_are_due(sample.at_ns, wanted.detail)
                     {
-                        match gpu.processes(clock, &mut self.whose, &mut self.costs) {
+                        match gpu.read_processes(clock, &mut self.whose, &mut self.costs) {
                             Ok(processes) => sample.processes = processes,
                             Err(Nonsense) => self.lists = Lists::Spoilt,
                         }

@@ -141,16 +141,7 @@ fn joined(passed: &[MemorySample]) -> Option<MemorySample> {
         let high = before.high_bytes.unwrap_or(before.used_bytes);
         sample.low_bytes = Some(sample.low_bytes.map_or(low, |l| l.min(low)));
         sample.high_bytes = Some(sample.high_bytes.map_or(high, |h| h.max(high)));
-        sample.power_mw = sample.power_mw.or(before.power_mw);
-        sample.temperature_c = sample.temperature_c.or(before.temperature_c);
-        sample.hotspot_temp_c = sample.hotspot_temp_c.or(before.hotspot_temp_c);
-        sample.memory_temp_c = sample.memory_temp_c.or(before.memory_temp_c);
-        sample.utilization_pct = sample.utilization_pct.or(before.utilization_pct);
-        sample.mem_utilization_pct = sample.mem_utilization_pct.or(before.mem_utilization_pct);
-        sample.clock_gfx_mhz = sample.clock_gfx_mhz.or(before.clock_gfx_mhz);
-        sample.clock_mem_mhz = sample.clock_mem_mhz.or(before.clock_mem_mhz);
-        sample.energy_mj = sample.energy_mj.or(before.energy_mj);
-        sample.throttle = sample.throttle.or(before.throttle);
+        sample.fill_gauges(before);
         if sample.processes.is_none() {
             sample.processes.clone_from(&before.processes);
         }

@@ -1,10 +1,10 @@
 //! The sampling thread: full readings at fixed times, cheap probes in between for short peaks, and
 //! a count of missed readings.
 
+use super::costs::Histogram;
 use super::costs::Ledger;
-use super::jitter::Histogram;
 use super::pace::Pace;
-use super::probing::Probing;
+use super::pace::Probing;
 use super::samples::{Samples, channel};
 use super::{MemoryBackend, ReadingError, Wanted};
 use crate::capture::{AtNs, BackendFacts, DeviceEvent, DeviceFacts, MemorySample, SamplingFacts};
@@ -482,7 +482,7 @@ impl Run {
                 }
                 Err(TrySendError::Disconnected(_)) => {
                     self.facts.last_error =
-                        Some("sampling ended early: the sample channel was closed".into());
+                        Some("sampling ended early: nobody takes the samples".into());
                     return false;
                 }
             }

@@ -20,23 +20,23 @@ pub struct Asked<'a> {
     pub output: u32,
 }
 
-/// How much beyond the plain protocol a server takes. Not every server takes every field: what it
-/// refuses is left out, from the first of these to the last.
+/// Optional fields that a server accepts. Fields that it refuses are dropped, from the first of
+/// these levels to the last.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Extras {
-    /// `ignore_eos` and `min_tokens`, and a usage at the end: outputs are exactly as long as asked.
+    /// `ignore_eos`, `min_tokens` and usage at the end: outputs have exactly the requested length.
     #[default]
     All,
-    /// `ignore_eos` and a usage.
+    /// `ignore_eos` and usage.
     IgnoreEos,
-    /// A usage at the end of the stream.
+    /// Usage at the end of the stream.
     Usage,
     /// Nothing beyond.
     None,
 }
 
 impl Extras {
-    /// Fewer of them; `None` when there are none left.
+    /// The next lower level; `None` after the last.
     pub fn fewer(self) -> Option<Extras> {
         match self {
             Extras::All => Some(Extras::IgnoreEos),
@@ -56,7 +56,7 @@ pub fn path(dialect: Dialect) -> &'static str {
     }
 }
 
-/// Whether there are fields to leave out.
+/// Whether there are optional fields.
 pub fn has_extras(dialect: Dialect) -> bool {
     dialect != Dialect::Tgi
 }
@@ -73,7 +73,7 @@ pub fn body(dialect: Dialect, asked: &Asked<'_>, extras: Extras) -> Value {
 /// Content of one event of the stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Piece {
-    /// It carries content that a user would see.
+    /// Whether it contains content visible to a user.
     pub content: bool,
     /// Tokens of the prompt.
     pub input_tokens: Option<u64>,
@@ -87,7 +87,7 @@ pub struct Piece {
     pub error: Option<String>,
 }
 
-/// Reads the data of one event; `Err` for what is none of the protocol.
+/// Parses the data of one event; `Err` if it is not part of the protocol.
 pub fn read(dialect: Dialect, data: &str) -> Result<Piece, ()> {
     if data.trim() == "[DONE]" {
         return Ok(Piece {
@@ -112,7 +112,7 @@ pub fn read(dialect: Dialect, data: &str) -> Result<Piece, ()> {
     .ok_or(())
 }
 
-/// An error as the servers write it within a stream.
+/// The message of an error event.
 fn error(event: &Value) -> Option<String> {
     let error = match event.get("error")? {
         Value::Null => return None,

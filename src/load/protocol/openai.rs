@@ -15,8 +15,8 @@ pub fn completion(asked: &Asked<'_>, extras: Extras) -> Value {
     with(body, asked, extras)
 }
 
-/// Body for `/v1/chat/completions`. `max_tokens` is what every engine knows; OpenAI's newer name
-/// for it is not.
+/// Body for `/v1/chat/completions`. Every engine accepts `max_tokens`, but not OpenAI's newer name
+/// for it.
 pub fn chat(asked: &Asked<'_>, extras: Extras) -> Value {
     let body = json!({
         "model": asked.model,
@@ -41,7 +41,7 @@ fn with(mut body: Value, asked: &Asked<'_>, extras: Extras) -> Value {
     body
 }
 
-/// Reads an event; `None` for what is none.
+/// Parses an event; `None` if it is not one of this protocol.
 pub fn read(event: &Value) -> Option<Piece> {
     let usage = event.get("usage").filter(|u| u.is_object());
     let choices = event.get("choices").and_then(Value::as_array);
@@ -56,7 +56,7 @@ pub fn read(event: &Value) -> Option<Piece> {
     };
     let content = choice.is_some_and(|choice| {
         let delta = choice.get("delta");
-        // What a model thinks is output too; two names for it are in use.
+        // Reasoning is output too; engines use two names for it.
         text(choice.get("text"))
             || ["content", "reasoning_content", "reasoning"]
                 .iter()

@@ -3,8 +3,8 @@
 use super::{Asked, Piece};
 use serde_json::{Value, json};
 
-/// Body of a request. TGI has no way to go on beyond the end-of-text token: an output may be
-/// shorter than asked.
+/// Body of a request. TGI always stops at the end-of-text token, so outputs may be shorter than
+/// requested.
 pub fn request(asked: &Asked<'_>) -> Value {
     json!({
         "inputs": asked.prompt,
@@ -17,7 +17,7 @@ pub fn request(asked: &Asked<'_>) -> Value {
     })
 }
 
-/// Reads an event; `None` for what is none.
+/// Parses an event; `None` if it is not one of this protocol.
 pub fn read(event: &Value) -> Option<Piece> {
     let token = event.get("token").filter(|t| t.is_object());
     let details = event.get("details").filter(|d| d.is_object());

@@ -1,9 +1,9 @@
-//! `/tokenize` as the servers have it: one path, three ways to ask.
+//! The servers' `/tokenize` endpoint: one path, three request formats.
 
 use crate::engine::Dialect;
 use serde_json::{Value, json};
 
-/// A way to ask how many tokens a text is, special tokens of a request included.
+/// A format for counting a text's tokens, including special tokens of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tokenizer {
     /// vLLM's and SGLang's, with the chat template's tokens: `{"model", "messages"}`.
@@ -20,8 +20,8 @@ impl Tokenizer {
     /// Path of all of them.
     pub const PATH: &'static str = "/tokenize";
 
-    /// In which order a server is tried. Each answers a question that is not its own with an error
-    /// or with no token at all.
+    /// The formats to try, in order. A server answers a wrong format with an error or without
+    /// tokens.
     pub fn candidates(dialect: Dialect) -> &'static [Tokenizer] {
         match dialect {
             Dialect::Completions => &[Tokenizer::OpenAi, Tokenizer::Tgi, Tokenizer::LlamaCpp],
@@ -47,7 +47,7 @@ impl Tokenizer {
         }
     }
 
-    /// The count in an answer; `None` where it has none or counts nothing.
+    /// The count in a response; `None` if it is missing or 0.
     pub fn count(self, answer: &str) -> Option<u64> {
         let answer: Value = serde_json::from_str(answer).ok()?;
         let length = |value: &Value| value.as_array().map(|list| list.len() as u64);

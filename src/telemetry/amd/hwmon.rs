@@ -2,30 +2,10 @@
 //! sleeping GPU and takes its firmware milliseconds, so they are read apart from the memory, and
 //! only while the GPU is awake.
 
+use crate::capture::MemorySample;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-
-/// One reading of the sensors; `None` for a sensor that is missing or cannot be read.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Gauges {
-    /// Power draw, milliwatts.
-    pub power_mw: Option<u32>,
-    /// Temperature of the edge of the die, °C.
-    pub edge_c: Option<u32>,
-    /// Temperature of its hottest spot, °C.
-    pub hotspot_c: Option<u32>,
-    /// Temperature of the memory, °C.
-    pub memory_c: Option<u32>,
-    /// Clock of the cores, MHz.
-    pub gfx_mhz: Option<u32>,
-    /// Clock of the memory, MHz.
-    pub memory_mhz: Option<u32>,
-    /// Cores busy, percent.
-    pub busy_pct: Option<u32>,
-    /// Memory interface busy, percent.
-    pub memory_busy_pct: Option<u32>,
-}
 
 /// The sensor files of one GPU, kept open. Opening them does not wake it.
 #[derive(Debug, Default)]
@@ -78,8 +58,8 @@ impl SensorFiles {
         is_awake(&String::from_utf8_lossy(&buffer[..read]))
     }
 
-    /// Reads all sensors; `None` when the GPU sleeps.
-    pub fn read(&self) -> Option<Gauges> {
+    /// Reads all sensors into the gauges of a sample; `None` when the GPU sleeps.
+    pub fn read(&self) -> Option<MemorySample> {
         if !self.is_awake() {
             return None;
         }
@@ -91,15 +71,16 @@ impl SensorFiles {
                 .flatten()
         };
         let degrees = |file| scaled(file, 1000, 1000);
-        Some(Gauges {
+        Some(MemorySample {
             power_mw: scaled(&self.power, 1000, 100_000_000),
-            edge_c: degrees(&self.edge),
-            hotspot_c: degrees(&self.hotspot),
-            memory_c: degrees(&self.memory),
-            gfx_mhz: scaled(&self.gfx_clock, 1_000_000, 100_000),
-            memory_mhz: scaled(&self.memory_clock, 1_000_000, 100_000),
-            busy_pct: scaled(&self.busy, 1, 100),
-            memory_busy_pct: scaled(&self.memory_busy, 1, 100),
+            temperature_c: degrees(&self.edge),
+            hotspot_temp_c: degrees(&self.hotspot),
+            memory_temp_c: degrees(&self.memory),
+            clock_gfx_mhz: scaled(&self.gfx_clock, 1_000_000, 100_000),
+            clock_mem_mhz: scaled(&self.memory_clock, 1_000_000, 100_000),
+            utilization_pct: scaled(&self.busy, 1, 100),
+            mem_utilization_pct: scaled(&self.memory_busy, 1, 100),
+            ..MemorySample::default()
         })
     }
 }
@@ -196,15 +177,16 @@ mod tests {
         let gauges = SensorFiles::open(dir.path()).read().unwrap();
         assert_eq!(
             gauges,
-            Gauges {
+            MemorySample {
                 power_mw: Some(33_123),
-                edge_c: None,
-                hotspot_c: Some(71),
-                memory_c: Some(58),
-                gfx_mhz: Some(2100),
-                memory_mhz: None,
-                busy_pct: None,
-                memory_busy_pct: Some(41),
+                temperature_c: None,
+                hotspot_temp_c: Some(71),
+                memory_temp_c: Some(58),
+                clock_gfx_mhz: Some(2100),
+                clock_mem_mhz: None,
+                utilization_pct: None,
+                mem_utilization_pct: Some(41),
+                ..MemorySample::default()
             }
         );
     }
@@ -224,7 +206,11 @@ mod tests {
         );
         let gauges = SensorFiles::open(dir.path()).read().unwrap();
         assert_eq!(
-            (gauges.edge_c, gauges.hotspot_c, gauges.memory_c),
+            (
+                gauges.temperature_c,
+                gauges.hotspot_temp_c,
+                gauges.memory_temp_c
+            ),
             (Some(31), None, None)
         );
         assert_eq!(gauges.power_mw, Some(39_000));
@@ -251,7 +237,7 @@ mod tests {
         let nothing = tempfile::tempdir().unwrap();
         assert_eq!(
             SensorFiles::open(nothing.path()).read(),
-            Some(Gauges::default())
+            Some(MemorySample::default())
         );
     }
 }

@@ -5,6 +5,7 @@ use super::hwmon::number_in;
 use crate::capture::{AtNs, ProcessMemory};
 use crate::clock::Clock;
 use crate::telemetry::gpu_process::{self, Raw};
+use crate::telemetry::pace::Spacing;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -129,10 +130,8 @@ pub struct Processes {
     /// KFD ids of each GPU.
     gpu_ids: Vec<Vec<u64>>,
     watched: Vec<Watched>,
-    listed_at: Option<AtNs>,
-    list_cost_ns: i64,
-    read_at: Option<AtNs>,
-    read_cost_ns: i64,
+    listing: Spacing,
+    reading: Spacing,
     /// Last reported list of each GPU, and when.
     told: Vec<Option<(AtNs, Vec<ProcessMemory>)>>,
 }
@@ -155,10 +154,8 @@ impl Processes {
             container_id: container_id.to_owned(),
             gpu_ids,
             watched: Vec::new(),
-            listed_at: None,
-            list_cost_ns: 0,
-            read_at: None,
-            read_cost_ns: 0,
+            listing: Spacing::new(LIST_AGE_NS, LIST_AGE_ON_REQUEST_NS, COST_FACTOR),
+            reading: Spacing::new(0, 0, COST_FACTOR),
             told,
         }
     }
@@ -177,25 +174,16 @@ impl Processes {
         beside: &dyn Fn(usize) -> Vec<Raw>,
     ) -> Vec<Option<Vec<ProcessMemory>>> {
         let start = clock.now();
-        let age = if on_request {
-            LIST_AGE_ON_REQUEST_NS
-        } else {
-            LIST_AGE_NS
-        };
-        let age = age.max(self.list_cost_ns.saturating_mul(COST_FACTOR));
-        if self.listed_at.is_none_or(|at| start - at >= age) {
+        if self.listing.is_due(start, on_request) {
             self.list();
-            self.listed_at = Some(start);
-            self.list_cost_ns = clock.now() - start;
+            self.listing.note(start, clock.now());
         }
-        let spacing = self.read_cost_ns.saturating_mul(COST_FACTOR);
-        if self.read_at.is_some_and(|at| start - at < spacing) && !on_request {
+        if !on_request && !self.reading.is_due(start, false) {
             return self.told.iter().map(|_| None).collect();
         }
-        self.read_at = Some(start);
         let read_start = clock.now();
         let used = self.used();
-        self.read_cost_ns = clock.now() - read_start;
+        self.reading.note(read_start, clock.now());
         let mut result = Vec::with_capacity(used.len());
         for (gpu, listed) in used.into_iter().enumerate() {
             let listed = self.with(listed, beside(gpu));

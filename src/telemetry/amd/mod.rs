@@ -376,17 +376,9 @@ impl MemoryBackend for AmdBackend {
         let gauges = self.sensors.take();
         for (sample, place) in into[first..].iter_mut().zip(places) {
             sample.at_ns = at_ns;
-            let Some(read) = gauges[place] else {
-                continue;
-            };
-            sample.power_mw = read.power_mw;
-            sample.temperature_c = read.edge_c;
-            sample.hotspot_temp_c = read.hotspot_c;
-            sample.memory_temp_c = read.memory_c;
-            sample.utilization_pct = read.busy_pct;
-            sample.mem_utilization_pct = read.memory_busy_pct;
-            sample.clock_gfx_mhz = read.gfx_mhz;
-            sample.clock_mem_mhz = read.memory_mhz;
+            if let Some(read) = &gauges[place] {
+                sample.fill_gauges(read);
+            }
         }
         if errors.is_empty() {
             Ok(())

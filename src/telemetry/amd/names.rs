@@ -53,10 +53,7 @@ fn by_tool(roots: &Roots) -> Vec<(String, String)> {
     let Some(tool) = roots.tools.find("amd-smi") else {
         return Vec::new();
     };
-    match roots
-        .tools
-        .run(&tool, &["static", "--asic", "--bus", "--json"], PATIENCE)
-    {
+    match (roots.tools).run(&tool, "static --asic --bus --json", PATIENCE) {
         Said::Text { text, .. } => amd_smi::parse(&text)
             .into_iter()
             .filter_map(|gpu| Some((gpu.bdf?, gpu.name?)))

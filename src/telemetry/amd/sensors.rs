@@ -1,7 +1,8 @@
 //! Reads the sensors of several GPUs on a separate thread. On some old GPUs such a reading never
 //! returns; sampling then continues without it, and a new thread reads the other GPUs.
 
-use super::hwmon::{Gauges, SensorFiles};
+use super::hwmon::SensorFiles;
+use crate::capture::MemorySample;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,17 +24,13 @@ pub struct Sensors {
 
 struct Worker {
     ask: Sender<()>,
-    told: Receiver<Told>,
+    results: Receiver<Message>,
     /// The GPU that is being read.
     at: Arc<AtomicUsize>,
 }
 
-enum Told {
-    /// `None` while the GPU sleeps.
-    Gpu(usize, Option<Gauges>),
-    /// All GPUs have been read.
-    Round,
-}
+/// A GPU's position with its gauges (`None` while it sleeps); `None` after all GPUs.
+type Message = Option<(usize, Option<MemorySample>)>;
 
 impl Sensors {
     /// For the GPUs with these directories. A full reading waits at most `patience`; later results
@@ -61,14 +58,14 @@ impl Sensors {
     }
 
     /// The readings since the last call; `None` for a GPU without a new one, or asleep.
-    pub fn take(&mut self) -> Vec<Option<Gauges>> {
+    pub fn take(&mut self) -> Vec<Option<MemorySample>> {
         let mut read = vec![None; self.devices.len()];
         let until = Instant::now() + self.patience;
         while let (Some(worker), Some(_)) = (&self.worker, self.asked_at) {
             let left = until.saturating_duration_since(Instant::now());
-            match worker.told.recv_timeout(left) {
-                Ok(Told::Gpu(gpu, gauges)) => read[gpu] = gauges,
-                Ok(Told::Round) => self.asked_at = None,
+            match worker.results.recv_timeout(left) {
+                Ok(Some((gpu, gauges))) => read[gpu] = gauges,
+                Ok(None) => self.asked_at = None,
                 Err(_) => break,
             }
         }
@@ -109,7 +106,7 @@ impl Worker {
         }
         let devices = devices.to_vec();
         let (ask, asked) = channel();
-        let (tell, told) = channel();
+        let (sender, results) = channel::<Message>();
         let at = Arc::new(AtomicUsize::new(usize::MAX));
         let now_at = Arc::clone(&at);
         std::thread::Builder::new()
@@ -127,18 +124,18 @@ impl Worker {
                     for (gpu, files) in files.iter().enumerate() {
                         now_at.store(gpu, Ordering::Release);
                         if let Some(files) = files {
-                            if tell.send(Told::Gpu(gpu, files.read())).is_err() {
+                            if sender.send(Some((gpu, files.read()))).is_err() {
                                 return;
                             }
                         }
                     }
-                    if tell.send(Told::Round).is_err() {
+                    if sender.send(None).is_err() {
                         return;
                     }
                 }
             })
             .ok()?;
-        Some(Worker { ask, told, at })
+        Some(Worker { ask, results, at })
     }
 }
 
@@ -178,7 +175,7 @@ mod tests {
             let busy: Vec<Option<u32>> = sensors
                 .take()
                 .iter()
-                .map(|g| g.and_then(|g| g.busy_pct))
+                .map(|g| g.as_ref().and_then(|g| g.utilization_pct))
                 .collect();
             assert_eq!(busy, [Some(7), Some(9)]);
         }
@@ -201,8 +198,8 @@ mod tests {
         assert_eq!(sensors.hanging(), [1]);
         let read = (0..3000).find_map(|_| {
             sensors.ask();
-            sensors.take()[0]
+            sensors.take().swap_remove(0)
         });
-        assert_eq!(read.and_then(|g| g.busy_pct), Some(7));
+        assert_eq!(read.and_then(|g| g.utilization_pct), Some(7));
     }
 }

@@ -212,7 +212,7 @@ impl MemoryFiles {
                     file.read_at(&mut [0; 32], 0)?;
                     return Err(io::Error::new(
                         io::ErrorKind::InvalidData,
-                        "its content is not a number",
+                        "its content is no number",
                     ));
                 }
             };

@@ -8,6 +8,7 @@ use crate::clock::Clock;
 use crate::telemetry::attribution::Attribution;
 use crate::telemetry::costs::Ledger;
 use crate::telemetry::gpus::Listed;
+use crate::telemetry::pace::Spacing;
 use nvml_wrapper::enum_wrappers::device::{Clock as ClockKind, TemperatureSensor};
 use nvml_wrapper::enums::device::SampleValue;
 use nvml_wrapper::error::NvmlError;
@@ -49,10 +50,8 @@ pub struct Gpu {
     pub lost: bool,
     /// Gauges that it does not have, a bit each.
     absent: u16,
-    gauges_at: Option<AtNs>,
-    gauges_cost_ns: i64,
-    processes_at: Option<AtNs>,
-    processes_cost_ns: i64,
+    gauges: Spacing,
+    processes: Spacing,
 }
 
 /// Which of the two memory calls a device answers.
@@ -112,10 +111,16 @@ impl Gpu {
             lists: ask_lists.then(|| ProcessLists::of(nvml, &device)).flatten(),
             lost: false,
             absent: 0,
-            gauges_at: None,
-            gauges_cost_ns: 0,
-            processes_at: None,
-            processes_cost_ns: 0,
+            gauges: Spacing::new(
+                GAUGES_EVERY_NS,
+                GAUGES_ON_REQUEST_EVERY_NS,
+                GAUGES_COST_FACTOR,
+            ),
+            processes: Spacing::new(
+                PROCESSES_EVERY_NS,
+                PROCESSES_ON_REQUEST_EVERY_NS,
+                PROCESSES_COST_FACTOR,
+            ),
             device,
         })
     }
@@ -156,26 +161,14 @@ impl Gpu {
             reserved_bytes: memory.reserved,
             ..MemorySample::default()
         };
-        if !self.slice && self.gauges_are_due(at_ns, on_request) {
-            self.gauges_at = Some(at_ns);
-            self.gauges(&mut sample);
-            self.gauges_cost_ns = clock.now() - at_ns;
-            costs.note("gauges", self.gauges_cost_ns);
+        if !self.slice && self.gauges.is_due(at_ns, on_request) {
+            self.read_gauges(&mut sample);
+            costs.note("gauges", self.gauges.note(at_ns, clock.now()));
         }
         Ok(sample)
     }
 
-    fn gauges_are_due(&self, now: AtNs, on_request: bool) -> bool {
-        let every = if on_request {
-            GAUGES_ON_REQUEST_EVERY_NS
-        } else {
-            GAUGES_EVERY_NS
-        };
-        let every = every.max(self.gauges_cost_ns.saturating_mul(GAUGES_COST_FACTOR));
-        self.gauges_at.is_none_or(|at| now - at >= every)
-    }
-
-    fn gauges(&mut self, sample: &mut MemorySample) {
+    fn read_gauges(&mut self, sample: &mut MemorySample) {
         sample.energy_mj = self.ask(0, |d| d.total_energy_consumption());
         // Some drivers report nonsense while a GPU changes its state.
         let sane = |figure: Option<u32>, most: u32| figure.filter(|f| *f <= most);
@@ -215,17 +208,11 @@ impl Gpu {
 
     /// Whether its process list is due.
     pub fn processes_are_due(&self, now: AtNs, on_request: bool) -> bool {
-        let every = if on_request {
-            PROCESSES_ON_REQUEST_EVERY_NS
-        } else {
-            PROCESSES_EVERY_NS
-        };
-        let every = every.max(self.processes_cost_ns.saturating_mul(PROCESSES_COST_FACTOR));
-        self.lists.is_some() && self.processes_at.is_none_or(|at| now - at >= every)
+        self.lists.is_some() && self.processes.is_due(now, on_request)
     }
 
     /// Its processes with their containers; `None` when the driver returned no list this time.
-    pub fn processes(
+    pub fn read_processes(
         &mut self,
         clock: &Clock,
         whose: &mut Attribution,
@@ -235,12 +222,10 @@ impl Gpu {
             return Ok(None);
         };
         let start = clock.now();
-        self.processes_at = Some(start);
         let total = self.facts.total_bytes.unwrap_or(u64::MAX);
         let raw = lists.read(nvml, &self.device, total);
         let listed = clock.now();
-        self.processes_cost_ns = listed - start;
-        costs.note("processes", self.processes_cost_ns);
+        costs.note("processes", self.processes.note(start, listed));
         let raw = match raw {
             Ok(raw) => raw,
             Err(ListError::Nonsense) => return Err(Nonsense),

@@ -171,31 +171,18 @@ impl ProcessLists {
         // within the life of its device.
         unsafe {
             let (handle, room) = (device.handle(), &mut self.room[..]);
+            macro_rules! call {
+                ($function:ident) => {
+                    call(nvml_sym(lib.$function.as_ref()), handle, room)
+                };
+            }
             match (self.call, kind) {
-                (ListCall::V3, Kind::Compute) => {
-                    let f = nvml_sym(lib.nvmlDeviceGetComputeRunningProcesses_v3.as_ref());
-                    call(f, handle, room)
-                }
-                (ListCall::V3, Kind::Graphics) => {
-                    let f = nvml_sym(lib.nvmlDeviceGetGraphicsRunningProcesses_v3.as_ref());
-                    call(f, handle, room)
-                }
-                (ListCall::V3, Kind::Mps) => {
-                    let f = nvml_sym(lib.nvmlDeviceGetMPSComputeRunningProcesses_v3.as_ref());
-                    call(f, handle, room)
-                }
-                (ListCall::V2, Kind::Compute) => {
-                    let f = nvml_sym(lib.nvmlDeviceGetComputeRunningProcesses_v2.as_ref());
-                    call(f, handle, room)
-                }
-                (ListCall::V2, Kind::Graphics) => {
-                    let f = nvml_sym(lib.nvmlDeviceGetGraphicsRunningProcesses_v2.as_ref());
-                    call(f, handle, room)
-                }
-                (ListCall::V2, Kind::Mps) => {
-                    let f = nvml_sym(lib.nvmlDeviceGetMPSComputeRunningProcesses_v2.as_ref());
-                    call(f, handle, room)
-                }
+                (ListCall::V3, Kind::Compute) => call!(nvmlDeviceGetComputeRunningProcesses_v3),
+                (ListCall::V3, Kind::Graphics) => call!(nvmlDeviceGetGraphicsRunningProcesses_v3),
+                (ListCall::V3, Kind::Mps) => call!(nvmlDeviceGetMPSComputeRunningProcesses_v3),
+                (ListCall::V2, Kind::Compute) => call!(nvmlDeviceGetComputeRunningProcesses_v2),
+                (ListCall::V2, Kind::Graphics) => call!(nvmlDeviceGetGraphicsRunningProcesses_v2),
+                (ListCall::V2, Kind::Mps) => call!(nvmlDeviceGetMPSComputeRunningProcesses_v2),
             }
         }
     }

@@ -98,10 +98,10 @@ fn reports(entry: &Map<String, Value>) -> Vec<(GpuReport, bool)> {
 /// The value at the first of these places (paths of keys) that `read` understands.
 fn first<T>(
     entry: &Map<String, Value>,
-    places: &[&str],
+    places: &str,
     read: impl Fn(&Value) -> Option<T>,
 ) -> Option<T> {
-    places.iter().find_map(|place| {
+    places.split_ascii_whitespace().find_map(|place| {
         let mut keys = place.split('.');
         let mut value = entry.get(keys.next()?)?;
         for key in keys {
@@ -115,87 +115,51 @@ fn report(gpu: u32, entry: &Map<String, Value>) -> GpuReport {
     // ROCm 5.7 nests everything below one more key.
     let inner = entry.get("values").and_then(Value::as_object);
     let entry = inner.unwrap_or(entry);
-    let memory = |places: &[&str]| first(entry, places, |v| bytes(v, Bare::Mebibytes));
-    let degrees = |places: &[&str]| first(entry, places, celsius);
-    let share = |places: &[&str]| first(entry, places, percent);
-    let said = |places: &[&str]| first(entry, places, text);
-    let number = |places: &[&str]| first(entry, places, numbered);
+    let memory = |places: &str| first(entry, places, |v| bytes(v, Bare::Mebibytes));
+    let degrees = |places: &str| first(entry, places, celsius);
+    let share = |places: &str| first(entry, places, percent);
+    let said = |places: &str| first(entry, places, text);
+    let number = |places: &str| first(entry, places, numbered);
     GpuReport {
         gpu,
-        bdf: said(&["bdf", "gpu_bdf", "bus.bdf"]).map(|b| b.to_lowercase()),
-        uuid: said(&["uuid", "gpu_uuid"]),
-        name: said(&["asic.market_name", "market_name", "board.product_name"]),
-        kfd_id: first(entry, &["kfd_id"], whole),
-        render_minor: number(&["render"]),
-        card: number(&["card"]),
-        vram_total_bytes: memory(&[
-            "mem_usage.total_vram",
-            "fb_usage.total_vram",
-            "vram_usage.total_vram",
-            "vram.vram_total",
-            "vram.size",
-            "vram_total",
-            "total_vram",
-        ]),
-        vram_used_bytes: memory(&[
-            "mem_usage.used_vram",
-            "fb_usage.used_vram",
-            "vram_usage.used_vram",
-            "vram_used",
-            "used_vram",
-        ]),
-        gtt_total_bytes: memory(&["mem_usage.total_gtt", "total_gtt"]),
-        gtt_used_bytes: memory(&["mem_usage.used_gtt", "used_gtt"]),
+        bdf: said("bdf gpu_bdf bus.bdf").map(|b| b.to_lowercase()),
+        uuid: said("uuid gpu_uuid"),
+        name: said("asic.market_name market_name board.product_name"),
+        kfd_id: first(entry, "kfd_id", whole),
+        render_minor: number("render"),
+        card: number("card"),
+        vram_total_bytes: memory(
+            "mem_usage.total_vram fb_usage.total_vram vram_usage.total_vram vram.vram_total \
+            vram.size vram_total total_vram",
+        ),
+        vram_used_bytes: memory(
+            "mem_usage.used_vram fb_usage.used_vram vram_usage.used_vram vram_used used_vram",
+        ),
+        gtt_total_bytes: memory("mem_usage.total_gtt total_gtt"),
+        gtt_used_bytes: memory("mem_usage.used_gtt used_gtt"),
         power_mw: first(
             entry,
-            &[
-                "power.socket_power",
-                "power.current_socket_power",
-                "power.average_socket_power",
-                "power_usage",
-                "socket_power",
-                "current_socket_power",
-                "average_socket_power",
-                "power",
-            ],
+            "power.socket_power power.current_socket_power power.average_socket_power \
+            power_usage socket_power current_socket_power average_socket_power power",
             milliwatts,
         ),
-        edge_c: degrees(&["temperature.edge", "edge_temperature"]),
-        hotspot_c: degrees(&[
-            "temperature.hotspot",
-            "temperature.junction",
-            "hotspot_temperature",
-        ]),
-        memory_c: degrees(&[
-            "temperature.mem",
-            "temperature.memory",
-            "memory_temperature",
-        ]),
-        busy_pct: share(&["usage.gfx_activity", "usage.gfx_usage", "gfx"]),
-        memory_busy_pct: share(&[
-            "usage.umc_activity",
-            "usage.mem_activity",
-            "usage.mem_usage",
-            "mem",
-        ]),
-        gfx_mhz: clock(entry, "gfx", &["gfx_clk", "gfx_clock"]),
-        memory_mhz: clock(entry, "mem", &["mem_clk", "mem_clock"]),
+        edge_c: degrees("temperature.edge edge_temperature"),
+        hotspot_c: degrees("temperature.hotspot temperature.junction hotspot_temperature"),
+        memory_c: degrees("temperature.mem temperature.memory memory_temperature"),
+        busy_pct: share("usage.gfx_activity usage.gfx_usage gfx"),
+        memory_busy_pct: share("usage.umc_activity usage.mem_activity usage.mem_usage mem"),
+        gfx_mhz: clock(entry, "gfx", "gfx_clk gfx_clock"),
+        memory_mhz: clock(entry, "mem", "mem_clk mem_clock"),
         processes: processes(entry),
     }
 }
 
 /// The clock of one domain. A GPU of several dies has one each; the first running one counts.
-fn clock(entry: &Map<String, Value>, domain: &str, plain: &[&str]) -> Option<u32> {
+fn clock(entry: &Map<String, Value>, domain: &str, plain: &str) -> Option<u32> {
     let running = |clock: &Value| -> Option<u32> {
         first(
             clock.as_object()?,
-            &[
-                "clk",
-                "cur_clk",
-                "current_clk",
-                "current_clock",
-                "cur_clock",
-            ],
+            "clk cur_clk current_clk current_clock cur_clock",
             megahertz,
         )
     };
@@ -242,17 +206,17 @@ fn process(map: &Map<String, Value>) -> Option<ToolProcess> {
     let pid = u32::try_from(whole(map.get("pid")?)?).ok()?;
     (pid > 0).then(|| ToolProcess {
         pid,
-        name: first(map, &["name", "process_name"], text),
+        name: first(map, "name process_name", text),
         vram_bytes: process_memory(map),
-        container: first(map, &["container_name", "container"], text),
+        container: first(map, "container_name container", text),
     })
 }
 
 /// Its memory on the GPU where reported separately. `mem_usage` includes host memory in some
 /// releases and is always 0 in others.
 fn process_memory(map: &Map<String, Value>) -> Option<u64> {
-    let places = ["memory_usage.vram_mem", "vram_mem", "mem_usage"];
-    first(map, &places, |v| bytes(v, Bare::Bytes))
+    let places = "memory_usage.vram_mem vram_mem mem_usage";
+    first(map, places, |v| bytes(v, Bare::Bytes))
 }
 
 #[cfg(test)]

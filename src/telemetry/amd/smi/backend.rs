@@ -17,19 +17,8 @@ const COST_FACTOR: u32 = 4;
 /// A tool that takes longer is abandoned, not killed.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-const ROCM_ARGUMENTS: [&str; 11] = [
-    "--showmeminfo",
-    "vram",
-    "--showpower",
-    "--showtemp",
-    "--showuse",
-    "--showmemuse",
-    "--showclocks",
-    "--showbus",
-    "--showproductname",
-    "--showpids",
-    "--json",
-];
+const ROCM_ARGUMENTS: &str = "--showmeminfo vram --showpower --showtemp --showuse --showmemuse --showclocks --showbus \
+    --showproductname --showpids --json";
 
 /// Reads GPUs through `amd-smi`, else `rocm-smi`.
 pub struct ToolBackend {
@@ -196,7 +185,7 @@ impl Tool {
     }
 
     /// Standard output, first line of standard error, and the tool's own pid.
-    fn ask(&self, arguments: &[&str]) -> Result<(String, Option<String>, u32), String> {
+    fn ask(&self, arguments: &str) -> Result<(String, Option<String>, u32), String> {
         match self.tools.run(&self.path, arguments, PATIENCE) {
             Said::Text { text, error, pid } => Ok((text, error, pid)),
             Said::Failed(why) | Said::StillRunning(why) => Err(why),
@@ -204,13 +193,13 @@ impl Tool {
     }
 
     fn amd(&self) -> Result<Vec<GpuReport>, String> {
-        let (text, error, _) = self.ask(&["metric", "--json"])?;
+        let (text, error, _) = self.ask("metric --json")?;
         let mut gpus = amd_smi::parse(&text);
         if gpus.is_empty() {
             return Err(nothing(self.name, error, &text));
         }
         // Without a process list the memory is still valid.
-        if let Ok((text, _, pid)) = self.ask(&["process", "--json"]) {
+        if let Ok((text, _, pid)) = self.ask("process --json") {
             combine(&mut gpus, amd_smi::parse(&text));
             for gpu in &mut gpus {
                 without(gpu.processes.as_mut(), pid);
@@ -220,7 +209,7 @@ impl Tool {
     }
 
     fn rocm(&self) -> Result<Vec<GpuReport>, String> {
-        let (text, error, pid) = self.ask(&ROCM_ARGUMENTS)?;
+        let (text, error, pid) = self.ask(ROCM_ARGUMENTS)?;
         let mut said = rocm_smi::parse(&text);
         // `rocm-smi` does not report the GPU of a process; with one GPU it is known.
         if let [only] = said.gpus.as_mut_slice() {
@@ -237,10 +226,7 @@ impl Tool {
     fn facts(&self) -> Vec<GpuReport> {
         let mut facts = Vec::new();
         if self.name == "amd-smi" {
-            for arguments in [
-                &["list", "--json"][..],
-                &["static", "--asic", "--bus", "--vram", "--json"],
-            ] {
+            for arguments in ["list --json", "static --asic --bus --vram --json"] {
                 if let Ok((text, ..)) = self.ask(arguments) {
                     combine(&mut facts, amd_smi::parse(&text));
                 }

@@ -63,7 +63,7 @@ impl Tools {
     }
 
     /// Runs a tool and waits for its end, `patience` at most.
-    pub fn run(&self, tool: &Path, arguments: &[&str], patience: Duration) -> Said {
+    pub fn run(&self, tool: &Path, arguments: &str, patience: Duration) -> Said {
         let name = tool
             .file_name()
             .map(|n| n.to_string_lossy().into_owned())
@@ -74,7 +74,7 @@ impl Tools {
             ));
         }
         let child = Command::new(tool)
-            .args(arguments)
+            .args(arguments.split_ascii_whitespace())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn what_it_prints_is_returned_whatever_its_status() {
         let (_dir, tools, path) = tool("echo \"$1\"; echo; echo ' no driver' >&2; exit 255");
-        match tools.run(&path, &["metric"], Duration::from_secs(20)) {
+        match tools.run(&path, "metric", Duration::from_secs(20)) {
             Said::Text { text, error, pid } => {
                 assert_eq!(
                     (text.as_str(), error.as_deref()),
@@ -156,12 +156,12 @@ mod tests {
     #[test]
     fn one_that_hangs_is_left_alone_and_no_second_is_started() {
         let (dir, tools, path) = tool("sleep 1; echo done > \"$(dirname \"$0\")/ended\"");
-        let said = tools.run(&path, &[], Duration::from_millis(50));
+        let said = tools.run(&path, "", Duration::from_millis(50));
         assert!(
             matches!(&said, Said::StillRunning(why) if why.contains("left running")),
             "{said:?}"
         );
-        let said = tools.run(&path, &[], Duration::from_secs(20));
+        let said = tools.run(&path, "", Duration::from_secs(20));
         assert!(
             matches!(&said, Said::StillRunning(why) if why.contains("not started again")),
             "{said:?}"
@@ -176,7 +176,7 @@ mod tests {
         }
         assert!(ended.exists());
         assert!(matches!(
-            tools.run(&path, &[], Duration::from_secs(20)),
+            tools.run(&path, "", Duration::from_secs(20)),
             Said::Text { .. }
         ));
     }
@@ -188,7 +188,7 @@ mod tests {
         std::fs::write(&path, "text").unwrap();
         let tools = Tools::in_directories(vec![dir.path().to_owned()]);
         for _ in 0..2 {
-            let said = tools.run(&path, &[], Duration::from_secs(1));
+            let said = tools.run(&path, "", Duration::from_secs(1));
             assert!(matches!(said, Said::Failed(_)), "{said:?}");
         }
     }

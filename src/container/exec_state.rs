@@ -1,27 +1,100 @@
-//! The daemon's answers about a command: its pid, its exit code, and whether its container has
-//! died.
+//! Starts an exec where answers may get lost (created again, never started twice), and reads its
+//! state from the daemon: its pid, its exit code, and whether its container has died.
 
+use super::again::{ANSWER, passes};
+use super::frames::Frames;
+use super::missing::is_missing_program;
 use super::processes::HostView;
 use super::{Runtime, answer, is_not_found};
 use crate::capture::ContainerFacts;
 use bollard::errors::Error;
+use bollard::exec::{CreateExecOptions, StartExecOptions, StartExecResults};
+use std::pin::Pin;
 use std::time::Duration;
+use tokio::io::AsyncWrite;
 use tokio::time::{Instant, sleep, timeout};
 
-/// For one answer to whether a command runs.
+/// Attempts to start a command.
+const ATTEMPTS: u32 = 3;
+
+/// Pause between two attempts.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Result of starting an exec.
+pub(super) enum Started {
+    /// Its output and its standard input.
+    Attached(Frames, Pin<Box<dyn AsyncWrite + Send>>),
+    /// It has begun, or this is unknown, and its output has no reader.
+    Unheard,
+    /// It has not begun.
+    Refused(Error),
+}
+
+impl Runtime {
+    /// Creates an exec. If its id gets lost it is never started: nothing runs twice.
+    pub(super) async fn create(
+        &self,
+        container: &str,
+        options: CreateExecOptions<String>,
+    ) -> Result<String, Error> {
+        let create = || self.docker.create_exec(container, options.clone());
+        Ok(self.again(create).await?.id)
+    }
+
+    /// Starts an exec. The daemon refuses to start one that has begun, so repeating is safe; still,
+    /// its state is checked first.
+    pub(super) async fn start(&self, exec_id: &str) -> Started {
+        let options = StartExecOptions {
+            output_capacity: Some(64 * 1024),
+            ..Default::default()
+        };
+        let mut attempt = 1;
+        loop {
+            let asked = timeout(ANSWER, self.docker.start_exec(exec_id, Some(options))).await;
+            let error = match asked.unwrap_or(Err(Error::RequestTimeoutError)) {
+                Ok(StartExecResults::Attached { output, input }) => {
+                    return Started::Attached(output, input);
+                }
+                Ok(StartExecResults::Detached) => return Started::Unheard,
+                Err(e) => e,
+            };
+            let refused = answer(&error).is_some_and(|(_, text)| is_missing_program(text));
+            if refused || (attempt == 1 && !passes(&error)) {
+                return Started::Refused(error);
+            }
+            match self.has_begun(exec_id).await {
+                Some(false) if attempt < ATTEMPTS && passes(&error) => {}
+                Some(false) => return Started::Refused(error),
+                Some(true) | None => return Started::Unheard,
+            }
+            attempt += 1;
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// Whether a command has begun; `None` if the daemon does not report it.
+    async fn has_begun(&self, exec_id: &str) -> Option<bool> {
+        let look = self.again(|| self.docker.inspect_exec(exec_id));
+        let seen = look.await.ok()?;
+        let runs = seen.running == Some(true) || seen.pid.is_some_and(|pid| pid > 0);
+        Some(runs || seen.exit_code.is_some())
+    }
+}
+
+/// Timeout of one question about a command's state.
 const TELL: Duration = Duration::from_secs(5);
 
 /// A daemon that reports nothing about a command for this long never will.
 const UNTOLD: Duration = Duration::from_secs(15);
 
-/// A command that has neither run nor ended when this has passed never began.
+/// A command without any sign of running for this long never began.
 const UNBEGUN: Duration = Duration::from_secs(3);
 
 /// The daemon's answer about the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Code {
     Exited(i64),
-    /// It knows no such command, or its container does not run.
+    /// The daemon does not know the command, or its container does not run.
     Gone,
     Untold,
 }
@@ -86,9 +159,9 @@ impl Runtime {
         }
     }
 
-    /// Whether the container's life that a command began in is over; `None` where the daemon does
-    /// not say. `viewed`: this host showed the container then. A process that is killed with its
-    /// container ends a moment before the daemon knows of the container's end.
+    /// Whether the container has ended (or restarted) since the command began; `None` if the daemon
+    /// does not report it. `viewed`: this host showed the container then. A process killed with its
+    /// container ends shortly before the daemon knows of the container's end.
     pub(super) async fn died_under(&self, before: &ContainerFacts, viewed: bool) -> Option<bool> {
         let mut told = false;
         for _ in 0..5 {
@@ -99,12 +172,12 @@ impl Runtime {
                     told = true;
                 }
                 Ok(_) => return Some(true),
-                // Podman has trouble with what is just being removed.
+                // Podman returns errors for a container that is being removed.
                 Err(_) => {}
             }
             sleep(Duration::from_millis(200)).await;
         }
-        // Podman takes longer to know where the host is busy; `/proc` shows it at once.
+        // On a busy host podman reports it late; `/proc` shows it at once.
         let gone = |pid| HostView::open(pid, &before.id).is_none();
         if viewed && before.state.pid.is_some_and(gone) {
             Some(true)
@@ -118,7 +191,7 @@ impl Runtime {
 pub(super) fn is_gone(e: &Error) -> bool {
     is_not_found(e)
         || answer(e).is_some_and(|(code, message)| {
-            // Podman's word for a container that does not run is its own.
+            // Podman uses its own words for a container that does not run.
             (code == 409 && message.contains("not running"))
                 || message.contains("container state improper")
         })
