@@ -88,7 +88,7 @@ pub enum EvidenceSource {
     EngineInfo,
     /// Measured from outside: a reading, or the difference of two.
     MeasuredDelta,
-    /// Measured so on a device where others may have taken some of it: the driver does not tell
+    /// Measured so on a device where others may have taken some of it: the driver does not report
     /// how much they hold.
     MeasuredShared,
     /// A probe in the engine's process: bytes of its tensors, or torch's allocator.
@@ -136,12 +136,12 @@ impl Confidence {
         })
     }
 
-    /// For a part that nothing tells of.
+    /// For a part without a source.
     pub fn unknown() -> Confidence {
         Confidence("unknown".into())
     }
 
-    /// `medium_measured_delta` becomes `low_measured_delta`; what others tell stays as it is.
+    /// `medium_measured_delta` becomes `low_measured_delta`; what others report stays as it is.
     fn doubt_difference(&mut self) {
         if self.0 == "medium_measured_delta" {
             self.0 = "low_measured_delta".into();
@@ -346,7 +346,7 @@ impl Breakdown {
         (!wrong.is_empty()).then(|| wrong.join("; "))
     }
 
-    /// Differences of readings are no surer than low: when the steps between them happened is told late.
+    /// Lowers the confidence of differences of readings: the steps between them are reported late.
     pub fn doubt_differences(&mut self) {
         let levels = &mut self.confidence_levels;
         let devices = self.per_gpu.iter_mut().flat_map(|d| &mut d.parts);

@@ -620,4 +620,17 @@ impl RunEnd {
             _ => self.failure().map(|why| format!("the run failed: {why}")),
         }
     }
+
+    /// Why the figures of the load are missing.
+    pub fn unmeasured(&self) -> Option<String> {
+        let end = match self {
+            RunEnd::Completed => return None,
+            RunEnd::Interrupted => "the run was interrupted",
+            RunEnd::Deadline => "the deadline passed",
+            RunEnd::ContainerLost(_) => "the container was lost",
+            RunEnd::BenchFailed(_) => "the bench failed",
+            RunEnd::Failed(_) => "the run failed",
+        };
+        Some(format!("{end} before it was measured"))
+    }
 }

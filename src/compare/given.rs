@@ -1,4 +1,4 @@
-//! Profiles against figures that somebody calculated elsewhere and gives by hand.
+//! Profiles against figures that were calculated elsewhere and are given by hand.
 
 use super::calculated::{Grade, error_pct};
 use super::profiles::Limit;
@@ -17,7 +17,7 @@ pub const LOOK_PERCENT: f64 = 15.0;
 /// Beyond this many it is wrong.
 pub const WRONG_PERCENT: f64 = 30.0;
 
-/// What somebody calculated, bytes over all GPUs; `None` where nothing was given.
+/// Externally calculated figures, bytes over all GPUs; `None` where nothing was given.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Given {
     /// Weights.
@@ -227,7 +227,7 @@ fn row(key: &str, label: &str, calculated: u64, measured: Result<f64, String>) -
         calculated_gb: gib(calculated),
         diff_gb: known.map(|m| (calculated as f64 - m) / GIB),
         error_pct: error,
-        // Something for nothing is no percentage, and poor.
+        // An error against nothing has no percentage, and is poor.
         grade: known.map(|_| error.map_or(Grade::Poor, Grade::of)),
         unknown: measured.err(),
     })

@@ -33,7 +33,7 @@ impl Reading {
     }
 }
 
-/// A figure that somebody saw: one that was calculated itself says nothing of another calculation.
+/// A figure that was observed: one that was itself calculated cannot check another calculation.
 fn seen(reading: Reading) -> Reading {
     let calculated = source_word(EvidenceSource::Architecture);
     if reading.source.as_deref() == Some(calculated) {

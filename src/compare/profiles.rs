@@ -36,7 +36,7 @@ pub struct Pair {
     pub warnings: Vec<String>,
     /// The peak and its parts.
     pub components: Vec<PairRow>,
-    /// What is no part of the peak: pool, latency, throughput.
+    /// Figures outside the peak: pool, latency, throughput.
     pub others: Vec<OtherRow>,
     /// What was asked of the differences; null where nothing was.
     pub limit: Option<Limit>,
@@ -108,7 +108,7 @@ pub struct Limit {
     pub ignore_below_bytes: u64,
     /// Components that moved too far.
     pub exceeded: Vec<String>,
-    /// Components that only one side knows: whether they moved cannot be told.
+    /// Components that only one side knows: whether they moved is unknown.
     pub not_judged: Vec<String>,
 }
 
@@ -206,7 +206,7 @@ fn rows(a: &Subject, b: &Subject) -> Vec<PairRow> {
                 profile2_unknown: second.err(),
             }
         })
-        // What neither knows is no row.
+        // A row that neither knows is left out.
         .filter(|r| r.kind == Kind::Total || r.profile1_gb.is_some() || r.profile2_gb.is_some())
         .collect()
 }

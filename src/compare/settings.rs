@@ -1,4 +1,4 @@
-//! What a profile says of its settings and its load, under one name each.
+//! Settings and load of a profile, under one name each.
 
 use crate::capture::DeviceKind;
 use crate::engine::same;
@@ -217,7 +217,7 @@ pub fn flags(words: &[String]) -> Settings {
     found
 }
 
-/// Puts in what is known; a text that says nothing is not known.
+/// Puts in what is known; a blank text is not known.
 fn put(all: &mut Settings, name: &str, value: Option<impl ToString>) {
     if let Some(value) = value
         .map(|v| v.to_string())

@@ -16,7 +16,7 @@ pub struct Subject {
     pub who: Who,
     /// Its settings and its load.
     pub settings: Settings,
-    /// The peak, its parts in reading order, then what is no part of it.
+    /// The peak, its parts in reading order, then figures outside the peak.
     pub figures: Vec<Figure>,
 }
 
@@ -39,7 +39,7 @@ pub struct Who {
     pub engine_version: Option<String>,
     /// Why the run is not whole; null where it came to its end.
     pub not_whole: Option<String>,
-    /// An engine or a device only pretends.
+    /// An engine or a device is simulated.
     pub simulated: bool,
 }
 

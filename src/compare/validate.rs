@@ -82,7 +82,7 @@ pub struct ItemRow {
     pub error_pct: Option<f64>,
     /// How far it may be off, percent.
     pub tolerance_pct: f64,
-    /// Whether it is no further off; null where one is unknown.
+    /// Whether the error is within the tolerance; null where one is unknown.
     pub within_tolerance: Option<bool>,
     /// How good it is.
     pub grade: Option<Grade>,
@@ -123,7 +123,7 @@ pub struct GroupItem {
     pub max_abs_error_pct: Option<f64>,
     /// Runs that had a band for it.
     pub banded: u64,
-    /// Of these, runs whose measurement lay in it.
+    /// Of these, runs with the measurement inside it.
     pub in_band: u64,
 }
 
@@ -159,7 +159,7 @@ impl RunValidation {
             engine: profile.engine_metadata.engine_type.clone(),
             engine_version: profile.engine_metadata.engine_version.clone(),
             basis: calculated.basis.clone(),
-            // What neither side knows is no row, unless it is one that everybody asks for.
+            // A row that neither side knows is left out, unless every reader asks for it.
             items: items
                 .into_iter()
                 .filter(|r| {
@@ -370,7 +370,7 @@ fn advice(item: Item) -> &'static str {
     }
 }
 
-/// The family of a model, lower case: `llama`, `qwen`, `deepseek`; `unknown` where nothing tells.
+/// The family of a model, lower case: `llama`, `qwen`, `deepseek`; else `unknown`.
 pub fn family(name: Option<&str>, architecture: Option<&str>) -> String {
     let letters = |text: &str| -> String {
         let word = text.chars().take_while(char::is_ascii_alphabetic);

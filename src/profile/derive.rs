@@ -3,7 +3,7 @@
 use super::configuration::{configuration, engine_metadata};
 use super::observation::{Observation, load_kind, observes_only};
 use super::timeline::timeline;
-use super::unknown::{Reasons, null_reasons, unmeasured};
+use super::unknown::{Reasons, null_reasons};
 use super::*;
 use crate::breakdown::{DevicePeak, explain};
 use crate::capture::{Capture, LogLine, MemorySample};
@@ -214,7 +214,7 @@ fn breakdown_reasons(profile: &Profile, o: &Observation<'_>, out: &mut Reasons) 
             };
             format!("{}; {why}", not_reported(Component::Activations))
         };
-        repeat => o.no_bench_or(|| unmeasured(o.capture).unwrap_or_else(|| "no bench ran".into()));
+        repeat => o.no_bench_or(|| o.capture.end.unmeasured().unwrap_or_else(|| "no bench ran".into()));
         total_measured_bytes, total_measured_gb, framework_overhead_gb, overhead_percentage, unexplained_bytes =>
             o.not_sampled();
     );
@@ -283,7 +283,7 @@ fn measurements(o: &Observation<'_>, peaks: &[series::Peak]) -> Measurements {
 }
 
 fn dtypes(o: &Observation<'_>, configuration: &Configuration, model: &ModelInfo) -> DtypeMetadata {
-    // In force, else asked for; `auto` tells no format by itself.
+    // In force, else asked for; `auto` names no format by itself.
     let get = |key: &str| {
         [&configuration.effective, &configuration.requested]
             .into_iter()

@@ -75,7 +75,7 @@ pub struct Observation<'a> {
     pub series: Series,
     /// What others held on each device.
     neighbours: Vec<Neighbours>,
-    /// What the engine's log says (of the repeat that peaked, for in-process benches).
+    /// What the engine's log reports (of the repeat that peaked, for in-process benches).
     pub log: LogReport,
     /// When the container's first line that there is was written.
     pub first_line_ns: Option<AtNs>,
@@ -95,7 +95,7 @@ pub struct Observation<'a> {
     pub excerpts: (Excerpt, Excerpt),
 }
 
-/// So many threads for each processor, and everything on a host is late. An engine and its load keep a few busy each.
+/// Above this many threads per processor everything on a host is late. An engine and its load keep a few busy each.
 const OVERLOADED: f64 = 4.0;
 
 impl<'a> Observation<'a> {
@@ -155,7 +155,7 @@ impl<'a> Observation<'a> {
 
     /// The stretch before the engine or the load: `None` when nothing was marked then. It ends
     /// with the next phase or with the bench's start, whichever comes first: a bench that loads
-    /// its own engine is told to warm up only once the engine is in memory.
+    /// its own engine warms up only once the engine is in memory.
     pub fn baseline_window(&self) -> Option<Window> {
         let from = mark(self.capture, Phase::Baseline)?;
         let phases = self
@@ -200,13 +200,13 @@ impl<'a> Observation<'a> {
         most.max().filter(|b| *b >= SWAPPED_BYTES)
     }
 
-    /// How many threads wanted a processor, where that was so many that everything on the host was late.
+    /// How many threads wanted a processor, where there were enough to delay everything on the host.
     pub fn overload(&self) -> Option<f64> {
         let bearable = OVERLOADED * f64::from(self.capture.host.cpus.max(1));
         self.capture.host_load.filter(|load| *load > bearable)
     }
 
-    /// Whether the steps of the engine's start are timed by a log whose times are coarse.
+    /// Whether the steps of the engine's start are timed by a log in whole seconds.
     pub fn coarsely_timed(&self) -> bool {
         self.capture.log.whole_seconds && self.capture.mode == Mode::Started
     }
@@ -331,7 +331,7 @@ impl<'a> Observation<'a> {
     }
 }
 
-/// Page cache in a reading, bytes; 0 where the kernel does not tell it apart.
+/// Page cache in a reading, bytes; 0 where the kernel does not report it.
 pub fn file_bytes(s: &MemorySample) -> i64 {
     s.host.and_then(|h| h.file_bytes).unwrap_or(0) as i64
 }

@@ -6,7 +6,7 @@ use crate::capture::{
 };
 use crate::units::Bytes;
 
-/// What is said of an end by SIGKILL where the kernel counted no kill for lack of memory.
+/// Message on an end by SIGKILL where the kernel counted no kill for lack of memory.
 pub const KILLED_FROM_OUTSIDE: &str = ": the kernel counted no kill for lack of memory, so it was killed from outside (systemd-oomd, a scheduler, an administrator)";
 
 /// What is known of kills for lack of memory.
@@ -23,7 +23,7 @@ pub enum OomVerdict {
 /// A kill for lack of memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OomKill {
-    /// When; `None` where only the state of the container says it.
+    /// When; `None` where only the state of the container shows it.
     pub at_ns: Option<AtNs>,
     /// The limit that was reached; `None` where it is not known.
     pub limit: Option<MemoryLimit>,

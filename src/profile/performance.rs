@@ -2,7 +2,7 @@
 
 use super::observation::Observation;
 use super::stats::Spread;
-use super::unknown::{Reasons, null_reasons, unmeasured};
+use super::unknown::{Reasons, null_reasons};
 use crate::capture::ExecRole;
 use crate::engine::{BenchResult, LoadKind};
 use schemars::JsonSchema;
@@ -38,7 +38,7 @@ pub struct RepeatResult {
     pub repeat: u32,
     /// Peak memory during it, bytes over all devices.
     pub peak_bytes: Option<u64>,
-    /// What its result file says.
+    /// From its result file.
     pub result: BenchResult,
     /// What must be known of these figures, sentences: such as that prompt lengths are in words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -54,7 +54,9 @@ pub(super) fn reasons(stats: Option<&LatencyStats>, o: &Observation<'_>, out: &m
             let error = benches.filter_map(|e| e.result_error.as_ref()).next();
             let no_result = || match error {
                 Some(error) => format!("the bench's result could not be read: {error}"),
-                None => unmeasured(c)
+                None => c
+                    .end
+                    .unmeasured()
                     .unwrap_or_else(|| "the bench left no result that could be read".into()),
             };
             o.no_bench_or(no_result)
