@@ -600,6 +600,18 @@ pub enum RunEnd {
     Failed(String),
 }
 
+impl Capture {
+    /// A device by its index.
+    pub fn device(&self, index: u32) -> Option<&DeviceFacts> {
+        self.devices.iter().find(|d| d.index == index)
+    }
+
+    /// The commands that ran a bench.
+    pub fn benches(&self) -> impl Iterator<Item = &ExecOutcome> {
+        self.execs.iter().filter(|e| e.role == ExecRole::Bench)
+    }
+}
+
 impl RunEnd {
     /// Why a run that was neither completed nor stopped failed.
     pub fn failure(&self) -> Option<&str> {

@@ -143,12 +143,7 @@ impl GivenReport {
 
     /// Judges every error.
     pub fn judge(&mut self, percent: f64, ignore_below_bytes: u64) {
-        let mut limit = Limit {
-            percent,
-            ignore_below_bytes,
-            exceeded: Vec::new(),
-            not_judged: Vec::new(),
-        };
+        let mut limit = Limit::new(percent, ignore_below_bytes);
         for row in self.profiles.iter().flat_map(|p| &p.rows) {
             let list = match (row.diff_gb, row.error_pct) {
                 (None, _) => &mut limit.not_judged,

@@ -116,14 +116,17 @@ impl Row {
             label: label.into(),
             unit,
             difference,
-            difference_percent: both
-                .filter(|(a, _)| *a != 0.0)
-                .map(|(a, b)| (b - a) / a.abs() * 100.0),
+            difference_percent: both.and_then(|(a, b)| difference_percent(a, b)),
             judgement: difference.map(|d| judge(d, a.range(), b.range())),
             a,
             b,
         }
     }
+}
+
+/// The difference in percent of the first; `None` of 0.
+fn difference_percent(a: f64, b: f64) -> Option<f64> {
+    (a != 0.0).then(|| (b - a) / a.abs() * 100.0)
 }
 
 /// A difference against the ranges of both groups.

@@ -175,7 +175,7 @@ impl RunValidation {
 
 fn row(item: Item, measured: &Measured<'_>, calculated: &Calculated) -> ItemRow {
     let (reading, claim) = (measured.reading(item), calculated.claim(item));
-    let known = reading.value.as_ref().ok().copied();
+    let known = reading.as_ref().ok().map(|(value, _)| *value);
     let both = known.zip(claim.value.as_ref().ok().copied());
     let error = both.and_then(|(m, c)| error_pct(c as f64, m));
     // Something for nothing has no percentage, and is out of any tolerance.
@@ -183,7 +183,7 @@ fn row(item: Item, measured: &Measured<'_>, calculated: &Calculated) -> ItemRow 
     let in_band = both
         .zip(claim.band)
         .map(|((measured, _), (low, high))| measured >= low as f64 && measured <= high as f64);
-    let unknown = match (&reading.value, &claim.value) {
+    let unknown = match (&reading, &claim.value) {
         (Err(why), Err(other)) => Some(format!("not measured: {why}; not calculated: {other}")),
         (Err(why), Ok(_)) => Some(format!("not measured: {why}")),
         (Ok(_), Err(why)) => Some(format!("not calculated: {why}")),
@@ -191,8 +191,8 @@ fn row(item: Item, measured: &Measured<'_>, calculated: &Calculated) -> ItemRow 
     };
     ItemRow {
         item,
-        measured: reading.value.ok(),
-        measured_source: reading.source,
+        measured: known,
+        measured_source: reading.ok().map(|(_, source)| source),
         calculated: claim.value.ok(),
         error_pct: error,
         tolerance_pct: item.tolerance(),

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 pub const LOADLINE_VERSION: &str = "1.0";
 
 /// How much load one engine holds.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Loadline {
     /// `loadline`.
     pub document: String,
@@ -119,19 +119,7 @@ impl Loadline {
             engine_version: look.engine_metadata.engine_version.clone(),
             model: look.model_info.name.clone(),
             lengths,
-            waves: 0,
-            tolerance_percent: 0.0,
-            max_rounds: 0,
-            max_concurrency: 0,
-            objectives: Objectives::default(),
-            prediction: Prediction::default(),
-            measured: None,
-            difference_percent: None,
-            limiting: None,
-            advice: Vec::new(),
-            rounds: Vec::new(),
-            notes: Vec::new(),
-            outcome: RunEnd::Completed,
+            ..Loadline::default()
         }
     }
 

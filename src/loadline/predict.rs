@@ -9,7 +9,7 @@ use crate::profile::Profile;
 use serde::{Deserialize, Serialize};
 
 /// How long every request is, tokens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lengths {
     /// Prompt.
     pub input: u64,

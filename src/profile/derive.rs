@@ -320,9 +320,7 @@ fn latency(o: &Observation<'_>) -> Option<LatencyStats> {
     let kind = load_kind(o.capture)?;
     let repeats: Vec<RepeatResult> = o
         .capture
-        .execs
-        .iter()
-        .filter(|e| e.role == crate::capture::ExecRole::Bench)
+        .benches()
         .filter_map(|e| {
             let repeat = e.repeat?;
             let text = e.result.as_deref()?;

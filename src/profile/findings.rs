@@ -8,7 +8,7 @@ use super::series::PeakSource;
 use super::ticks;
 use super::{Breakdown, Configuration, Evidence, InternalMetrics, LatencyStats, replayed, torch};
 use crate::breakdown::Component;
-use crate::capture::{AtNs, DeviceEvent, ExecEnd, ExecRole, MemoryLimit, Mode, RunEnd};
+use crate::capture::{AtNs, DeviceEvent, ExecEnd, MemoryLimit, Mode, RunEnd};
 use crate::engine::facts::{DEFAULT_UTILIZATION, EngineStep, Finding, Severity};
 use crate::units::{Bytes, signed};
 use crate::wording::counted;
@@ -167,10 +167,7 @@ fn outcome(o: &Observation<'_>, findings: &mut Vec<Finding>) {
         RunEnd::BenchFailed(why) => Some(failed("bench_failed", why.clone())),
         RunEnd::Failed(why) => Some(failed("run_failed", why.clone())),
     });
-    let bench_137 = c
-        .execs
-        .iter()
-        .any(|e| e.role == ExecRole::Bench && e.end == ExecEnd::Exited(137));
+    let bench_137 = c.benches().any(|e| e.end == ExecEnd::Exited(137));
     match OomVerdict::of_capture(c) {
         OomVerdict::Killed(_) if findings.iter().any(|f| f.code == "oom") => {}
         OomVerdict::Killed(kill) => {
@@ -323,21 +320,14 @@ fn sampling(o: &Observation<'_>, findings: &mut Vec<Finding>) {
     let s = &o.capture.sampling;
     device_events(&s.events, findings);
     if s.ticks == 0 || o.series.device_count() == 0 {
-        let why = s
-            .last_error
-            .as_deref()
-            .map_or(String::new(), |e| format!(": {e}"));
-        findings.push(Finding::error(
-            "no_samples",
-            format!(
-                "{}{why}",
-                if s.ticks == 0 {
-                    "memory was never sampled"
-                } else {
-                    "the capture holds no sample of the memory"
-                }
-            ),
-        ));
+        let what = if s.ticks == 0 {
+            "memory was never sampled"
+        } else {
+            "the capture holds no sample of the memory"
+        };
+        let why = s.last_error.as_ref().map(|e| format!(": {e}"));
+        let message = format!("{what}{}", why.unwrap_or_default());
+        findings.push(Finding::error("no_samples", message));
         return;
     }
     gap(o, findings);
@@ -534,9 +524,9 @@ fn reached_in_warm_up(o: &Observation<'_>, device: usize, bytes: u64) -> bool {
 /// Whether a level was reached between a repeat's load and the end of its bench: a probe looks into
 /// the layers then.
 fn reached_looking_closer(o: &Observation<'_>, device: usize, bytes: u64) -> bool {
-    let benches = o.capture.execs.iter();
-    benches
-        .filter(|e| e.role == ExecRole::Bench && o.capture.request.workload.per_layer)
+    o.capture
+        .benches()
+        .filter(|_| o.capture.request.workload.per_layer)
         .filter_map(|e| {
             let load = o.repeats.iter().find(|r| r.number == e.repeat)?;
             o.series.peak(device, load.window.to, e.ended_at_ns)
@@ -583,8 +573,8 @@ fn log(o: &Observation<'_>, findings: &mut Vec<Finding>) {
             ),
         ));
     }
-    let benches = o.capture.execs.iter().filter(|e| e.role == ExecRole::Bench);
-    for repeat in benches.filter(|e| e.cut).filter_map(|e| e.repeat) {
+    let cut = o.capture.benches().filter(|e| e.cut);
+    for repeat in cut.filter_map(|e| e.repeat) {
         let message = format!(
             "the connection to Docker broke while the bench ran (repeat {repeat}): what it and an engine in it said after that is not known, nor what follows from it"
         );
@@ -602,13 +592,8 @@ fn log(o: &Observation<'_>, findings: &mut Vec<Finding>) {
         );
         findings.push(Finding::warning("start_not_sampled", message));
     }
-    let restarts = o
-        .capture
-        .events
-        .iter()
-        .filter(|e| e.action == "start")
-        .count();
-    if restarts > 0 && o.capture.mode != Mode::Started {
+    let restarted = o.capture.events.iter().any(|e| e.action == "start");
+    if restarted && o.capture.mode != Mode::Started {
         findings.push(Finding::error(
             "container_restarted",
             "the container was restarted during the run: the figures mix two lives of it",

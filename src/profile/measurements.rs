@@ -327,10 +327,10 @@ impl DetailedGpuMetrics {
             .iter()
             .filter_map(|peak| {
                 let s = &peak.nearest;
-                let facts = capture
-                    .devices
-                    .iter()
-                    .find(|d| d.index == s.device && d.kind == DeviceKind::Gpu)?;
+                let facts = capture.device(s.device)?;
+                if facts.kind != DeviceKind::Gpu {
+                    return None;
+                }
                 // Process lists, power and the like are read less often than memory: the latest
                 // reading up to the peak.
                 let upto = series.window(s.device as usize, AtNs::MIN, s.at_ns);

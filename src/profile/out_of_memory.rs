@@ -2,7 +2,7 @@
 //! reached.
 
 use crate::capture::{
-    AtNs, Capture, ContainerEvent, ContainerFacts, ExecRole, LimitLevel, MemoryLimit, Mode, Phase,
+    AtNs, Capture, ContainerEvent, ContainerFacts, LimitLevel, MemoryLimit, Mode, Phase,
 };
 use crate::units::Bytes;
 
@@ -85,13 +85,12 @@ impl OomKill {
     /// What the run was doing then: the phase, or `start` while a bench loads its engine.
     pub fn phase(&self, c: &Capture) -> Option<String> {
         let at = self.at_ns?;
-        let benches = c.execs.iter().filter(|e| e.role == ExecRole::Bench);
         let loading = if c.mode == Mode::Idle {
             Phase::Start
         } else {
             Phase::Warmup
         };
-        let starts = benches.map(|e| (e.started_at_ns, loading));
+        let starts = c.benches().map(|e| (e.started_at_ns, loading));
         let marks = c.marks.iter().map(|m| (m.at_ns, m.phase));
         let phase = marks.chain(starts).filter(|(from, _)| *from <= at).max()?.1;
         Some(format!("{phase:?}").to_lowercase())

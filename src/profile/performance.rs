@@ -3,7 +3,6 @@
 use super::observation::Observation;
 use super::stats::Spread;
 use super::unknown::{Reasons, null_reasons};
-use crate::capture::ExecRole;
 use crate::engine::{BenchResult, LoadKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -50,8 +49,7 @@ pub(super) fn reasons(stats: Option<&LatencyStats>, o: &Observation<'_>, out: &m
     let (c, at) = (o.capture, "latency_stats");
     let Some(stats) = stats else {
         return out.note(true, at.into(), || {
-            let benches = c.execs.iter().filter(|e| e.role == ExecRole::Bench);
-            let error = benches.filter_map(|e| e.result_error.as_ref()).next();
+            let error = c.benches().find_map(|e| e.result_error.as_ref());
             let no_result = || match error {
                 Some(error) => format!("the bench's result could not be read: {error}"),
                 None => c
