@@ -173,36 +173,24 @@ fn profile(subject: &Subject, given: &Given) -> GivenProfile {
         (Ok(total), Ok(others)) => Ok(total - others),
         (total, _) => total,
     };
+    // With KV in use the rest of the pool would be missing.
+    let sum = given.total().filter(|_| given.basis == KvBasis::Pool);
     let rows: Vec<GivenRow> = [
-        (
-            "model_weights",
-            "Model weights",
-            given.weights,
-            subject.bytes("model_weights"),
-        ),
-        ("kv_cache", kv_label, given.kv, kv),
-        (
-            "activations",
-            "Activations",
-            given.activations,
-            subject.bytes("activations"),
-        ),
-        (
-            "framework_overhead",
-            "Framework overhead",
-            given.overhead,
-            subject.bytes("framework_overhead"),
-        ),
-        // With KV in use the rest of the pool would be missing.
-        (
-            "total",
-            "Total",
-            given.total().filter(|_| given.basis == KvBasis::Pool),
-            total,
-        ),
+        ("model_weights", "Model weights", given.weights),
+        ("kv_cache", kv_label, given.kv),
+        ("activations", "Activations", given.activations),
+        ("framework_overhead", "Framework overhead", given.overhead),
+        ("total", "Total", sum),
     ]
     .into_iter()
-    .filter_map(|(key, label, calculated, measured)| row(key, label, calculated?, measured))
+    .filter_map(|(key, label, calculated)| {
+        let measured = match key {
+            "kv_cache" => kv.clone(),
+            "total" => total.clone(),
+            key => subject.bytes(key),
+        };
+        Some(row(key, label, calculated?, measured))
+    })
     .collect();
     GivenProfile {
         profile: subject.who.clone(),
@@ -212,10 +200,10 @@ fn profile(subject: &Subject, given: &Given) -> GivenProfile {
     }
 }
 
-fn row(key: &str, label: &str, calculated: u64, measured: Result<f64, String>) -> Option<GivenRow> {
+fn row(key: &str, label: &str, calculated: u64, measured: Result<f64, String>) -> GivenRow {
     let known = measured.as_ref().ok().copied();
     let error = known.and_then(|m| error_pct(calculated as f64, m));
-    Some(GivenRow {
+    GivenRow {
         component: key.into(),
         label: label.into(),
         measured_gb: known.map(|m| m / GIB),
@@ -225,7 +213,7 @@ fn row(key: &str, label: &str, calculated: u64, measured: Result<f64, String>) -
         // An error against nothing has no percentage, and is poor.
         grade: known.map(|_| error.map_or(Grade::Poor, Grade::of)),
         unknown: measured.err(),
-    })
+    }
 }
 
 fn warnings(subject: &Subject) -> Vec<String> {

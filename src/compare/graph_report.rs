@@ -393,21 +393,14 @@ fn analysis(
     let mut why = |path: &str, reason: &str| {
         unknown.insert(format!("analysis.{path}"), reason.into());
     };
+    let per_graph = "overheads[].mib_per_additional_graph";
     match additional {
         None => {
-            why(
-                "additional_cuda_graphs",
-                "the graphs of one arm could not be counted",
-            );
-            why(
-                "overheads[].mib_per_additional_graph",
-                "the graphs of one arm could not be counted",
-            );
+            let reason = "the graphs of one arm could not be counted";
+            why("additional_cuda_graphs", reason);
+            why(per_graph, reason);
         }
-        Some(n) if n <= 0 => why(
-            "overheads[].mib_per_additional_graph",
-            "the second arm captured no additional graph",
-        ),
+        Some(n) if n <= 0 => why(per_graph, "the second arm captured no additional graph"),
         Some(_) => {}
     }
     if overheads.is_empty() {

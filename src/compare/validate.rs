@@ -294,17 +294,10 @@ fn group<'a>(by: &str, name: &str, runs: impl Iterator<Item = &'a RunValidation>
 /// What follows from the groups, in words.
 fn recommendations(groups: &[Group], runs: &[RunValidation]) -> Vec<String> {
     let mut all = Vec::new();
-    let compared = groups.first().is_some_and(|g| !g.items.is_empty());
-    if !compared {
-        if let Some(why) = runs
-            .iter()
-            .flat_map(|r| &r.items)
-            .find_map(|i| i.unknown.clone())
-        {
-            all.push(format!(
-                "nothing could be compared; the first reason: {why}"
-            ));
-        }
+    if groups.first().is_none_or(|g| g.items.is_empty()) {
+        let mut items = runs.iter().flat_map(|r| &r.items);
+        let why = items.find_map(|i| i.unknown.as_ref());
+        all.extend(why.map(|w| format!("nothing could be compared; the first reason: {w}")));
         return all;
     }
     let all_runs = groups.first().map_or(0, |g| g.runs);

@@ -19,13 +19,12 @@ pub fn derive(
     let mut o = Observation::new(capture, samples, lines);
     let (engine_excerpt, bench_excerpt) = std::mem::take(&mut o.excerpts);
     let configuration = configuration(capture, &o.settings, &o.log, &o.probes);
-    let name = capture
-        .request
-        .model
-        .clone()
-        .or_else(|| o.probes.model.clone())
-        .or_else(|| o.settings.model.clone())
-        .or_else(|| o.log.text("model").map(str::to_owned));
+    let asked = capture.request.model.as_deref();
+    let name = asked
+        .or(o.probes.model.as_deref())
+        .or(o.settings.model.as_deref())
+        .or_else(|| o.log.text("model"))
+        .map(str::to_owned);
     let mut model_info = ModelInfo::read(&capture.model_files, name);
     let mut gpu_info = GpuInfo::of(capture);
     let dtype_metadata = dtypes(&o, &configuration, &model_info);

@@ -38,7 +38,7 @@ pub fn collect(
         findings.retain(|f| f.code != DEFAULT_UTILIZATION);
     }
     outcome(o, &mut findings);
-    requests(latency, &mut findings);
+    findings.extend(requests(latency));
     torch::findings(o, &mut findings);
     simulated(o, &mut findings);
     let placed = o.placement() != Placement::Unknown;
@@ -49,8 +49,8 @@ pub fn collect(
     not_mapped(o, &stray, &mut findings);
     disagreements(&attributed, &mut findings);
     sampling(o, &mut findings);
-    overloaded(o, &mut findings);
-    swapped(o, &mut findings);
+    findings.extend(overloaded(o));
+    findings.extend(swapped(o));
     replayed::findings(o, &mut findings);
     lost(o, &mut findings);
     peaks(o, &mut findings);
@@ -72,23 +72,18 @@ pub fn collect(
         findings.push(Finding::info("setting_differs", message));
     }
     if o.capture.mode == Mode::Serving {
-        if let (Some(unexplained), Some(total)) =
-            (breakdown.unexplained_bytes, breakdown.total_measured_bytes)
-        {
-            if unexplained > total as i64 / 4 {
-                let message = format!(
-                    "{} is unexplained: the start-up, which would tell the engine's own processes from the rest, was over before the capture began; `plimsoll run` or an idle container shows it",
-                    signed(unexplained.into())
-                );
-                findings.push(Finding::info("startup_not_observed", message));
-            }
+        let quarter = breakdown.total_measured_bytes.map(|total| total as i64 / 4);
+        let unexplained = breakdown.unexplained_bytes.zip(quarter);
+        if let Some((unexplained, _)) = unexplained.filter(|(bytes, quarter)| bytes > quarter) {
+            let message = format!(
+                "{} is unexplained: the start-up, which would tell the engine's own processes from the rest, was over before the capture began; `plimsoll run` or an idle container shows it",
+                signed(unexplained.into())
+            );
+            findings.push(Finding::info("startup_not_observed", message));
         }
-    }
-    let on_gpu = (0..o.capture.devices.len()).any(|d| !o.is_host(d));
-    if o.capture.mode == Mode::Serving {
-        if let Some(message) = o.engine.and_then(|e| e.untold(&o.log, on_gpu)) {
-            findings.push(Finding::info("log_tells_less", message));
-        }
+        let on_gpu = (0..o.capture.devices.len()).any(|d| !o.is_host(d));
+        let missing = o.engine.and_then(|e| e.untold(&o.log, on_gpu));
+        findings.extend(missing.map(|message| Finding::info("log_tells_less", message)));
     }
     if let Some(unexplained) = breakdown.unexplained_bytes.filter(|b| *b < -(32 << 20)) {
         let message = format!(
@@ -98,22 +93,16 @@ pub fn collect(
         findings.push(Finding::warning("negative_residual", message));
     }
     too_large(breakdown, evidence, &mut findings);
-    let preemptions = o
-        .capture
-        .gauges
-        .first()
-        .zip(o.capture.gauges.last())
-        .and_then(|(a, b)| Some(b.preemptions?.saturating_sub(a.preemptions?)));
-    if let Some(n) = preemptions.filter(|n| *n > 0) {
-        if !findings.iter().any(|f| f.code == "preemption_seen") {
-            findings.push(Finding::warning(
-                "preemption_seen",
-                format!(
-                    "{} during the load: the KV pool was too small for it",
-                    counted(n, "preemption")
-                ),
-            ));
-        }
+    let gauges = &o.capture.gauges;
+    let ends = gauges.first().zip(gauges.last());
+    let preemptions = ends.and_then(|(a, b)| Some(b.preemptions?.saturating_sub(a.preemptions?)));
+    let seen = findings.iter().any(|f| f.code == "preemption_seen");
+    if let Some(n) = preemptions.filter(|n| *n > 0 && !seen) {
+        let message = format!(
+            "{} during the load: the KV pool was too small for it",
+            counted(n, "preemption")
+        );
+        findings.push(Finding::warning("preemption_seen", message));
     }
     findings.sort_by_key(|f| std::cmp::Reverse(f.severity));
     findings
@@ -201,10 +190,8 @@ fn outcome(o: &Observation<'_>, findings: &mut Vec<Finding>) {
 }
 
 /// Requests that failed: the load was not the one that was asked for.
-fn requests(latency: Option<&LatencyStats>, findings: &mut Vec<Finding>) {
-    let Some((failed, all)) = latency.and_then(LatencyStats::failed).filter(|f| f.0 > 0) else {
-        return;
-    };
+fn requests(latency: Option<&LatencyStats>) -> Option<Finding> {
+    let (failed, all) = latency?.failed().filter(|f| f.0 > 0)?;
     let severity = if failed as f64 > all as f64 * FAILED_SHARE {
         Severity::Error
     } else {
@@ -214,7 +201,7 @@ fn requests(latency: Option<&LatencyStats>, findings: &mut Vec<Finding>) {
         "{failed} of {} failed: the load was not the one that was asked for",
         counted(all, "request")
     );
-    findings.push(Finding::new("requests_failed", severity, message));
+    Some(Finding::new("requests_failed", severity, message))
 }
 
 fn simulated(o: &Observation<'_>, findings: &mut Vec<Finding>) {
@@ -366,18 +353,18 @@ fn sampling(o: &Observation<'_>, findings: &mut Vec<Finding>) {
 }
 
 /// Where everything waits for a processor, lines come late, and memory is put to the step before.
-fn overloaded(o: &Observation<'_>, findings: &mut Vec<Finding>) {
-    let Some(load) = o.overload() else { return };
+fn overloaded(o: &Observation<'_>) -> Option<Finding> {
+    let load = o.overload()?;
     let message = format!(
         "the host was overloaded: {load:.0} threads wanted its {}; what the engine prints comes late then, and memory may be put to the wrong step: no part that is a difference of readings is surer than low",
         counted(o.capture.host.cpus.max(1), "processor")
     );
-    findings.push(Finding::warning("host_overloaded", message));
+    Some(Finding::warning("host_overloaded", message))
 }
 
 /// Pages that are swapped out leave and come back at times of the kernel's choice.
-fn swapped(o: &Observation<'_>, findings: &mut Vec<Finding>) {
-    let Some(most) = o.swapped() else { return };
+fn swapped(o: &Observation<'_>) -> Option<Finding> {
+    let most = o.swapped()?;
     let limit = o.capture.devices.iter().find_map(|d| {
         let level = d.limit_level.clone()?;
         let bytes = d.total_bytes?;
@@ -388,7 +375,7 @@ fn swapped(o: &Observation<'_>, findings: &mut Vec<Finding>) {
         "memory of the container was swapped out, up to {}{limit}: totals and parts include it, no part that is a difference of readings is surer than low, and latencies are those of an engine that waits for its swap",
         Bytes(most)
     );
-    findings.push(Finding::warning("memory_swapped", message));
+    Some(Finding::warning("memory_swapped", message))
 }
 
 /// The longest stretch without a sample, and what it means for the peak.

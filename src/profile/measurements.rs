@@ -145,24 +145,16 @@ impl Point {
         samples: impl IntoIterator<Item = MemorySample>,
         devices: &[DeviceFacts],
     ) -> Option<Point> {
-        Point::of(
-            samples
-                .into_iter()
-                .map(|s| (s.used_bytes, PeakSource::Sample, s))
-                .collect(),
-            devices,
-        )
+        let readings = samples.into_iter();
+        let readings = readings.map(|s| (s.used_bytes, PeakSource::Sample, s));
+        Point::of(readings.collect(), devices)
     }
 
     /// From each device's peak.
     pub(super) fn of_peaks(peaks: &[Peak], devices: &[DeviceFacts]) -> Option<Point> {
-        Point::of(
-            peaks
-                .iter()
-                .map(|p| (p.bytes, p.source, p.nearest.clone()))
-                .collect(),
-            devices,
-        )
+        let readings = peaks.iter();
+        let readings = readings.map(|p| (p.bytes, p.source, p.nearest.clone()));
+        Point::of(readings.collect(), devices)
     }
 }
 
@@ -182,17 +174,11 @@ pub struct GpuInfo {
 
 impl GpuInfo {
     pub(super) fn of(capture: &Capture) -> GpuInfo {
+        let devices = capture.devices.iter();
+        let gpus = devices.clone().filter(|d| d.kind == DeviceKind::Gpu);
         GpuInfo {
-            num_gpus: capture
-                .devices
-                .iter()
-                .filter(|d| d.kind == DeviceKind::Gpu)
-                .count() as u32,
-            gpu_memory_per_device: capture
-                .devices
-                .iter()
-                .map(|d| d.total_bytes.map(gib))
-                .collect(),
+            num_gpus: gpus.count() as u32,
+            gpu_memory_per_device: devices.map(|d| d.total_bytes.map(gib)).collect(),
             devices: capture.devices.clone(),
             multi_gpu_overhead_gb: None,
         }

@@ -110,6 +110,11 @@ impl Witnesses<'_, '_> {
         self.add(component, bytes, EvidenceSource::MeasuredDelta, quote);
     }
 
+    fn reported(&mut self, component: Component, gib: f64, quote: String) {
+        let bytes = bytes_of_gib(gib);
+        self.add(component, bytes, EvidenceSource::EngineLog, quote);
+    }
+
     /// Whether it is known which of the engine's figures are this device's. A host's memory holds
     /// all ranks.
     fn knows_its_ranks(&self) -> bool {
@@ -157,12 +162,7 @@ impl Witnesses<'_, '_> {
                     quote = format!("{quote} | {said}");
                 }
             }
-            self.add(
-                component,
-                bytes_of_gib(gib),
-                EvidenceSource::EngineLog,
-                quote,
-            );
+            self.reported(component, gib, quote);
         }
     }
 
@@ -430,22 +430,12 @@ impl Witnesses<'_, '_> {
         if let Some((gib, quote)) = self.logged("non_torch_gib") {
             // TensorRT-LLM measures it with a pool in place that is gone when the final one is taken.
             let temporary = self.logged("temporary_kv_gib").map_or(0.0, |(gib, _)| gib);
-            self.add(
-                Component::NonTorch,
-                bytes_of_gib(gib - temporary),
-                EvidenceSource::EngineLog,
-                quote,
-            );
+            self.reported(Component::NonTorch, gib - temporary, quote);
         }
         if let (Some((consumed, quote)), Some((weights, _))) =
             (self.logged("consumed_gib"), self.logged("weights_gib"))
         {
-            self.add(
-                Component::NonTorch,
-                bytes_of_gib(consumed - weights),
-                EvidenceSource::EngineLog,
-                quote,
-            );
+            self.reported(Component::NonTorch, consumed - weights, quote);
         }
         if let Some((activations, quote)) = self.logged("activation_peak_gib") {
             // Since weights and non-torch are printed as one figure, the estimate for CUDA graphs
@@ -454,12 +444,7 @@ impl Witnesses<'_, '_> {
                 .logged("consumed_gib")
                 .and_then(|_| self.logged("cuda_graph_estimated_gib"))
                 .map_or(0.0, |(gib, _)| gib);
-            self.add(
-                Component::Activations,
-                bytes_of_gib(activations - graphs),
-                EvidenceSource::EngineLog,
-                quote,
-            );
+            self.reported(Component::Activations, activations - graphs, quote);
         }
         if let Some(loaded) = self.loaded(top).filter(|_| top.bench_at.is_some()) {
             let (told, less) = self.told_beside_activations();
