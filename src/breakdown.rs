@@ -88,7 +88,7 @@ pub enum EvidenceSource {
     EngineInfo,
     /// Measured from outside: a reading, or the difference of two.
     MeasuredDelta,
-    /// Measured so on a device where others may have taken some of it: the driver does not tell
+    /// Measured so on a device where others may have taken some of it: the driver does not report
     /// how much they hold.
     MeasuredShared,
     /// A probe in the engine's process: bytes of its tensors, or torch's allocator.
@@ -136,12 +136,12 @@ impl Confidence {
         })
     }
 
-    /// For a part that nothing tells of.
+    /// For a part without a source.
     pub fn unknown() -> Confidence {
         Confidence("unknown".into())
     }
 
-    /// `medium_measured_delta` becomes `low_measured_delta`; what others tell stays as it is.
+    /// `medium_measured_delta` becomes `low_measured_delta`; what others report stays as it is.
     fn doubt_difference(&mut self) {
         if self.0 == "medium_measured_delta" {
             self.0 = "low_measured_delta".into();
@@ -346,24 +346,16 @@ impl Breakdown {
         (!wrong.is_empty()).then(|| wrong.join("; "))
     }
 
-    /// Differences of readings are no surer than low: when the steps between them happened is told late.
+    /// Lowers the confidence of differences of readings: the steps between them are reported late.
     pub fn doubt_differences(&mut self) {
         let levels = &mut self.confidence_levels;
+        levels.overall.doubt_difference();
+        levels.weights.doubt_difference();
+        levels.kv_cache.doubt_difference();
+        levels.activations.doubt_difference();
         let devices = self.per_gpu.iter_mut().flat_map(|d| &mut d.parts);
-        [
-            &mut levels.overall,
-            &mut levels.weights,
-            &mut levels.kv_cache,
-            &mut levels.activations,
-        ]
-        .into_iter()
-        .chain(
-            self.components
-                .iter_mut()
-                .chain(devices)
-                .map(|p| &mut p.confidence),
-        )
-        .for_each(Confidence::doubt_difference);
+        let parts = self.components.iter_mut().chain(devices);
+        parts.for_each(|p| p.confidence.doubt_difference());
     }
 }
 
@@ -475,12 +467,10 @@ fn explain_device(peak: &DevicePeak, evidence: &[Evidence], engine: &str) -> Dev
             continue;
         }
         left = left.saturating_sub(e.bytes);
-        let confidence = Confidence::of(e.source, engine);
-        let confidence = if e.bytes > whole(peak.bytes) {
-            confidence.lowered()
-        } else {
-            confidence
-        };
+        let mut confidence = Confidence::of(e.source, engine);
+        if e.bytes > whole(peak.bytes) {
+            confidence = confidence.lowered();
+        }
         parts.push(make_part(e.component, e.bytes, peak.bytes, confidence));
     }
     parts.push(make_part(
@@ -503,24 +493,14 @@ fn sum_parts(devices: &[DeviceBreakdown], total: u64) -> Vec<Part> {
     for part in devices.iter().flat_map(|d| &d.parts) {
         match sums.iter_mut().find(|s| s.component == part.component) {
             Some(sum) => {
-                let confidence = if part.confidence.rank() < sum.confidence.rank() {
-                    part.confidence.clone()
-                } else {
-                    sum.confidence.clone()
-                };
-                *sum = make_part(
-                    part.component,
-                    sum.bytes.saturating_add(part.bytes),
-                    total,
-                    confidence,
-                );
+                let bytes = sum.bytes.saturating_add(part.bytes);
+                let lower = std::cmp::min_by_key(&sum.confidence, &part.confidence, |c| c.rank());
+                *sum = make_part(part.component, bytes, total, lower.clone());
             }
-            None => sums.push(make_part(
-                part.component,
-                part.bytes,
-                total,
-                part.confidence.clone(),
-            )),
+            None => {
+                let confidence = part.confidence.clone();
+                sums.push(make_part(part.component, part.bytes, total, confidence));
+            }
         }
     }
     sums.sort_by_key(|p| p.component);

@@ -611,6 +611,18 @@ pub enum RunEnd {
     Failed(String),
 }
 
+impl Capture {
+    /// A device by its index.
+    pub fn device(&self, index: u32) -> Option<&DeviceFacts> {
+        self.devices.iter().find(|d| d.index == index)
+    }
+
+    /// The commands that ran a bench.
+    pub fn benches(&self) -> impl Iterator<Item = &ExecOutcome> {
+        self.execs.iter().filter(|e| e.role == ExecRole::Bench)
+    }
+}
+
 impl RunEnd {
     /// Why a run that was neither completed nor stopped failed.
     pub fn failure(&self) -> Option<&str> {
@@ -630,5 +642,18 @@ impl RunEnd {
             RunEnd::Deadline => Some("the run did not end within its deadline".into()),
             _ => self.failure().map(|why| format!("the run failed: {why}")),
         }
+    }
+
+    /// Why the figures of the load are missing.
+    pub fn unmeasured(&self) -> Option<String> {
+        let end = match self {
+            RunEnd::Completed => return None,
+            RunEnd::Interrupted => "the run was interrupted",
+            RunEnd::Deadline => "the deadline passed",
+            RunEnd::ContainerLost(_) => "the container was lost",
+            RunEnd::BenchFailed(_) => "the bench failed",
+            RunEnd::Failed(_) => "the run failed",
+        };
+        Some(format!("{end} before it was measured"))
     }
 }

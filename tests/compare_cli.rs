@@ -478,16 +478,18 @@ proptest! {
 fn calculated() -> Calculated {
     let mut c = Calculated::nothing("nobody calculated it");
     c.basis = "the test's own figures".into();
-    c.weights = Claim {
+    let weights = Claim {
         value: Ok(GPU.weights),
         band: Some((GPU.weights - MIB, GPU.weights + MIB)),
     };
-    c.kv_pool = Claim {
+    let kv_pool = Claim {
         value: Ok(44 * GIB),
         band: Some((43 * GIB, 45 * GIB)),
     };
-    c.kv_tokens = Claim::of(Ok(436_904));
-    c.cuda_graphs = Claim::of(Ok(GIB));
+    c.set(Item::Weights, weights);
+    c.set(Item::KvPool, kv_pool);
+    c.set(Item::KvTokens, Claim::of(Ok(436_904)));
+    c.set(Item::CudaGraphs, Claim::of(Ok(GIB)));
     c
 }
 
@@ -563,7 +565,7 @@ fn host_memory_is_not_held_against_a_gpu() {
         confidence: Confidence::unknown(),
     });
     let mut c = calculated();
-    c.total = Claim::of(Ok(GIB));
+    c.set(Item::Total, Claim::of(Ok(GIB)));
     let run = RunValidation::of(&profile, "a.json", &c);
     let of = |item| run.items.iter().find(|r| r.item == item).unwrap();
     assert!(

@@ -1,7 +1,7 @@
 //! `plimsoll validate`: what was measured against what is calculated, over a folder of profiles.
 
 use crate::cli::{FailOn, ValidateArgs};
-use crate::compare::calculated::{Calculated, Claim};
+use crate::compare::calculated::{Calculated, Claim, Item};
 use crate::compare::deployment::{batch_of, deployment_of};
 use crate::compare::validate::{RunValidation, Skipped, Validation};
 use crate::console::Console;
@@ -70,8 +70,8 @@ pub(super) fn calculate(profile: &Profile, file: &Path) -> Calculated {
         let used = estimate
             .request(tokens)
             .map(|bytes| bytes.saturating_mul(sequences));
-        calculated.kv_used =
-            Claim::of(used.ok_or_else(|| "the cache of the model is not known".to_owned()));
+        let used = used.ok_or_else(|| "the cache of the model is not known".to_owned());
+        calculated.set(Item::KvUsed, Claim::of(used));
     }
     calculated
 }

@@ -20,7 +20,7 @@ pub struct Ablation {
     pub profiler_version: String,
     /// Start, RFC 3339, UTC.
     pub timestamp: String,
-    /// True when an engine or a device only pretends.
+    /// True when an engine or a device is simulated.
     pub simulated: bool,
     /// The container's name.
     pub container: String,
@@ -28,7 +28,7 @@ pub struct Ablation {
     pub image: String,
     /// The engine.
     pub engine: String,
-    /// Its version; null where no run told it.
+    /// Its version; null where no run reported it.
     pub engine_version: Option<String>,
     /// The model, as asked for.
     pub model: Option<String>,
@@ -71,7 +71,7 @@ pub struct Run {
     pub outcome: crate::capture::RunEnd,
 }
 
-/// What an arm was and what came of it.
+/// An arm with the profiles of its runs.
 pub struct ArmRuns {
     /// Its name.
     pub name: String,
@@ -125,7 +125,7 @@ impl From<ArmRuns> for Arm {
     }
 }
 
-/// Warnings and errors of runs of the same settings; what several say is said once.
+/// Warnings and errors of runs of the same settings, each code once.
 fn findings(profiles: &[Profile]) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     for finding in profiles.iter().flat_map(|p| &p.findings) {

@@ -3,6 +3,7 @@
 use crate::estimate::{Component, Term, Unknown};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// What is calculated and measured. The order is the order in which people read it.
 #[derive(
@@ -44,46 +45,35 @@ impl Item {
         Item::Total,
     ];
 
-    /// As people read it.
-    pub fn label(self) -> &'static str {
+    /// Its name in documents, as people read it, and how far a calculation may be off, percent of what was measured:
+    /// the accuracy that comparisons of calculators with engines expect of each part.
+    fn facts(self) -> (&'static str, &'static str, f64) {
         match self {
-            Item::Weights => "Weights",
-            Item::KvPool => "KV pool",
-            Item::KvTokens => "KV pool, tokens",
-            Item::KvUsed => "KV in use",
-            Item::Activation => "Activation peak",
-            Item::CudaGraphs => "CUDA graphs",
-            Item::NonTorch => "Non-torch",
-            Item::Overhead => "Overhead",
-            Item::Total => "Total",
+            Item::Weights => ("weights", "Weights", 2.0),
+            Item::KvPool => ("kv_pool", "KV pool", 15.0),
+            Item::KvTokens => ("kv_tokens", "KV pool, tokens", 15.0),
+            Item::KvUsed => ("kv_used", "KV in use", 15.0),
+            Item::Activation => ("activation", "Activation peak", 30.0),
+            Item::CudaGraphs => ("cuda_graphs", "CUDA graphs", 40.0),
+            Item::NonTorch => ("non_torch", "Non-torch", 40.0),
+            Item::Overhead => ("overhead", "Overhead", 40.0),
+            Item::Total => ("total", "Total", 10.0),
         }
     }
 
     /// Its name in documents.
     pub fn key(self) -> &'static str {
-        match self {
-            Item::Weights => "weights",
-            Item::KvPool => "kv_pool",
-            Item::KvTokens => "kv_tokens",
-            Item::KvUsed => "kv_used",
-            Item::Activation => "activation",
-            Item::CudaGraphs => "cuda_graphs",
-            Item::NonTorch => "non_torch",
-            Item::Overhead => "overhead",
-            Item::Total => "total",
-        }
+        self.facts().0
     }
 
-    /// How far a calculation may be off, percent of what was measured: the accuracy that those who
-    /// compared calculators with engines expect of each part.
+    /// As people read it.
+    pub fn label(self) -> &'static str {
+        self.facts().1
+    }
+
+    /// How far a calculation may be off, percent.
     pub fn tolerance(self) -> f64 {
-        match self {
-            Item::Weights => 2.0,
-            Item::KvPool | Item::KvTokens | Item::KvUsed => 15.0,
-            Item::Activation => 30.0,
-            Item::CudaGraphs | Item::NonTorch | Item::Overhead => 40.0,
-            Item::Total => 10.0,
-        }
+        self.facts().2
     }
 }
 
@@ -92,7 +82,7 @@ impl Item {
 pub struct Claim {
     /// Bytes or tokens, or why there is none.
     pub value: Result<u64, String>,
-    /// Where nine of ten measurements are said to lie, in the same unit.
+    /// The 90 % interval of measurements, in the same unit.
     pub band: Option<(u64, u64)>,
 }
 
@@ -108,38 +98,18 @@ impl Claim {
 pub struct Calculated {
     /// What the calculation rests on, as `config.json of the run, vLLM 0.11.0, H100`.
     pub basis: String,
-    /// Weights.
-    pub weights: Claim,
-    /// The KV pool as reserved.
-    pub kv_pool: Claim,
-    /// Its tokens.
-    pub kv_tokens: Claim,
-    /// KV of the load.
-    pub kv_used: Claim,
-    /// The peak of the engine's profile run.
-    pub activation: Claim,
-    /// CUDA graphs.
-    pub cuda_graphs: Claim,
-    /// Outside torch.
-    pub non_torch: Claim,
-    /// All of it.
-    pub total: Claim,
+    claims: BTreeMap<Item, Claim>,
+    /// Why any other item has no figure.
+    missing: String,
 }
 
 impl Calculated {
     /// Nothing, for one reason.
     pub fn nothing(why: &str) -> Calculated {
-        let none = || Claim::of(Err(why.to_owned()));
         Calculated {
             basis: String::new(),
-            weights: none(),
-            kv_pool: none(),
-            kv_tokens: none(),
-            kv_used: none(),
-            activation: none(),
-            cuda_graphs: none(),
-            non_torch: none(),
-            total: none(),
+            claims: BTreeMap::new(),
+            missing: why.into(),
         }
     }
 
@@ -153,13 +123,14 @@ impl Calculated {
         total: Result<u64, &Unknown>,
     ) -> Calculated {
         let term = |component: Component| {
-            let Some(term) = terms.iter().find(|t| t.component == component) else {
-                return Claim::of(Err("the estimate does not name it".into()));
-            };
-            Claim {
-                value: term.bytes.clone().map_err(|u| u.to_string()),
-                band: term.band.as_ref().map(|b| (b.low, b.high)),
-            }
+            let term = terms.iter().find(|t| t.component == component);
+            term.map_or_else(
+                || Claim::of(Err(UNNAMED.into())),
+                |term| Claim {
+                    value: term.bytes.clone().map_err(|u| u.to_string()),
+                    band: term.band.as_ref().map(|b| (b.low, b.high)),
+                },
+            )
         };
         let mut weights = term(Component::Weights);
         if let Some(draft) = terms.iter().find(|t| t.component == Component::Draft) {
@@ -173,40 +144,49 @@ impl Calculated {
         if let Ok((bytes, _)) = pool {
             kv_pool.value = Ok(bytes);
         }
+        let kv_used =
+            "how much of the load is in flight at once is known of the latency bench only";
+        let claims = [
+            (Item::Weights, weights),
+            (Item::KvPool, kv_pool),
+            (
+                Item::KvTokens,
+                Claim::of(pool.map(|(_, tokens)| tokens).map_err(Unknown::to_string)),
+            ),
+            (Item::KvUsed, Claim::of(Err(kv_used.into()))),
+            (Item::Activation, term(Component::Activation)),
+            (Item::CudaGraphs, term(Component::CudaGraphs)),
+            (Item::NonTorch, term(Component::NonTorch)),
+            (Item::Total, Claim::of(total.map_err(Unknown::to_string))),
+        ];
         Calculated {
             basis,
-            weights,
-            kv_pool,
-            kv_tokens: Claim::of(pool.map(|(_, tokens)| tokens).map_err(Unknown::to_string)),
-            kv_used: Claim::of(Err(
-                "how much of the load is in flight at once is known of the latency bench only"
-                    .into(),
-            )),
-            activation: term(Component::Activation),
-            cuda_graphs: term(Component::CudaGraphs),
-            non_torch: term(Component::NonTorch),
-            total: Claim::of(total.map_err(Unknown::to_string)),
+            claims: claims.into(),
+            missing: UNNAMED.into(),
         }
+    }
+
+    /// Replaces one figure.
+    pub fn set(&mut self, item: Item, claim: Claim) {
+        self.claims.insert(item, claim);
     }
 
     /// One figure of it.
     pub fn claim(&self, item: Item) -> Claim {
-        match item {
-            Item::Weights => self.weights.clone(),
-            Item::KvPool => self.kv_pool.clone(),
-            Item::KvTokens => self.kv_tokens.clone(),
-            Item::KvUsed => self.kv_used.clone(),
-            Item::Activation => self.activation.clone(),
-            Item::CudaGraphs => self.cuda_graphs.clone(),
-            Item::NonTorch => self.non_torch.clone(),
-            Item::Total => self.total.clone(),
-            Item::Overhead => Claim::of(match (&self.cuda_graphs.value, &self.non_torch.value) {
-                (Ok(graphs), Ok(rest)) => Ok(graphs.saturating_add(*rest)),
-                (Err(why), _) | (_, Err(why)) => Err(why.clone()),
-            }),
+        if item == Item::Overhead {
+            let parts = [Item::CudaGraphs, Item::NonTorch].map(|part| self.claim(part).value);
+            return Claim::of(match parts {
+                [Ok(graphs), Ok(rest)] => Ok(graphs.saturating_add(rest)),
+                [Err(why), _] | [_, Err(why)] => Err(why),
+            });
         }
+        let claim = self.claims.get(&item).cloned();
+        claim.unwrap_or_else(|| Claim::of(Err(self.missing.clone())))
     }
 }
+
+/// Reason of an item that the estimate lacks.
+const UNNAMED: &str = "the estimate does not name it";
 
 /// How good a calculation is.
 #[derive(
@@ -307,19 +287,20 @@ mod tests {
             term(Component::CudaGraphs, Err(missing())),
         ];
         let c = Calculated::of_terms("b".into(), &terms, Ok((7, 70)), Err(&missing()));
-        assert_eq!((c.weights.value, c.kv_pool.value), (Ok(13), Ok(7)));
-        assert_eq!(c.kv_tokens.value, Ok(70));
-        assert_eq!(c.cuda_graphs.value, Err("the GPU is not known".into()));
-        assert_eq!(c.total.value, Err("the GPU is not known".into()));
-        assert!(c.non_torch.value.is_err());
+        let value = |item| c.claim(item).value;
+        assert_eq!((value(Item::Weights), value(Item::KvPool)), (Ok(13), Ok(7)));
+        assert_eq!(value(Item::KvTokens), Ok(70));
+        assert_eq!(value(Item::CudaGraphs), Err("the GPU is not known".into()));
+        assert_eq!(value(Item::Total), Err("the GPU is not known".into()));
+        assert!(value(Item::NonTorch).is_err());
     }
 
     #[test]
     fn an_overhead_of_which_a_part_is_unknown_is_unknown() {
         let mut c = Calculated::nothing("no");
-        c.cuda_graphs = Claim::of(Ok(5));
+        c.set(Item::CudaGraphs, Claim::of(Ok(5)));
         assert_eq!(c.claim(Item::Overhead).value, Err("no".into()));
-        c.non_torch = Claim::of(Ok(6));
+        c.set(Item::NonTorch, Claim::of(Ok(6)));
         assert_eq!(c.claim(Item::Overhead).value, Ok(11));
     }
 }

@@ -47,39 +47,74 @@ pub struct Correlation {
     pub unknown: Option<String>,
 }
 
-/// A figure of a run.
-type Pick = fn(&Profile) -> Option<f64>;
+/// A figure of a run: its name with its unit, and where it is.
+type Figure = (&'static str, fn(&Profile) -> Option<f64>);
 
-const ACROSS: &[(&str, Pick, &str, Pick)] = &[
-    ("peak memory, GiB", peak, "mean power, W", power),
+const PEAK: Figure = ("peak memory, GiB", |p| p.memory_breakdown.total_measured_gb);
+/// Sequences at once: the batch, else the requests that may be in flight.
+const BATCH: Figure = ("batch", |p| {
+    let load = &p.parameters.workload;
+    load.batch_size.or(load.max_concurrency).map(f64::from)
+});
+const OVERHEAD: Figure = ("framework overhead, GiB", |p| {
+    p.memory_breakdown.framework_overhead_gb
+});
+
+const ACROSS: &[(Figure, Figure)] = &[
     (
-        "peak memory, GiB",
-        peak,
-        "mean temperature, °C",
-        temperature,
+        PEAK,
+        ("mean power, W", |p| {
+            Some(p.memory_timeline.extended.as_ref()?.power.as_ref()?.mean_w)
+        }),
     ),
-    ("peak memory, GiB", peak, "batch", batch),
-    ("peak memory, GiB", peak, "KV in use, GiB", kv_used),
-    ("KV usage, share of the pool", kv_usage, "batch", batch),
-    ("activations, GiB", activations, "batch", batch),
     (
-        "framework overhead, GiB",
-        overhead,
-        "model weights, GiB",
-        weights,
+        PEAK,
+        ("mean temperature, °C", |p| {
+            Some(
+                p.memory_timeline
+                    .extended
+                    .as_ref()?
+                    .temperature
+                    .as_ref()?
+                    .mean_c,
+            )
+        }),
+    ),
+    (PEAK, BATCH),
+    (
+        PEAK,
+        ("KV in use, GiB", |p| {
+            p.vllm_internal_metrics.kv_cache_used_gb
+        }),
     ),
     (
-        "framework overhead, GiB",
-        overhead,
-        "parameters",
-        parameters,
+        ("KV usage, share of the pool", |p| {
+            p.vllm_internal_metrics.kv_cache_usage_peak
+        }),
+        BATCH,
+    ),
+    (
+        ("activations, GiB", |p| p.memory_breakdown.activations_gb),
+        BATCH,
+    ),
+    (
+        OVERHEAD,
+        ("model weights, GiB", |p| {
+            p.memory_breakdown.model_weights_gb
+        }),
+    ),
+    (
+        OVERHEAD,
+        ("parameters", |p| {
+            p.model_info.num_parameters.map(|n| n as f64)
+        }),
     ),
 ];
 
 impl Correlations {
     /// Over these profiles.
     pub fn of(profiles: &[&Profile]) -> Correlations {
-        let across = ACROSS.iter().map(|(x, of_x, y, of_y)| {
+        let across = ACROSS.iter().map(|((x, of_x), (y, of_y))| {
             let points: Vec<(f64, f64)> = profiles
                 .iter()
                 .filter_map(|p| Some((of_x(p)?, of_y(p)?)))
@@ -208,55 +243,6 @@ fn ranks(figures: &[f64]) -> Vec<f64> {
         from = to;
     }
     ranks
-}
-
-fn peak(p: &Profile) -> Option<f64> {
-    p.memory_breakdown.total_measured_gb
-}
-
-fn power(p: &Profile) -> Option<f64> {
-    Some(p.memory_timeline.extended.as_ref()?.power.as_ref()?.mean_w)
-}
-
-fn temperature(p: &Profile) -> Option<f64> {
-    Some(
-        p.memory_timeline
-            .extended
-            .as_ref()?
-            .temperature
-            .as_ref()?
-            .mean_c,
-    )
-}
-
-/// Sequences at once: the batch, else the requests that may be in flight.
-fn batch(p: &Profile) -> Option<f64> {
-    let load = &p.parameters.workload;
-    load.batch_size.or(load.max_concurrency).map(f64::from)
-}
-
-fn kv_used(p: &Profile) -> Option<f64> {
-    p.vllm_internal_metrics.kv_cache_used_gb
-}
-
-fn kv_usage(p: &Profile) -> Option<f64> {
-    p.vllm_internal_metrics.kv_cache_usage_peak
-}
-
-fn activations(p: &Profile) -> Option<f64> {
-    p.memory_breakdown.activations_gb
-}
-
-fn overhead(p: &Profile) -> Option<f64> {
-    p.memory_breakdown.framework_overhead_gb
-}
-
-fn weights(p: &Profile) -> Option<f64> {
-    p.memory_breakdown.model_weights_gb
-}
-
-fn parameters(p: &Profile) -> Option<f64> {
-    p.model_info.num_parameters.map(|n| n as f64)
 }
 
 #[cfg(test)]

@@ -8,10 +8,10 @@ use crate::estimate::settings::IllegalValue;
 use crate::estimate::{Deployment, Gpu, Unknown, Unmodelled, Version};
 use crate::profile::Profile;
 
-/// How the engine of this profile was deployed. What is not told is left to the engine's default.
+/// How the engine of this profile was deployed. An unknown setting is left to the engine's default.
 ///
 /// # Errors
-/// An engine whose rules are not known.
+/// An engine without known rules.
 pub fn deployment_of(profile: &Profile) -> Result<Deployment, Unknown> {
     let name = &profile.engine_metadata.engine_type;
     if name.is_empty() {

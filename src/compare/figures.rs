@@ -107,7 +107,7 @@ pub(super) fn key(component: Component) -> String {
     }
 }
 
-/// Where a profile says why a component is unknown.
+/// Path of a component's reason in a profile's `unknown`.
 pub(super) fn path(component: Component) -> &'static str {
     match component {
         Component::Baseline => "memory_breakdown.baseline_gb",

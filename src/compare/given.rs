@@ -1,4 +1,4 @@
-//! Profiles against figures that somebody calculated elsewhere and gives by hand.
+//! Profiles against figures that were calculated elsewhere and are given by hand.
 
 use super::calculated::{Grade, error_pct};
 use super::profiles::Limit;
@@ -17,7 +17,7 @@ pub const LOOK_PERCENT: f64 = 15.0;
 /// Beyond this many it is wrong.
 pub const WRONG_PERCENT: f64 = 30.0;
 
-/// What somebody calculated, bytes over all GPUs; `None` where nothing was given.
+/// Externally calculated figures, bytes over all GPUs; `None` where nothing was given.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Given {
     /// Weights.
@@ -143,12 +143,7 @@ impl GivenReport {
 
     /// Judges every error.
     pub fn judge(&mut self, percent: f64, ignore_below_bytes: u64) {
-        let mut limit = Limit {
-            percent,
-            ignore_below_bytes,
-            exceeded: Vec::new(),
-            not_judged: Vec::new(),
-        };
+        let mut limit = Limit::new(percent, ignore_below_bytes);
         for row in self.profiles.iter().flat_map(|p| &p.rows) {
             let list = match (row.diff_gb, row.error_pct) {
                 (None, _) => &mut limit.not_judged,
@@ -178,36 +173,24 @@ fn profile(subject: &Subject, given: &Given) -> GivenProfile {
         (Ok(total), Ok(others)) => Ok(total - others),
         (total, _) => total,
     };
+    // With KV in use the rest of the pool would be missing.
+    let sum = given.total().filter(|_| given.basis == KvBasis::Pool);
     let rows: Vec<GivenRow> = [
-        (
-            "model_weights",
-            "Model weights",
-            given.weights,
-            subject.bytes("model_weights"),
-        ),
-        ("kv_cache", kv_label, given.kv, kv),
-        (
-            "activations",
-            "Activations",
-            given.activations,
-            subject.bytes("activations"),
-        ),
-        (
-            "framework_overhead",
-            "Framework overhead",
-            given.overhead,
-            subject.bytes("framework_overhead"),
-        ),
-        // With KV in use the rest of the pool would be missing.
-        (
-            "total",
-            "Total",
-            given.total().filter(|_| given.basis == KvBasis::Pool),
-            total,
-        ),
+        ("model_weights", "Model weights", given.weights),
+        ("kv_cache", kv_label, given.kv),
+        ("activations", "Activations", given.activations),
+        ("framework_overhead", "Framework overhead", given.overhead),
+        ("total", "Total", sum),
     ]
     .into_iter()
-    .filter_map(|(key, label, calculated, measured)| row(key, label, calculated?, measured))
+    .filter_map(|(key, label, calculated)| {
+        let measured = match key {
+            "kv_cache" => kv.clone(),
+            "total" => total.clone(),
+            key => subject.bytes(key),
+        };
+        Some(row(key, label, calculated?, measured))
+    })
     .collect();
     GivenProfile {
         profile: subject.who.clone(),
@@ -217,20 +200,20 @@ fn profile(subject: &Subject, given: &Given) -> GivenProfile {
     }
 }
 
-fn row(key: &str, label: &str, calculated: u64, measured: Result<f64, String>) -> Option<GivenRow> {
+fn row(key: &str, label: &str, calculated: u64, measured: Result<f64, String>) -> GivenRow {
     let known = measured.as_ref().ok().copied();
     let error = known.and_then(|m| error_pct(calculated as f64, m));
-    Some(GivenRow {
+    GivenRow {
         component: key.into(),
         label: label.into(),
         measured_gb: known.map(|m| m / GIB),
         calculated_gb: gib(calculated),
         diff_gb: known.map(|m| (calculated as f64 - m) / GIB),
         error_pct: error,
-        // Something for nothing is no percentage, and poor.
+        // An error against nothing has no percentage, and is poor.
         grade: known.map(|_| error.map_or(Grade::Poor, Grade::of)),
         unknown: measured.err(),
-    })
+    }
 }
 
 fn warnings(subject: &Subject) -> Vec<String> {

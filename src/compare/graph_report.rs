@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 /// Version of the document.
 pub const GRAPH_REPORT_VERSION: &str = "1.0";
 
-/// Found in the version of a module that only pretends to be TensorRT-LLM.
+/// Found in the version of a module that simulates TensorRT-LLM.
 const STAND_IN: &str = "stand-in";
 
 /// What was asked for; the same for both arms but for the concurrency.
@@ -60,7 +60,7 @@ pub struct StructureCount {
 pub struct ProbeError {
     /// `missing_module`, `out_of_memory`, `model_path`, `unsupported`, `failed`.
     pub kind: String,
-    /// What was said.
+    /// The message.
     pub message: String,
 }
 
@@ -101,14 +101,14 @@ pub struct HostMemory {
     pub peak_bytes: u64,
 }
 
-/// What came of one arm.
+/// Result of one arm.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ArmOutcome {
     /// The arm's setting.
     pub max_concurrency: Option<u32>,
     /// What the probe wrote.
     pub probe: ProbeResult,
-    /// What its output said of graphs.
+    /// What its output reports of graphs.
     pub log: Option<GraphLog>,
     /// Memory as the host saw it, or why not.
     pub host: Option<HostMemory>,
@@ -129,11 +129,11 @@ pub struct GraphArm {
     pub memory_after: Option<MemoryMb>,
     /// Memory as the host saw it.
     pub host: Option<HostMemory>,
-    /// Graphs captured; null where nothing told.
+    /// Graphs captured; null where unknown.
     pub num_cuda_graphs: Option<u64>,
     /// The same by draft length: `draft_len_4` → 32.
     pub cuda_graphs_by_draft_len: BTreeMap<String, u64>,
-    /// `structure` or `log`; null where nothing told.
+    /// `structure` or `log`; null where unknown.
     pub counted_from: Option<String>,
     /// The engine's own structures.
     pub structure: Option<StructureCount>,
@@ -195,7 +195,7 @@ pub struct GraphReport {
     pub profiler_version: String,
     /// Start, RFC 3339, UTC.
     pub timestamp: String,
-    /// True when the module in the container only pretends to be TensorRT-LLM.
+    /// True when the module in the container simulates TensorRT-LLM.
     pub simulated: bool,
     /// The container's name.
     pub container: String,
@@ -227,7 +227,7 @@ pub struct GraphReport {
     pub unknown: BTreeMap<String, String>,
 }
 
-/// What the document says of where it was made.
+/// Where the document was made.
 #[derive(Debug, Clone, Default)]
 pub struct Origin {
     /// Start, RFC 3339, UTC.
@@ -243,7 +243,7 @@ pub struct Origin {
 }
 
 impl GraphReport {
-    /// From what came of the two arms, without `max_concurrency` first.
+    /// From the results of the two arms, the one without `max_concurrency` first.
     pub fn of(
         origin: Origin,
         settings: GraphSettings,
@@ -258,10 +258,7 @@ impl GraphReport {
         let analysis = analysis(&outcomes, &thresholds, &mut unknown);
         let mut findings = Vec::new();
         if pretends(&engine_version) || pretends(&torch_version) {
-            findings.push(Finding::new(
-                "simulated_engine",
-                Severity::Warning,
-                "the module in the container is a stand-in for TensorRT-LLM: no figure here is of a real engine",
+            findings.push(Finding::warning("simulated_engine", "the module in the container is a stand-in for TensorRT-LLM: no figure here is of a real engine",
             ));
         }
         for (i, outcome) in outcomes.iter().enumerate() {
@@ -300,7 +297,7 @@ pub fn experiment(max_concurrency: Option<u32>) -> String {
     }
 }
 
-/// Graphs by draft length, and who told: the engine's own structures before its log.
+/// Graphs by draft length, and their source: the engine's own structures before its log.
 fn counted(outcome: &ArmOutcome) -> Option<(&BTreeMap<u64, u64>, &'static str)> {
     let structure = outcome.probe.structure.as_ref();
     let log = outcome.log.as_ref();
@@ -396,21 +393,14 @@ fn analysis(
     let mut why = |path: &str, reason: &str| {
         unknown.insert(format!("analysis.{path}"), reason.into());
     };
+    let per_graph = "overheads[].mib_per_additional_graph";
     match additional {
         None => {
-            why(
-                "additional_cuda_graphs",
-                "the graphs of one arm could not be counted",
-            );
-            why(
-                "overheads[].mib_per_additional_graph",
-                "the graphs of one arm could not be counted",
-            );
+            let reason = "the graphs of one arm could not be counted";
+            why("additional_cuda_graphs", reason);
+            why(per_graph, reason);
         }
-        Some(n) if n <= 0 => why(
-            "overheads[].mib_per_additional_graph",
-            "the second arm captured no additional graph",
-        ),
+        Some(n) if n <= 0 => why(per_graph, "the second arm captured no additional graph"),
         Some(_) => {}
     }
     if overheads.is_empty() {

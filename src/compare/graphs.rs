@@ -53,7 +53,7 @@ impl Thresholds {
 /// What CUDA graphs cost, where the second arm has them and the first has not.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GraphReading {
-    /// Their memory, bytes; null where nothing tells it.
+    /// Their memory, bytes; null where it is unknown.
     pub overhead_bytes: Option<f64>,
     /// Where the figure comes from, or why there is none.
     pub witness: String,
@@ -64,14 +64,14 @@ pub struct GraphReading {
 }
 
 impl GraphReading {
-    /// By the engine's own figure. The difference of the totals says nothing where an engine fills
+    /// By the engine's own figure. The difference of the totals means nothing where an engine fills
     /// the device whatever the settings: its pool shrinks by what the graphs take.
     pub fn of(comparison: &Comparison, thresholds: Thresholds) -> GraphReading {
         let row = comparison
             .components
             .iter()
             .find(|r| r.key == "cuda_graphs");
-        // The first arm captures none, and says nothing of them.
+        // The first arm captures none, and reports nothing of them.
         let overhead = row.and_then(|r| r.difference.or(r.b.median));
         let witness = match (overhead, comparison.total.difference) {
             (Some(_), _) => "the engine's own figure for its CUDA graphs".to_owned(),

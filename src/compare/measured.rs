@@ -8,38 +8,17 @@ use crate::capture::DeviceKind;
 use crate::profile::Profile;
 use crate::units::GIB;
 
-/// One measured figure.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Reading {
-    /// Bytes on the GPU that has most of it, or tokens; or why it is unknown.
-    pub value: Result<f64, String>,
-    /// What it rests on.
-    pub source: Option<String>,
-}
+/// Bytes on the GPU that has most of it, or tokens, and what the figure rests on; or why it is unknown.
+pub type Reading = Result<(f64, String), String>;
 
-impl Reading {
-    fn known(value: f64, source: impl Into<String>) -> Reading {
-        Reading {
-            value: Ok(value),
-            source: Some(source.into()),
-        }
-    }
-
-    fn unknown(why: impl Into<String>) -> Reading {
-        Reading {
-            value: Err(why.into()),
-            source: None,
-        }
-    }
-}
-
-/// A figure that somebody saw: one that was calculated itself says nothing of another calculation.
+/// A figure that was observed: one that was itself calculated cannot check another calculation.
 fn seen(reading: Reading) -> Reading {
     let calculated = source_word(EvidenceSource::Architecture);
-    if reading.source.as_deref() == Some(calculated) {
-        Reading::unknown(format!("no engine told it: it is {calculated}"))
-    } else {
-        reading
+    match reading {
+        Ok((_, source)) if source == calculated => {
+            Err(format!("no engine told it: it is {calculated}"))
+        }
+        reading => reading,
     }
 }
 
@@ -67,9 +46,7 @@ impl<'a> Measured<'a> {
             Item::KvPool => self.pool(),
             Item::KvTokens => self.tokens(),
             Item::KvUsed => self.used(),
-            _ if on_host => {
-                Reading::unknown("measured in host memory: what is calculated is of a GPU")
-            }
+            _ if on_host => Err("measured in host memory: what is calculated is of a GPU".into()),
             Item::Activation => self.activation(),
             Item::CudaGraphs => self.graphs(),
             Item::NonTorch => self.part(Component::NonTorch),
@@ -105,7 +82,7 @@ impl<'a> Measured<'a> {
     /// A figure of host memory, which holds all ranks: of a GPU only where there is one rank.
     fn alone(&self, reading: Reading) -> Reading {
         if self.ranks() > 1.0 {
-            Reading::unknown("measured in host memory, over several ranks")
+            Err("measured in host memory, over several ranks".into())
         } else {
             reading
         }
@@ -113,10 +90,9 @@ impl<'a> Measured<'a> {
 
     fn host_part(&self, component: Component) -> Reading {
         let parts = &self.profile.memory_breakdown.components;
-        match parts.iter().find(|p| p.component == component) {
-            Some(part) => Reading::known(part.bytes as f64, self.sources(component, None)),
-            None => Reading::unknown(self.why(component)),
-        }
+        let part = parts.iter().find(|p| p.component == component);
+        part.map(|p| (p.bytes as f64, self.sources(component, None)))
+            .ok_or_else(|| self.why(component))
     }
 
     /// A part on the GPU that has most of it.
@@ -127,10 +103,8 @@ impl<'a> Measured<'a> {
                 Some((part.bytes, d.gpu_id))
             })
             .max_by_key(|(bytes, _)| *bytes);
-        match most {
-            Some((bytes, gpu)) => Reading::known(bytes as f64, self.sources(component, Some(gpu))),
-            None => Reading::unknown(self.why(component)),
-        }
+        most.map(|(bytes, gpu)| (bytes as f64, self.sources(component, Some(gpu))))
+            .ok_or_else(|| self.why(component))
     }
 
     /// What a used part rests on.
@@ -150,55 +124,47 @@ impl<'a> Measured<'a> {
 
     /// The largest word of the engine itself on a component, whether the breakdown rests on it or
     /// not.
-    fn engines_word(&self, component: Component) -> Option<Reading> {
+    fn engines_word(&self, component: Component) -> Option<(f64, String)> {
         use EvidenceSource::{EngineInfo, EngineLog, EngineMetrics};
         (self.profile.evidence.iter())
             .filter(|e| e.component == component)
             .filter(|e| matches!(e.source, EngineLog | EngineMetrics | EngineInfo))
             .max_by_key(|e| e.bytes)
-            .map(|e| Reading::known(e.bytes as f64, source_word(e.source)))
+            .map(|e| (e.bytes as f64, source_word(e.source).into()))
     }
 
     /// The pool as reserved. Memory of a host is taken when it is first touched: there the engine's
     /// word counts, and not what was seen.
     fn pool(&self) -> Reading {
         if self.grows() {
-            return Reading::unknown(
-                "this engine reserves no pool: its cache grows with each request",
-            );
+            return Err("this engine reserves no pool: its cache grows with each request".into());
         }
-        let told = self.engines_word(Component::KvCache);
-        match (told, self.on_host()) {
-            (Some(reading), true) => self.alone(reading),
-            (Some(reading), false) => reading,
+        let reported = self.engines_word(Component::KvCache);
+        match (reported, self.on_host()) {
+            (Some(reading), true) => self.alone(Ok(reading)),
+            (Some(reading), false) => Ok(reading),
             (None, true) => self.alone(self.host_part(Component::KvCache)),
             (None, false) => self.part(Component::KvCache),
         }
     }
 
     fn tokens(&self) -> Reading {
-        match self.profile.vllm_internal_metrics.total_gpu_kv_cache_tokens {
-            // Engines beside each other have a pool each.
-            Some(tokens) => Reading::known(
-                tokens as f64 / self.size("data_parallel_size"),
-                "the engine's word",
-            ),
-            None => {
-                Reading::unknown(self.reason("vllm_internal_metrics.total_gpu_kv_cache_tokens"))
-            }
-        }
+        let tokens = self.profile.vllm_internal_metrics.total_gpu_kv_cache_tokens;
+        // Engines beside each other have a pool each.
+        let pools = self.size("data_parallel_size");
+        tokens
+            .map(|tokens| (tokens as f64 / pools, "the engine's word".into()))
+            .ok_or_else(|| self.reason("vllm_internal_metrics.total_gpu_kv_cache_tokens"))
     }
 
     fn used(&self) -> Reading {
         if self.grows() {
             return self.part(Component::KvCache);
         }
-        match self.profile.vllm_internal_metrics.kv_cache_used_gb {
-            Some(gib) => {
-                Reading::known(gib * GIB / self.ranks(), "the pool times its highest usage")
-            }
-            None => Reading::unknown(self.reason("vllm_internal_metrics.kv_cache_used_gb")),
-        }
+        let used = self.profile.vllm_internal_metrics.kv_cache_used_gb;
+        let source = "the pool times its highest usage";
+        used.map(|gib| (gib * GIB / self.ranks(), source.into()))
+            .ok_or_else(|| self.reason("vllm_internal_metrics.kv_cache_used_gb"))
     }
 
     /// The peak of the engine's own profile run. What a load took is another question.
@@ -206,11 +172,8 @@ impl<'a> Measured<'a> {
         if self.grows() {
             return self.part(Component::Activations);
         }
-        self.engines_word(Component::Activations).unwrap_or_else(|| {
-            Reading::unknown(
-                "the engine did not tell the peak of its own profile run; what this load took is another figure",
-            )
-        })
+        let reported = self.engines_word(Component::Activations);
+        reported.ok_or_else(|| "the engine did not tell the peak of its own profile run; what this load took is another figure".into())
     }
 
     fn graphs(&self) -> Reading {
@@ -219,7 +182,7 @@ impl<'a> Measured<'a> {
             .get("enforce_eager")
             .is_some_and(|v| v == "true");
         match self.part(Component::CudaGraphs) {
-            Reading { value: Err(_), .. } if eager => Reading::known(0.0, "none: enforce_eager"),
+            Err(_) if eager => Ok((0.0, "none: enforce_eager".into())),
             reading => reading,
         }
     }
@@ -243,14 +206,10 @@ impl<'a> Measured<'a> {
         (self.profile.memory_breakdown.per_gpu.iter())
             .filter_map(|d| of_device(&d.parts))
             .reduce(f64::max)
-            .map_or_else(
-                || {
-                    Reading::unknown(
-                        "weights, KV cache or activations are unknown, and so is what they leave",
-                    )
-                },
-                |bytes| Reading::known(bytes, "what the other parts leave"),
-            )
+            .map(|bytes| (bytes, "what the other parts leave".into()))
+            .ok_or_else(|| {
+                "weights, KV cache or activations are unknown, and so is what they leave".into()
+            })
     }
 
     /// The peak without what others and the driver held.
@@ -262,10 +221,8 @@ impl<'a> Measured<'a> {
                 Some(d.peak_bytes as f64 - of(Component::Baseline)? as f64 - reserved as f64)
             })
             .reduce(f64::max)
-            .map_or_else(
-                || Reading::unknown("how much was in use without this engine is unknown"),
-                |bytes| Reading::known(bytes, "the peak without what others held"),
-            )
+            .map(|bytes| (bytes, "the peak without what others held".into()))
+            .ok_or_else(|| "how much was in use without this engine is unknown".into())
     }
 
     /// Whether the cache grows with each request.

@@ -39,7 +39,7 @@ pub struct Comparison {
     pub remainder: Row,
     /// Keys of the components that only one group knows: they are in the remainder.
     pub one_sided: Vec<String>,
-    /// What is no part of the peak: pool, latency, throughput.
+    /// Figures outside the peak: pool, latency, throughput.
     pub others: Vec<Row>,
 }
 
@@ -60,7 +60,7 @@ pub struct Row {
     pub difference: Option<f64>,
     /// The same in percent of A; null where one is unknown or A is 0.
     pub difference_percent: Option<f64>,
-    /// Whether the difference stands out of the spread of the repeats; null where one is unknown.
+    /// Whether the difference exceeds the spread of the repeats; null where one is unknown.
     pub judgement: Option<Judgement>,
 }
 
@@ -75,7 +75,7 @@ pub struct Side {
     pub unknown: Option<String>,
 }
 
-/// What the spread of the repeats says of a difference.
+/// How a difference compares with the spread of the repeats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Judgement {
@@ -90,7 +90,7 @@ pub enum Judgement {
 }
 
 impl Side {
-    /// Of the figures of a group's runs; `why` tells of an empty list.
+    /// Of the figures of a group's runs; `why` is the reason of an empty list.
     fn of(mut figures: Vec<f64>, why: impl FnOnce() -> String) -> Side {
         figures.sort_by(f64::total_cmp);
         let median = quantile(&figures, 0.5);
@@ -116,14 +116,17 @@ impl Row {
             label: label.into(),
             unit,
             difference,
-            difference_percent: both
-                .filter(|(a, _)| *a != 0.0)
-                .map(|(a, b)| (b - a) / a.abs() * 100.0),
+            difference_percent: both.and_then(|(a, b)| difference_percent(a, b)),
             judgement: difference.map(|d| judge(d, a.range(), b.range())),
             a,
             b,
         }
     }
+}
+
+/// The difference in percent of the first; `None` of 0.
+fn difference_percent(a: f64, b: f64) -> Option<f64> {
+    (a != 0.0).then(|| (b - a) / a.abs() * 100.0)
 }
 
 /// A difference against the ranges of both groups.
@@ -136,7 +139,7 @@ fn judge(difference: f64, a: Option<f64>, b: Option<f64>) -> Judgement {
     }
 }
 
-/// The runs of a group whose figures count: those that came to their end.
+/// The runs of a group that count: those that came to their end.
 pub fn whole(profiles: &[Profile]) -> Vec<&Profile> {
     profiles
         .iter()
@@ -168,7 +171,7 @@ pub fn compare(a: &[Profile], b: &[Profile]) -> Comparison {
             figures::path(component),
         ));
     }
-    // Where one group has no figures at all, the other is told as it stands.
+    // Where one group has no figures at all, the other is shown as it is.
     let alone = total.difference.is_none();
     let one_sided: Vec<String> = components
         .iter()
@@ -223,10 +226,8 @@ impl<'a> Group<'a> {
     /// Why no run knows the figure at `path`.
     fn why(&self, path: &str) -> String {
         if let Some(run) = self.whole.first() {
-            return run.unknown.get(path).cloned().unwrap_or_else(|| {
-                "no witness of this run tells of it: what it takes, if anything, is unexplained"
-                    .into()
-            });
+            let reason = run.unknown.get(path).cloned();
+            return reason.unwrap_or_else(|| subject::SILENT.into());
         }
         let ended = self.all.last().and_then(|p| p.metadata.outcome.describe());
         ended.unwrap_or_else(|| "no run was made".into())

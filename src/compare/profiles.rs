@@ -1,5 +1,6 @@
 //! Two profiles side by side: the settings that differ first, then component by component.
 
+use super::difference_percent;
 use super::figures::Unit;
 use super::settings::{FIRST, MUST_AGREE, SHOULD_AGREE};
 use super::subject::{Figure, Kind, SILENT, Subject, Who};
@@ -36,7 +37,7 @@ pub struct Pair {
     pub warnings: Vec<String>,
     /// The peak and its parts.
     pub components: Vec<PairRow>,
-    /// What is no part of the peak: pool, latency, throughput.
+    /// Figures outside the peak: pool, latency, throughput.
     pub others: Vec<OtherRow>,
     /// What was asked of the differences; null where nothing was.
     pub limit: Option<Limit>,
@@ -108,8 +109,19 @@ pub struct Limit {
     pub ignore_below_bytes: u64,
     /// Components that moved too far.
     pub exceeded: Vec<String>,
-    /// Components that only one side knows: whether they moved cannot be told.
+    /// Components that only one side knows: whether they moved is unknown.
     pub not_judged: Vec<String>,
+}
+
+impl Limit {
+    pub(super) fn new(percent: f64, ignore_below_bytes: u64) -> Limit {
+        Limit {
+            percent,
+            ignore_below_bytes,
+            exceeded: Vec::new(),
+            not_judged: Vec::new(),
+        }
+    }
 }
 
 impl Pair {
@@ -139,12 +151,7 @@ impl Pair {
     /// Judges every component: one that was nothing and now is something moved too far as well.
     /// What nothing explains is judged as part of the overhead only: alone it is mostly noise.
     pub fn judge(&mut self, percent: f64, ignore_below_bytes: u64) {
-        let mut limit = Limit {
-            percent,
-            ignore_below_bytes,
-            exceeded: Vec::new(),
-            not_judged: Vec::new(),
-        };
+        let mut limit = Limit::new(percent, ignore_below_bytes);
         let judged = self
             .components
             .iter()
@@ -197,7 +204,7 @@ fn rows(a: &Subject, b: &Subject) -> Vec<PairRow> {
                 label,
                 kind,
                 diff_gb: both.map(|(a, b)| (b - a) / GIB),
-                diff_pct: both.and_then(|(a, b)| percent(*a, *b)),
+                diff_pct: both.and_then(|(a, b)| difference_percent(*a, *b)),
                 profile1_gb: first.as_ref().ok().map(|b| b / GIB),
                 profile2_gb: second.as_ref().ok().map(|b| b / GIB),
                 profile1_source: source1,
@@ -206,7 +213,7 @@ fn rows(a: &Subject, b: &Subject) -> Vec<PairRow> {
                 profile2_unknown: second.err(),
             }
         })
-        // What neither knows is no row.
+        // A row that neither knows is left out.
         .filter(|r| r.kind == Kind::Total || r.profile1_gb.is_some() || r.profile2_gb.is_some())
         .collect()
 }
@@ -253,16 +260,11 @@ fn others(a: &Subject, b: &Subject) -> Vec<OtherRow> {
                 profile1: first,
                 profile2: second,
                 diff: both.map(|(a, b)| b - a),
-                diff_pct: both.and_then(|(a, b)| percent(a, b)),
+                diff_pct: both.and_then(|(a, b)| difference_percent(a, b)),
             }
         })
         .filter(|r| r.profile1.is_some() || r.profile2.is_some())
         .collect()
-}
-
-/// The difference in percent of the first; `None` of 0.
-fn percent(a: f64, b: f64) -> Option<f64> {
-    (a != 0.0).then(|| (b - a) / a.abs() * 100.0)
 }
 
 fn setting_differences(a: &Subject, b: &Subject) -> Vec<SettingDifference> {

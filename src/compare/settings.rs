@@ -1,4 +1,4 @@
-//! What a profile says of its settings and its load, under one name each.
+//! Settings and load of a profile, under one name each.
 
 use crate::capture::DeviceKind;
 use crate::engine::same;
@@ -64,62 +64,47 @@ pub fn asked_flags(profile: &Profile) -> Settings {
 
 /// Settings in force, else asked for; the model, the engine, the GPUs and the load.
 pub fn of(profile: &Profile) -> Settings {
-    let mut all = Settings::new();
+    let mut settings = Settings::new();
+    let all = &mut settings;
     let asked = &profile.parameters.settings;
-    put(&mut all, "dtype", asked.dtype.as_deref());
-    put(
-        &mut all,
-        "enforce_eager",
-        asked.enforce_eager.then_some("true"),
-    );
-    put(&mut all, "max_model_len", asked.max_model_len);
-    put(
-        &mut all,
-        "gpu_memory_utilization",
-        asked.gpu_memory_utilization,
-    );
-    put(&mut all, "tensor_parallel_size", asked.tensor_parallel_size);
+    put(all, "dtype", asked.dtype.as_deref());
+    put(all, "enforce_eager", asked.enforce_eager.then_some("true"));
+    put(all, "max_model_len", asked.max_model_len);
+    put(all, "gpu_memory_utilization", asked.gpu_memory_utilization);
+    put(all, "tensor_parallel_size", asked.tensor_parallel_size);
     all.extend(asked_flags(profile));
     all.extend(profile.configuration.effective.clone());
 
     let told = &profile.vllm_internal_metrics;
-    put(&mut all, "max_model_len", told.max_model_len);
-    put(&mut all, "block_size", told.block_size);
+    put(all, "max_model_len", told.max_model_len);
+    put(all, "block_size", told.block_size);
+    put(all, "gpu_memory_utilization", told.gpu_memory_utilization);
+    put(all, "model", profile.model_info.name.as_deref());
+    put(all, "engine", Some(&profile.engine_metadata.engine_type));
     put(
-        &mut all,
-        "gpu_memory_utilization",
-        told.gpu_memory_utilization,
-    );
-    put(&mut all, "model", profile.model_info.name.as_deref());
-    put(
-        &mut all,
-        "engine",
-        Some(&profile.engine_metadata.engine_type),
-    );
-    put(
-        &mut all,
+        all,
         "engine_version",
         profile.engine_metadata.engine_version.as_deref(),
     );
 
     let types = &profile.dtype_metadata;
-    put(&mut all, "weights_dtype", types.weights.as_deref());
-    put(&mut all, "activations_dtype", types.activations.as_deref());
-    put(&mut all, "kv_cache_dtype", types.kv_cache.as_deref());
-    put(&mut all, "quantization", types.quantization.as_deref());
+    put(all, "weights_dtype", types.weights.as_deref());
+    put(all, "activations_dtype", types.activations.as_deref());
+    put(all, "kv_cache_dtype", types.kv_cache.as_deref());
+    put(all, "quantization", types.quantization.as_deref());
 
     let load = &profile.parameters.workload;
-    put(&mut all, "bench", Some(&profile.parameters.bench));
+    put(all, "bench", Some(&profile.parameters.bench));
     put(
-        &mut all,
+        all,
         "input_len",
         (load.input_len > 0).then_some(load.input_len),
     );
-    put(&mut all, "output_len", Some(load.output_len));
-    put(&mut all, "batch_size", load.batch_size);
-    put(&mut all, "num_prompts", load.num_prompts);
-    put(&mut all, "max_concurrency", load.max_concurrency);
-    put(&mut all, "request_rate", load.request_rate);
+    put(all, "output_len", Some(load.output_len));
+    put(all, "batch_size", load.batch_size);
+    put(all, "num_prompts", load.num_prompts);
+    put(all, "max_concurrency", load.max_concurrency);
+    put(all, "request_rate", load.request_rate);
 
     let devices = &profile.gpu_info.devices;
     let on_host = devices.iter().any(|d| d.kind == DeviceKind::HostCgroup);
@@ -128,26 +113,23 @@ pub fn of(profile: &Profile) -> Settings {
         (false, true) => Some("host"),
         (false, false) => Some("GPU"),
     };
-    put(&mut all, "memory", memory);
+    put(all, "memory", memory);
     if !on_host {
         let mut names: Vec<&str> = devices.iter().map(|d| d.name.as_str()).collect();
         names.dedup();
-        put(
-            &mut all,
-            "gpu",
-            (!names.is_empty()).then(|| names.join(", ")),
-        );
-        put(&mut all, "gpus", Some(profile.gpu_info.num_gpus));
+        put(all, "gpu", (!names.is_empty()).then(|| names.join(", ")));
+        put(all, "gpus", Some(profile.gpu_info.num_gpus));
     }
-    put(&mut all, "mode", word(&profile.metadata.mode));
-    put(&mut all, "image", Some(&profile.metadata.container.image));
-    tidy(&mut all);
-    all
+    put(all, "mode", word(&profile.metadata.mode));
+    put(all, "image", Some(&profile.metadata.container.image));
+    tidy(all);
+    settings
 }
 
 /// The same of a document of an earlier schema, as far as it goes.
 pub fn of_older(document: &Value) -> Settings {
-    let mut all = Settings::new();
+    let mut settings = Settings::new();
+    let all = &mut settings;
     for (name, paths) in [
         (
             "model",
@@ -191,10 +173,10 @@ pub fn of_older(document: &Value) -> Settings {
         ("gpus", &["/gpu_info/num_gpus"]),
     ] {
         let found = paths.iter().find_map(|p| scalar(document.pointer(p)?));
-        put(&mut all, name, found);
+        put(all, name, found);
     }
-    tidy(&mut all);
-    all
+    tidy(all);
+    settings
 }
 
 /// Arguments as settings: `--a b`, `--a=b`, and `--a` alone, which is `true`.
@@ -217,7 +199,7 @@ pub fn flags(words: &[String]) -> Settings {
     found
 }
 
-/// Puts in what is known; a text that says nothing is not known.
+/// Puts in what is known; a blank text is not known.
 fn put(all: &mut Settings, name: &str, value: Option<impl ToString>) {
     if let Some(value) = value
         .map(|v| v.to_string())

@@ -16,7 +16,7 @@ pub struct Subject {
     pub who: Who,
     /// Its settings and its load.
     pub settings: Settings,
-    /// The peak, its parts in reading order, then what is no part of it.
+    /// The peak, its parts in reading order, then figures outside the peak.
     pub figures: Vec<Figure>,
 }
 
@@ -39,7 +39,7 @@ pub struct Who {
     pub engine_version: Option<String>,
     /// Why the run is not whole; null where it came to its end.
     pub not_whole: Option<String>,
-    /// An engine or a device only pretends.
+    /// An engine or a device is simulated.
     pub simulated: bool,
 }
 
@@ -114,11 +114,10 @@ impl Subject {
             not_whole: None,
             simulated: false,
         };
-        let figures = OLDER.iter().map(|(key, label, kind, names)| {
-            let gib = names
-                .iter()
-                .find_map(|name| document.get("memory_breakdown")?.get(name)?.as_f64());
-            let bytes = gib.map(|g| (g * GIB).round()).filter(|b| b.is_finite());
+        let figures = OLDER.iter().map(|(key, label, kind)| {
+            let bytes = older_gib(document, key)
+                .map(|g| (g * GIB).round())
+                .filter(|b| b.is_finite());
             Figure {
                 key: (*key).into(),
                 label: (*label).into(),
@@ -153,45 +152,28 @@ impl Subject {
 pub(super) const SILENT: &str =
     "no witness of this run tells of it: what it takes, if anything, is unexplained";
 
-/// Key, label, kind, and the names that schemas before 4.0 gave it.
-const OLDER: &[(&str, &str, Kind, &[&str])] = &[
-    (
-        "total",
-        "Total at the peak",
-        Kind::Total,
-        &["total_measured_gb", "total_gb"],
-    ),
-    ("baseline", "Baseline", Kind::Part, &["baseline_gb"]),
-    (
-        "model_weights",
-        "Model weights",
-        Kind::Part,
-        &["model_weights_gb"],
-    ),
-    ("kv_cache", "KV cache pool", Kind::Part, &["kv_cache_gb"]),
-    (
-        "activations",
-        "Activations",
-        Kind::Part,
-        &["activations_gb"],
-    ),
-    (
-        "framework_overhead",
-        "Framework overhead",
-        Kind::Part,
-        &["framework_overhead_gb"],
-    ),
+/// Key, label and kind of the figures that schemas before 4.0 have.
+const OLDER: &[(&str, &str, Kind)] = &[
+    ("total", "Total at the peak", Kind::Total),
+    ("baseline", "Baseline", Kind::Part),
+    ("model_weights", "Model weights", Kind::Part),
+    ("kv_cache", "KV cache pool", Kind::Part),
+    ("activations", "Activations", Kind::Part),
+    ("framework_overhead", "Framework overhead", Kind::Part),
 ];
+
+/// A figure of an earlier schema, GiB. Some write `total_measured_gb` for the total.
+fn older_gib(document: &Value, key: &str) -> Option<f64> {
+    let breakdown = document.get("memory_breakdown")?;
+    let measured = (key == "total").then(|| breakdown.get("total_measured_gb")?.as_f64());
+    let plain = || breakdown.get(format!("{key}_gb"))?.as_f64();
+    measured.flatten().or_else(plain)
+}
 
 /// Whether a document of an earlier schema has any figure.
 pub fn is_older(document: &Value) -> bool {
-    let known = |name: &&str| {
-        let breakdown = document.get("memory_breakdown");
-        breakdown
-            .and_then(|b| b.get(*name))
-            .is_some_and(Value::is_number)
-    };
-    OLDER.iter().any(|(_, _, _, names)| names.iter().any(known))
+    let mut keys = OLDER.iter().map(|(key, _, _)| key);
+    keys.any(|key| older_gib(document, key).is_some())
 }
 
 fn figures_of(profile: &Profile) -> Vec<Figure> {

@@ -82,7 +82,7 @@ pub struct ItemRow {
     pub error_pct: Option<f64>,
     /// How far it may be off, percent.
     pub tolerance_pct: f64,
-    /// Whether it is no further off; null where one is unknown.
+    /// Whether the error is within the tolerance; null where one is unknown.
     pub within_tolerance: Option<bool>,
     /// How good it is.
     pub grade: Option<Grade>,
@@ -123,7 +123,7 @@ pub struct GroupItem {
     pub max_abs_error_pct: Option<f64>,
     /// Runs that had a band for it.
     pub banded: u64,
-    /// Of these, runs whose measurement lay in it.
+    /// Of these, runs with the measurement inside it.
     pub in_band: u64,
 }
 
@@ -159,7 +159,7 @@ impl RunValidation {
             engine: profile.engine_metadata.engine_type.clone(),
             engine_version: profile.engine_metadata.engine_version.clone(),
             basis: calculated.basis.clone(),
-            // What neither side knows is no row, unless it is one that everybody asks for.
+            // A row that neither side knows is left out, unless every reader asks for it.
             items: items
                 .into_iter()
                 .filter(|r| {
@@ -175,7 +175,7 @@ impl RunValidation {
 
 fn row(item: Item, measured: &Measured<'_>, calculated: &Calculated) -> ItemRow {
     let (reading, claim) = (measured.reading(item), calculated.claim(item));
-    let known = reading.value.as_ref().ok().copied();
+    let known = reading.as_ref().ok().map(|(value, _)| *value);
     let both = known.zip(claim.value.as_ref().ok().copied());
     let error = both.and_then(|(m, c)| error_pct(c as f64, m));
     // Something for nothing has no percentage, and is out of any tolerance.
@@ -183,7 +183,7 @@ fn row(item: Item, measured: &Measured<'_>, calculated: &Calculated) -> ItemRow 
     let in_band = both
         .zip(claim.band)
         .map(|((measured, _), (low, high))| measured >= low as f64 && measured <= high as f64);
-    let unknown = match (&reading.value, &claim.value) {
+    let unknown = match (&reading, &claim.value) {
         (Err(why), Err(other)) => Some(format!("not measured: {why}; not calculated: {other}")),
         (Err(why), Ok(_)) => Some(format!("not measured: {why}")),
         (Ok(_), Err(why)) => Some(format!("not calculated: {why}")),
@@ -191,8 +191,8 @@ fn row(item: Item, measured: &Measured<'_>, calculated: &Calculated) -> ItemRow 
     };
     ItemRow {
         item,
-        measured: reading.value.ok(),
-        measured_source: reading.source,
+        measured: known,
+        measured_source: reading.ok().map(|(_, source)| source),
         calculated: claim.value.ok(),
         error_pct: error,
         tolerance_pct: item.tolerance(),
@@ -294,17 +294,10 @@ fn group<'a>(by: &str, name: &str, runs: impl Iterator<Item = &'a RunValidation>
 /// What follows from the groups, in words.
 fn recommendations(groups: &[Group], runs: &[RunValidation]) -> Vec<String> {
     let mut all = Vec::new();
-    let compared = groups.first().is_some_and(|g| !g.items.is_empty());
-    if !compared {
-        if let Some(why) = runs
-            .iter()
-            .flat_map(|r| &r.items)
-            .find_map(|i| i.unknown.clone())
-        {
-            all.push(format!(
-                "nothing could be compared; the first reason: {why}"
-            ));
-        }
+    if groups.first().is_none_or(|g| g.items.is_empty()) {
+        let mut items = runs.iter().flat_map(|r| &r.items);
+        let why = items.find_map(|i| i.unknown.as_ref());
+        all.extend(why.map(|w| format!("nothing could be compared; the first reason: {w}")));
         return all;
     }
     let all_runs = groups.first().map_or(0, |g| g.runs);
@@ -370,7 +363,7 @@ fn advice(item: Item) -> &'static str {
     }
 }
 
-/// The family of a model, lower case: `llama`, `qwen`, `deepseek`; `unknown` where nothing tells.
+/// The family of a model, lower case: `llama`, `qwen`, `deepseek`; else `unknown`.
 pub fn family(name: Option<&str>, architecture: Option<&str>) -> String {
     let letters = |text: &str| -> String {
         let word = text.chars().take_while(char::is_ascii_alphabetic);

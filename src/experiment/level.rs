@@ -1,4 +1,4 @@
-//! One level: what came of its requests, and what memory it took.
+//! One level: the results of its requests, and the memory it took.
 
 use super::record::{Record, of_runs};
 use super::{Asked, Kind};
@@ -12,14 +12,14 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// Gauges of an engine are read so often, seconds.
+/// Interval between readings of an engine's gauges, seconds.
 const READING_S: f64 = 1.0;
 
 /// Sequences of a batch that get a row each, at most.
 const MOST_SEQUENCES: u64 = 10_000;
 
 /// How a level ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// Measured.
@@ -29,6 +29,7 @@ pub enum State {
     /// Not tried, for it would have failed.
     Skipped,
     /// Not begun, or not ended: the experiment was stopped before.
+    #[default]
     NotRun,
 }
 
@@ -127,12 +128,12 @@ fn missed_requests(
     (tokens < least * 0.99).then_some(together)
 }
 
-/// A level with its figures. Null is not measured; [`super::Experiment::not_measured`] says why.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// A level with its figures. Null is not measured, with the reason in [`super::Experiment::not_measured`].
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Level {
     /// Its name: `8`, `short`.
     pub name: String,
-    /// Where it stands on the axis of what is varied.
+    /// Its place on the axis of what is varied.
     pub x: f64,
     /// Its load, as asked for.
     pub asked: Asked,
@@ -196,7 +197,7 @@ pub struct OfLength {
 /// A figure by its key, and whether a level has it.
 type Figure = (&'static str, fn(&Level) -> bool);
 
-/// The figures of which the document says why they are null.
+/// The figures with a reason in the document where they are null.
 pub const FIGURES: [Figure; 13] = [
     ("total", |l| l.total.is_some()),
     ("mean_latency_s", |l| l.mean_latency_s.is_some()),
@@ -276,42 +277,6 @@ impl Level {
     }
 }
 
-/// Figures without any.
-fn nothing() -> Level {
-    Level {
-        name: String::new(),
-        x: 0.0,
-        asked: Asked {
-            concurrency: 0,
-            prompt_tokens: 0,
-            short_prompts: None,
-            output_tokens: 0,
-            requests: 0,
-            repeats: 0,
-        },
-        state: State::NotRun,
-        cause: None,
-        message: None,
-        total: None,
-        successful: None,
-        failed: None,
-        error_rate: None,
-        mean_latency_s: None,
-        p95_latency_s: None,
-        mean_tokens_per_s: None,
-        total_tokens_per_s: None,
-        mean_ttft_s: None,
-        peak_bytes: None,
-        kv_pool_bytes: None,
-        kv_used_bytes: None,
-        kv_used_share: None,
-        peak_alloc_bytes: None,
-        peak_reserved_bytes: None,
-        by_prompt: Vec::new(),
-        profile: None,
-    }
-}
-
 /// What the requests say: counts, latencies, throughput.
 fn of_requests(requests: &[RequestRow]) -> Level {
     let whole: Vec<&RequestRow> = requests.iter().filter(|r| r.ok()).collect();
@@ -332,7 +297,7 @@ fn of_requests(requests: &[RequestRow]) -> Level {
         mean_tokens_per_s: all(tokens_per_s),
         total_tokens_per_s: throughput(requests),
         mean_ttft_s: all(|r| r.ttft_ms().map(|ms| ms / 1e3)),
-        ..nothing()
+        ..Level::default()
     }
 }
 
@@ -354,7 +319,7 @@ fn throughput(requests: &[RequestRow]) -> Option<f64> {
         let ended = rows.iter().filter(|r| r.ok() || r.failed());
         let end = ended.map(|r| r.ended_at_ns).max()?;
         let whole = rows.iter().filter(|r| r.ok());
-        // One answer that nobody counted makes the sum unknown.
+        // One answer without a count makes the sum unknown.
         let tokens: Option<Vec<u64>> = whole.map(|r| r.output_tokens).collect();
         let tokens: u64 = tokens.filter(|t| !t.is_empty())?.iter().sum();
         let seconds = (end - begin) as f64 / 1e9;
@@ -366,7 +331,7 @@ fn throughput(requests: &[RequestRow]) -> Option<f64> {
 /// The same by the result of an engine's own bench, which has no rows.
 fn of_bench(profile: Option<&Profile>) -> Level {
     let Some(load) = profile.and_then(|p| p.latency_stats.as_ref()) else {
-        return nothing();
+        return Level::default();
     };
     let results = || load.repeats.iter().map(|r| &r.result);
     let count = |pick: fn(&BenchResult) -> Option<u64>| {
@@ -390,7 +355,7 @@ fn of_bench(profile: Option<&Profile>) -> Level {
         mean_latency_s: load.mean_latency_ms.map(|ms| ms / 1e3),
         total_tokens_per_s: load.tokens_per_second,
         mean_ttft_s: figure(|r| &r.ttft_ms, "mean"),
-        ..nothing()
+        ..Level::default()
     }
 }
 
@@ -432,7 +397,7 @@ fn by_prompt(requests: &[RequestRow]) -> Vec<OfLength> {
     lengths.into_iter().map(of).collect()
 }
 
-/// Why figures are null in levels that were measured; the first level's reason stands for all.
+/// Why figures are null in levels that were measured; the first level's reason is used for all.
 pub(super) fn not_measured(runs: &[&LevelRun], levels: &[Level]) -> BTreeMap<String, String> {
     let mut reasons = BTreeMap::new();
     for (figure, known) in FIGURES {

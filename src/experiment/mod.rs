@@ -40,7 +40,7 @@ impl Kind {
         }
     }
 
-    /// What stands across its plots.
+    /// Label of the x axis of its plots.
     pub fn axis(self) -> &'static str {
         match self {
             Kind::Concurrency => "requests at once",
@@ -59,7 +59,7 @@ impl Kind {
 }
 
 /// The load of a level, as it was asked for.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Asked {
     /// Requests at once.
     pub concurrency: u32,
@@ -138,7 +138,7 @@ pub struct Experiment {
     pub took_s: f64,
     /// Whether it was stopped before its end.
     pub interrupted: bool,
-    /// True when an engine or a device only pretends.
+    /// True when an engine or a device is simulated.
     pub simulated: bool,
     /// The model, as the engine knows it.
     pub model: String,
@@ -146,7 +146,7 @@ pub struct Experiment {
     pub container: Option<String>,
     /// The image that was started; null where the container was there already.
     pub image: Option<String>,
-    /// The engine; null where no level told it.
+    /// The engine; null where no level reported it.
     pub engine: Option<String>,
     /// Its version.
     pub engine_version: Option<String>,
@@ -154,7 +154,7 @@ pub struct Experiment {
     pub bench: String,
     /// Memory backend that measured; null where none did.
     pub memory_backend: Option<String>,
-    /// Whose memory it measured: `GPU memory`, or `host memory of the container`.
+    /// Which memory it measured: `GPU memory`, or `host memory of the container`.
     pub memory_of: Option<String>,
     /// The devices' names, each once.
     pub devices: Vec<String>,
@@ -243,7 +243,7 @@ fn memory_of(profile: &Profile) -> Option<&'static str> {
     })
 }
 
-/// Names of the devices whose memory was measured.
+/// Names of the measured devices.
 fn device_names(profile: &Profile) -> Vec<String> {
     let devices = profile.gpu_info.devices.iter();
     devices.map(|d| d.name.clone()).collect()

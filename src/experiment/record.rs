@@ -5,7 +5,7 @@ use super::{Experiment, Level};
 use crate::capture::RequestRow;
 use serde::{Deserialize, Serialize};
 
-/// One request. Null is not known; the document of the experiment says why.
+/// One request. Null is not known; the document of the experiment has the reason.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// Unique within the experiment: its level, its repeat, its number in it.
@@ -71,7 +71,7 @@ fn record(experiment: &Experiment, level: &Level, wall_ns: i64, row: &RequestRow
         peak_reserved_bytes: level.peak_reserved_bytes,
         backend: experiment.engine.clone(),
         model: experiment.model.clone(),
-        // Nobody needs more than milliseconds, and every reader takes them.
+        // Milliseconds are precise enough, and every reader takes them.
         timestamp: at.filter(|_| wall_ns > 0).map(|t| format!("{t:.3}")),
         error: row
             .error

@@ -73,7 +73,7 @@ pub(crate) fn profile(peak: u64, pool: Option<u64>, used: Option<u64>) -> Box<Pr
     Box::new(profile)
 }
 
-/// A level of so many requests at once, each of which took as many times 100 ms.
+/// A level of that many concurrent requests, each of which took as many times 100 ms.
 pub(crate) fn level(at_once: u32, peak: u64, used: Option<u64>) -> LevelRun {
     let took = 100 * i64::from(at_once);
     let rows = (0..4 * i64::from(at_once)).map(|n| {

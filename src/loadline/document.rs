@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 pub const LOADLINE_VERSION: &str = "1.0";
 
 /// How much load one engine holds.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Loadline {
     /// `loadline`.
     pub document: String,
@@ -24,7 +24,7 @@ pub struct Loadline {
     pub profiler_version: String,
     /// Start, RFC 3339, UTC.
     pub timestamp: String,
-    /// True when an engine or a device only pretends.
+    /// True when an engine or a device is simulated.
     pub simulated: bool,
     /// The container's name.
     pub container: String,
@@ -32,9 +32,9 @@ pub struct Loadline {
     pub image: String,
     /// The engine.
     pub engine: String,
-    /// Its version; null where it was not told.
+    /// Its version; null where it is unknown.
     pub engine_version: Option<String>,
-    /// The model; null where it was not told.
+    /// The model; null where it is unknown.
     pub model: Option<String>,
     /// Length of every request, tokens.
     pub lengths: Lengths,
@@ -53,7 +53,7 @@ pub struct Loadline {
     /// What was measured; null where no round was made.
     pub measured: Option<Measured>,
     /// Measured less predicted, percent of what was predicted; null where either is unknown, or
-    /// where limits on latency were asked for, which nobody predicts.
+    /// where limits on latency were asked for, which are not predicted.
     pub difference_percent: Option<f64>,
     /// What ran out, measured where it was, else predicted.
     pub limiting: Option<Resource>,
@@ -119,19 +119,7 @@ impl Loadline {
             engine_version: look.engine_metadata.engine_version.clone(),
             model: look.model_info.name.clone(),
             lengths,
-            waves: 0,
-            tolerance_percent: 0.0,
-            max_rounds: 0,
-            max_concurrency: 0,
-            objectives: Objectives::default(),
-            prediction: Prediction::default(),
-            measured: None,
-            difference_percent: None,
-            limiting: None,
-            advice: Vec::new(),
-            rounds: Vec::new(),
-            notes: Vec::new(),
-            outcome: RunEnd::Completed,
+            ..Loadline::default()
         }
     }
 

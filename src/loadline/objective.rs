@@ -91,7 +91,7 @@ impl Objectives {
     /// Reads `ttft=500ms,itl.p99=50ms`. `percentile` is that of a limit that names none.
     ///
     /// # Errors
-    /// A sentence on the first part that is no limit.
+    /// A sentence on the first invalid part.
     pub fn parse(texts: &[String], percentile: u32) -> Result<Objectives, String> {
         let mut all: Vec<Objective> = Vec::new();
         for part in texts.iter().flat_map(|t| t.split(',')).map(str::trim) {

@@ -1,4 +1,4 @@
-//! What one round showed: what the client saw of its requests, and what the engine told meanwhile.
+//! What one round showed: what the client saw of its requests, and what the engine reported meanwhile.
 
 use crate::capture::{AtNs, Capture, Phase, Probe, RequestRow, TokenSource};
 use crate::engine::queueing::QueueTimes;
@@ -6,7 +6,7 @@ use crate::engine::{BenchResult, EngineId};
 use crate::profile::Profile;
 use serde::{Deserialize, Serialize};
 
-/// A round's figures; what nobody told is null.
+/// A round's figures; null where unknown.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Observed {
     /// Requests that were answered whole.
@@ -22,7 +22,7 @@ pub struct Observed {
     pub generation_s: Option<f64>,
     /// Mean tokens of a prompt as the server counted them.
     pub input_tokens: Option<f64>,
-    /// Mean tokens of an answer, where each tells them.
+    /// Mean tokens of an answer, where each reports them.
     #[serde(default)]
     pub output_tokens: Option<f64>,
     /// Preemptions during the round.
@@ -144,7 +144,7 @@ fn input_tokens(whole: &[&RequestRow]) -> Option<f64> {
     crate::profile::stats::mean(&counted)
 }
 
-/// Mean tokens of an answer; null where the server does not tell them of each: a client that counts events counts too
+/// Mean tokens of an answer; null where the server does not report them for each: a client that counts events counts too
 /// few where some have several.
 fn output_tokens(whole: &[&RequestRow]) -> Option<f64> {
     let told = |r: &&RequestRow| {

@@ -9,7 +9,7 @@ use crate::profile::Profile;
 use serde::{Deserialize, Serialize};
 
 /// How long every request is, tokens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lengths {
     /// Prompt.
     pub input: u64,
@@ -217,7 +217,7 @@ impl About<'_> {
             format!("{}.{}.{}", v.major, v.minor, v.patch)
         });
         if deployment.on_cpu {
-            // `EngineArgs.get_batch_defaults`: so many for each process of a server on CPUs.
+            // `EngineArgs.get_batch_defaults`: this many for each process of a server on CPUs.
             let n = 128 * deployment.tp.max(1) * deployment.pp.max(1);
             if version.is_some_and(|v| v < Version::new(0, 11, 0)) {
                 notes

@@ -10,7 +10,7 @@ pub enum Stride {
     Doubling,
 }
 
-/// Steps of [`Stride::Near`] after the first, in parts of where it stands; then doubling.
+/// Steps of [`Stride::Near`] after the first, in parts of the current concurrency; then doubling.
 const UP: [f64; 3] = [0.10, 0.30, 0.50];
 const DOWN: [f64; 3] = [0.10, 0.25, 0.35];
 

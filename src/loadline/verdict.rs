@@ -6,10 +6,10 @@ use super::predict::Prediction;
 use crate::engine::limits::Resource;
 use serde::{Deserialize, Serialize};
 
-/// So much of the pool in use is a pool that is full: the last blocks are not to be had.
+/// KV usage above which the pool counts as full: engines keep the last blocks in reserve.
 const FULL: f64 = 0.9;
 
-/// So many readings, of answers that take so long at least, see how many run at once.
+/// The gauge of running requests is trusted after this many readings, of answers that take at least this long, seconds.
 const FEWEST_READINGS: u64 = 5;
 const SHORTEST_S: f64 = 0.5;
 
@@ -35,9 +35,9 @@ pub enum Fault {
     /// Requests waited for others to end.
     Queueing {
         /// Most that ran at once, by the engine, or were being answered at once, by the client; null
-        /// where neither tells.
+        /// where neither is known.
         together: Option<u64>,
-        /// Of so many in flight.
+        /// Requests in flight.
         of: u64,
         /// Requests that waited for long, by the engine's histogram.
         queued_long: Option<u64>,
@@ -123,7 +123,7 @@ pub fn judge(concurrency: u64, seen: &Observed, objectives: &Objectives) -> Vec<
     let together = running(seen, concurrency).or(seen.together);
     let apart = together.is_some_and(|n| n < concurrency);
     let long = seen.queued_long.is_some_and(|n| n > 0);
-    // Only where nothing finer was told: a reading finds a queue by chance.
+    // Only where nothing finer is known: a reading finds a queue by chance.
     let mostly = together.is_none()
         && seen.queued_long.is_none()
         && seen.readings > 1

@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Parts of configuration keys that speak of a cache of another kind: latent, windowed, chunked,
-/// shared between layers, of a state space, of an encoder. One that is switched off says nothing.
+/// shared between layers, of a state space, of an encoder. One that is switched off has no effect.
 const OTHER_KINDS: &[&str] = &[
     "kv_lora",
     "use_mla",

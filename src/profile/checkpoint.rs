@@ -1,4 +1,4 @@
-//! What a model's checkpoint says of its weights in memory, and when it says nothing.
+//! The size of a model's weights in memory by its checkpoint, and when the checkpoint cannot give it.
 
 use super::configuration::WEIGHT_INDEX;
 use super::observation::Observation;
@@ -7,7 +7,7 @@ use crate::units::Bytes;
 use std::collections::BTreeMap;
 
 /// Bytes that the checkpoint takes in memory, with the words for it. `None` while nothing shows
-/// that it was loaded, and where its weights take a size there that their files do not tell.
+/// that it was loaded, and where its weights take a size there that their files do not give.
 pub fn loaded_bytes(
     o: &Observation<'_>,
     model: &ModelInfo,
@@ -46,7 +46,7 @@ pub fn loaded_bytes(
     (in_memory > 0).then_some((in_memory, quote))
 }
 
-/// Bytes of a plain floating-point number; `None` for formats whose tensors hold more than their
+/// Bytes of a plain floating-point number; `None` for formats with tensors that hold more than their
 /// elements.
 pub fn element_bytes(dtype: &str) -> Option<i64> {
     match dtype

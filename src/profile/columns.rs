@@ -4,62 +4,18 @@
 use crate::capture::{AtNs, HostSplit, MemorySample, ProcessMemory};
 use std::collections::HashMap;
 
-/// Samples of a device in order of time.
+/// A column that seldom changes: where a value begins.
 #[derive(Debug, Clone, Default)]
-pub struct Columns {
-    device: u32,
-    at: Vec<AtNs>,
-    used: Vec<u64>,
-    low: Runs<u64>,
-    high: Runs<u64>,
-    kernel_peak: Runs<u64>,
-    reserved: Runs<u64>,
-    host: Runs<HostSplit>,
-    bench_client: Runs<u64>,
-    burst: Runs<bool>,
-    power: Rare<u32>,
-    temperature: Rare<u32>,
-    hotspot: Rare<u32>,
-    memory_temp: Rare<u32>,
-    utilization: Rare<u32>,
-    mem_utilization: Rare<u32>,
-    clock_gfx: Rare<u32>,
-    clock_mem: Rare<u32>,
-    energy: Rare<u64>,
-    throttle: Rare<u64>,
-    processes: Lists,
-}
-
-/// A column that stands still for long: where a value begins.
-#[derive(Debug, Clone)]
 struct Runs<T> {
     rows: Vec<u32>,
     values: Vec<Option<T>>,
 }
 
 /// A column that is empty in most rows: the rows that have a value.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 struct Rare<T> {
     rows: Vec<u32>,
     values: Vec<T>,
-}
-
-impl<T> Default for Runs<T> {
-    fn default() -> Self {
-        Runs {
-            rows: Vec::new(),
-            values: Vec::new(),
-        }
-    }
-}
-
-impl<T> Default for Rare<T> {
-    fn default() -> Self {
-        Rare {
-            rows: Vec::new(),
-            values: Vec::new(),
-        }
-    }
 }
 
 impl<T: Copy + PartialEq> Runs<T> {
@@ -144,7 +100,7 @@ impl Lists {
         self.ends.push((row, self.entries.len()));
     }
 
-    /// Where a name is kept; `None` for what no host has so many of.
+    /// Index of a kept name; `None` above the limits, which no real host reaches.
     fn place(&mut self, name: String) -> Option<u32> {
         if let Some(place) = self.places.get(&name) {
             return Some(*place);
@@ -175,6 +131,68 @@ impl Lists {
     }
 }
 
+/// The columns that hold a figure of a sample under the sample's own name, written into and read from in one place.
+macro_rules! columns {
+    ($($field:ident: $column:ty,)+) => {
+        /// Samples of a device in order of time.
+        #[derive(Debug, Clone, Default)]
+        pub struct Columns {
+            device: u32,
+            at: Vec<AtNs>,
+            used: Vec<u64>,
+            burst: Runs<bool>,
+            processes: Lists,
+            $($field: $column,)+
+        }
+
+        impl Columns {
+            /// Adds a sample that is not before the last one.
+            pub fn push(&mut self, s: MemorySample) {
+                let Ok(row) = u32::try_from(self.at.len()) else {
+                    return;
+                };
+                self.device = s.device;
+                self.at.push(s.at_ns);
+                self.used.push(s.used_bytes);
+                self.burst.push(row, s.burst.then_some(true));
+                self.processes.push(row, s.processes);
+                $(self.$field.push(row, s.$field);)+
+            }
+
+            fn sample(&self, row: usize) -> MemorySample {
+                let (at_ns, used_bytes, row) = (self.at[row], self.used[row], row as u32);
+                MemorySample {
+                    at_ns,
+                    device: self.device,
+                    used_bytes,
+                    burst: self.burst.get(row).unwrap_or(false),
+                    processes: self.processes.get(row),
+                    $($field: self.$field.get(row),)+
+                }
+            }
+        }
+    };
+}
+
+columns! {
+    low_bytes: Runs<u64>,
+    high_bytes: Runs<u64>,
+    kernel_peak_bytes: Runs<u64>,
+    reserved_bytes: Runs<u64>,
+    host: Runs<HostSplit>,
+    bench_client_bytes: Runs<u64>,
+    power_mw: Rare<u32>,
+    temperature_c: Rare<u32>,
+    hotspot_temp_c: Rare<u32>,
+    memory_temp_c: Rare<u32>,
+    utilization_pct: Rare<u32>,
+    mem_utilization_pct: Rare<u32>,
+    clock_gfx_mhz: Rare<u32>,
+    clock_mem_mhz: Rare<u32>,
+    energy_mj: Rare<u64>,
+    throttle: Rare<u64>,
+}
+
 impl Columns {
     /// From samples of one device in order of time. More rows than a number of 32 bits counts (13
     /// years at 100 ms) are left out.
@@ -182,34 +200,6 @@ impl Columns {
         let mut columns = Columns::default();
         samples.into_iter().for_each(|s| columns.push(s));
         columns
-    }
-
-    /// Adds a sample that is not before the last one.
-    pub fn push(&mut self, s: MemorySample) {
-        let Ok(row) = u32::try_from(self.at.len()) else {
-            return;
-        };
-        self.device = s.device;
-        self.at.push(s.at_ns);
-        self.used.push(s.used_bytes);
-        self.low.push(row, s.low_bytes);
-        self.high.push(row, s.high_bytes);
-        self.kernel_peak.push(row, s.kernel_peak_bytes);
-        self.reserved.push(row, s.reserved_bytes);
-        self.host.push(row, s.host);
-        self.bench_client.push(row, s.bench_client_bytes);
-        self.burst.push(row, s.burst.then_some(true));
-        self.power.push(row, s.power_mw);
-        self.temperature.push(row, s.temperature_c);
-        self.hotspot.push(row, s.hotspot_temp_c);
-        self.memory_temp.push(row, s.memory_temp_c);
-        self.utilization.push(row, s.utilization_pct);
-        self.mem_utilization.push(row, s.mem_utilization_pct);
-        self.clock_gfx.push(row, s.clock_gfx_mhz);
-        self.clock_mem.push(row, s.clock_mem_mhz);
-        self.energy.push(row, s.energy_mj);
-        self.throttle.push(row, s.throttle);
-        self.processes.push(row, s.processes);
     }
 
     /// The moment of the last sample.
@@ -230,34 +220,6 @@ impl Columns {
     pub fn count(&self, at: AtNs, inclusive: bool) -> usize {
         self.at
             .partition_point(|t| *t < at || (inclusive && *t == at))
-    }
-
-    fn sample(&self, row: usize) -> MemorySample {
-        let (at_ns, used_bytes) = (self.at[row], self.used[row]);
-        let row = row as u32;
-        MemorySample {
-            at_ns,
-            device: self.device,
-            used_bytes,
-            low_bytes: self.low.get(row),
-            high_bytes: self.high.get(row),
-            kernel_peak_bytes: self.kernel_peak.get(row),
-            reserved_bytes: self.reserved.get(row),
-            host: self.host.get(row),
-            processes: self.processes.get(row),
-            bench_client_bytes: self.bench_client.get(row),
-            power_mw: self.power.get(row),
-            temperature_c: self.temperature.get(row),
-            hotspot_temp_c: self.hotspot.get(row),
-            memory_temp_c: self.memory_temp.get(row),
-            utilization_pct: self.utilization.get(row),
-            mem_utilization_pct: self.mem_utilization.get(row),
-            clock_gfx_mhz: self.clock_gfx.get(row),
-            clock_mem_mhz: self.clock_mem.get(row),
-            energy_mj: self.energy.get(row),
-            throttle: self.throttle.get(row),
-            burst: self.burst.get(row).unwrap_or(false),
-        }
     }
 }
 
@@ -326,12 +288,14 @@ impl<'a> Rows<'a> {
 
     /// The highest use since the sample before, of one of them; bytes.
     pub fn high(self, place: usize) -> Option<u64> {
-        self.columns.high.get((self.from + place) as u32)
+        self.columns.high_bytes.get((self.from + place) as u32)
     }
 
     /// The kernel's high-water mark at one of them, bytes.
     pub fn kernel_peak(self, place: usize) -> Option<u64> {
-        self.columns.kernel_peak.get((self.from + place) as u32)
+        self.columns
+            .kernel_peak_bytes
+            .get((self.from + place) as u32)
     }
 
     /// The most that the device's samples ever had in swap, bytes.
@@ -344,8 +308,8 @@ impl<'a> Rows<'a> {
     pub fn gauges(self, place: usize) -> (Option<u32>, Option<u32>) {
         let row = (self.from + place) as u32;
         (
-            self.columns.power.get(row),
-            self.columns.temperature.get(row),
+            self.columns.power_mw.get(row),
+            self.columns.temperature_c.get(row),
         )
     }
 
@@ -356,18 +320,18 @@ impl<'a> Rows<'a> {
     }
 
     /// The last reading among these of each gauge, which are read less often than memory; nothing
-    /// else is told.
+    /// else is filled.
     pub fn latest(self) -> MemorySample {
         let (c, from, to) = (self.columns, self.from, self.to);
         MemorySample {
-            power_mw: c.power.last(from, to),
-            temperature_c: c.temperature.last(from, to),
-            hotspot_temp_c: c.hotspot.last(from, to),
-            memory_temp_c: c.memory_temp.last(from, to),
-            utilization_pct: c.utilization.last(from, to),
-            mem_utilization_pct: c.mem_utilization.last(from, to),
-            clock_gfx_mhz: c.clock_gfx.last(from, to),
-            clock_mem_mhz: c.clock_mem.last(from, to),
+            power_mw: c.power_mw.last(from, to),
+            temperature_c: c.temperature_c.last(from, to),
+            hotspot_temp_c: c.hotspot_temp_c.last(from, to),
+            memory_temp_c: c.memory_temp_c.last(from, to),
+            utilization_pct: c.utilization_pct.last(from, to),
+            mem_utilization_pct: c.mem_utilization_pct.last(from, to),
+            clock_gfx_mhz: c.clock_gfx_mhz.last(from, to),
+            clock_mem_mhz: c.clock_mem_mhz.last(from, to),
             ..MemorySample::default()
         }
     }
@@ -384,7 +348,7 @@ impl<'a> Rows<'a> {
     /// Moments and readings of the counter of energy, millijoules.
     pub fn energy(self) -> impl Iterator<Item = (AtNs, u64)> + 'a {
         let (columns, from, to) = (self.columns, self.from, self.to);
-        let rows = columns.energy.rows.iter().zip(&columns.energy.values);
+        let rows = columns.energy_mj.rows.iter().zip(&columns.energy_mj.values);
         rows.map(|(row, mj)| (*row as usize, *mj))
             .filter(move |(row, _)| (from..to).contains(row))
             .map(move |(row, mj)| (columns.at[row], mj))
@@ -492,9 +456,9 @@ mod tests {
         }));
         let whole = size_of::<MemorySample>() * rows as usize;
         let kept = columns.at.len() * 16
-            + columns.high.rows.len() * 20
-            + columns.reserved.rows.len() * 20
-            + columns.power.rows.len() * 8;
+            + columns.high_bytes.rows.len() * 20
+            + columns.reserved_bytes.rows.len() * 20
+            + columns.power_mw.rows.len() * 8;
         assert!(kept * 10 < whole, "{kept} of {whole} bytes");
     }
 }

@@ -1,4 +1,4 @@
-//! The engine and the model: settings asked for, settings in force, what the engine says of itself.
+//! The engine and the model: requested settings, effective settings, figures that the engine reports of itself.
 
 use super::checkpoint;
 use super::observation::Observation;
@@ -21,7 +21,7 @@ pub struct EngineMetadata {
     pub engine_type: String,
     /// Version, from `/version` where it answered, else from the log.
     pub engine_version: Option<String>,
-    /// True for an engine that only pretends.
+    /// True for a simulated engine.
     pub simulated: bool,
     /// How it was recognised.
     pub evidence: String,
@@ -189,7 +189,7 @@ fn stored_tensors(files: &BTreeMap<String, String>) -> Option<Vec<Stored>> {
     Some(all)
 }
 
-/// What the engine says of its own memory, over all its ranks: a figure that it prints for one
+/// What the engine reports of its own memory, over all its ranks: a figure that it prints for one
 /// rank is multiplied. Named after the engine that had it first; for other engines the keys mean
 /// the same. GiB where `_gb`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -232,7 +232,7 @@ pub struct InternalMetrics {
 }
 
 /// Whether a load ran and not one reading of the gauges fell into it: that they show nothing in
-/// use says nothing then.
+/// use means nothing then.
 pub(super) fn load_missed(capture: &Capture) -> bool {
     capture.request.bench != "none"
         && !capture.gauges.is_empty()
@@ -344,47 +344,45 @@ impl InternalMetrics {
             }
             _ => no_gauge(c),
         };
-        let elsewhere = |part: Option<f64>, key: &str| match part {
-            Some(_) => format!("{}; see memory_breakdown.{key}", o.not_reported()),
-            None => o.not_reported(),
+        // Not reported, with a hint where that applies.
+        let hint = |applies: bool, hint: &str| {
+            let reason = o.not_reported();
+            if applies {
+                format!("{reason}; {hint}")
+            } else {
+                reason
+            }
         };
         let known = |key: &str| o.log.facts.contains_key(key) || o.probes.values.contains_key(key);
+        let usage_known = || c.gauges.iter().any(|g| g.kv_cache_usage.is_some());
         null_reasons!(out, "vllm_internal_metrics", self;
-            kv_cache_used_gb => if !load_missed(c) && c.gauges.iter().any(|g| g.kv_cache_usage.is_some()) {
+            kv_cache_used_gb => if !load_missed(c) && usage_known() {
                 "its share of the pool is known, the size of the pool is not"
             } else {
                 no_usage()
             };
             kv_cache_usage_peak => no_usage();
             preemptions => no_gauge(c);
-            num_cpu_blocks => format!("{}; engines of vLLM's V1 design have no blocks on the host", o.not_reported());
             total_allocated_gb => {
                 let parts = [(self.model_weights_gb, "weights"), (self.total_gpu_kv_cache_gb, "KV pool")];
                 let missing = parts.iter().filter(|(value, _)| value.is_none()).map(|(_, name)| *name);
                 let missing: Vec<&str> = missing.collect();
                 format!("needs the engine's own figures; unknown: {}", missing.join(" and "))
             };
-            block_size => if o.log.facts.contains_key("kv_cache_tokens") {
-                format!(
-                    "{}; it prints the pool in tokens, and a block size only where --block-size sets one",
-                    o.not_reported()
-                )
-            } else {
-                o.not_reported()
-            };
-            cuda_graphs_gb => if o.is_host(0) {
-                format!("{}; on CPU there are none", o.not_reported())
-            } else {
-                o.not_reported()
-            };
             cuda_graphs_enabled => if known("enforce_eager") {
                 "they are not switched off, and its log does not show that they were captured".into()
             } else {
                 o.not_reported()
             };
-            model_weights_gb => elsewhere(parts.model_weights_gb, "model_weights_gb");
-            activations_gb => elsewhere(parts.activations_gb, "activations_gb");
-            total_gpu_kv_cache_gb => elsewhere(parts.kv_cache_gb, "kv_cache_gb");
+            num_cpu_blocks => hint(true, "engines of vLLM's V1 design have no blocks on the host");
+            block_size => hint(
+                o.log.facts.contains_key("kv_cache_tokens"),
+                "it prints the pool in tokens, and a block size only where --block-size sets one",
+            );
+            cuda_graphs_gb => hint(o.is_host(0), "on CPU there are none");
+            model_weights_gb => hint(parts.model_weights_gb.is_some(), "see memory_breakdown.model_weights_gb");
+            activations_gb => hint(parts.activations_gb.is_some(), "see memory_breakdown.activations_gb");
+            total_gpu_kv_cache_gb => hint(parts.kv_cache_gb.is_some(), "see memory_breakdown.kv_cache_gb");
             num_gpu_blocks, total_gpu_kv_cache_tokens, attention_backend, gpu_memory_utilization, max_model_len,
             max_concurrency => o.not_reported();
         );
@@ -522,7 +520,7 @@ pub(super) fn configuration(
     }
 }
 
-/// The model that a run was told and its engine knows by no such name: a forgotten variable, or
+/// The model that was requested and that the engine knows by no such name: a forgotten variable, or
 /// another container than was meant.
 fn another_model(
     capture: &Capture,
@@ -576,7 +574,7 @@ pub(super) fn engine_metadata(
     }
 }
 
-/// GiB printed in a log as bytes; `None` for what is no number of bytes.
+/// GiB printed in a log as bytes; `None` for an impossible number of bytes.
 pub(super) fn bytes_of_gib(gib: f64) -> Option<i64> {
     let bytes = (gib * GIB).round();
     (bytes.abs() < i64::MAX as f64).then_some(bytes as i64)

@@ -3,7 +3,7 @@
 use super::configuration::{configuration, engine_metadata};
 use super::observation::{Observation, load_kind, observes_only};
 use super::timeline::timeline;
-use super::unknown::{Reasons, null_reasons, unmeasured};
+use super::unknown::{Reasons, null_reasons};
 use super::*;
 use crate::breakdown::{DevicePeak, explain};
 use crate::capture::{Capture, LogLine, MemorySample};
@@ -19,13 +19,12 @@ pub fn derive(
     let mut o = Observation::new(capture, samples, lines);
     let (engine_excerpt, bench_excerpt) = std::mem::take(&mut o.excerpts);
     let configuration = configuration(capture, &o.settings, &o.log, &o.probes);
-    let name = capture
-        .request
-        .model
-        .clone()
-        .or_else(|| o.probes.model.clone())
-        .or_else(|| o.settings.model.clone())
-        .or_else(|| o.log.text("model").map(str::to_owned));
+    let asked = capture.request.model.as_deref();
+    let name = asked
+        .or(o.probes.model.as_deref())
+        .or(o.settings.model.as_deref())
+        .or_else(|| o.log.text("model"))
+        .map(str::to_owned);
     let mut model_info = ModelInfo::read(&capture.model_files, name);
     let mut gpu_info = GpuInfo::of(capture);
     let dtype_metadata = dtypes(&o, &configuration, &model_info);
@@ -214,7 +213,7 @@ fn breakdown_reasons(profile: &Profile, o: &Observation<'_>, out: &mut Reasons) 
             };
             format!("{}; {why}", not_reported(Component::Activations))
         };
-        repeat => o.no_bench_or(|| unmeasured(o.capture).unwrap_or_else(|| "no bench ran".into()));
+        repeat => o.no_bench_or(|| o.capture.end.unmeasured().unwrap_or_else(|| "no bench ran".into()));
         total_measured_bytes, total_measured_gb, framework_overhead_gb, overhead_percentage, unexplained_bytes =>
             o.not_sampled();
     );
@@ -283,7 +282,7 @@ fn measurements(o: &Observation<'_>, peaks: &[series::Peak]) -> Measurements {
 }
 
 fn dtypes(o: &Observation<'_>, configuration: &Configuration, model: &ModelInfo) -> DtypeMetadata {
-    // In force, else asked for; `auto` tells no format by itself.
+    // In force, else asked for; `auto` names no format by itself.
     let get = |key: &str| {
         [&configuration.effective, &configuration.requested]
             .into_iter()
@@ -320,9 +319,7 @@ fn latency(o: &Observation<'_>) -> Option<LatencyStats> {
     let kind = load_kind(o.capture)?;
     let repeats: Vec<RepeatResult> = o
         .capture
-        .execs
-        .iter()
-        .filter(|e| e.role == crate::capture::ExecRole::Bench)
+        .benches()
         .filter_map(|e| {
             let repeat = e.repeat?;
             let text = e.result.as_deref()?;

@@ -8,12 +8,12 @@ use super::series::PeakSource;
 use super::ticks;
 use super::{Breakdown, Configuration, Evidence, InternalMetrics, LatencyStats, replayed, torch};
 use crate::breakdown::Component;
-use crate::capture::{AtNs, DeviceEvent, ExecEnd, ExecRole, MemoryLimit, Mode, RunEnd};
+use crate::capture::{AtNs, DeviceEvent, ExecEnd, MemoryLimit, Mode, RunEnd};
 use crate::engine::facts::{DEFAULT_UTILIZATION, EngineStep, Finding, Severity};
 use crate::units::{Bytes, signed};
 use crate::wording::counted;
 
-/// Two witnesses may differ by this share before it is told.
+/// Two sources may differ by this share before it is reported.
 const DISAGREEMENT_SHARE: f64 = 0.05;
 /// And by at least this much, bytes: printed figures are rounded.
 const DISAGREEMENT_BYTES: i64 = 64 << 20;
@@ -38,7 +38,7 @@ pub fn collect(
         findings.retain(|f| f.code != DEFAULT_UTILIZATION);
     }
     outcome(o, &mut findings);
-    requests(latency, &mut findings);
+    findings.extend(requests(latency));
     torch::findings(o, &mut findings);
     simulated(o, &mut findings);
     let placed = o.placement() != Placement::Unknown;
@@ -49,8 +49,8 @@ pub fn collect(
     not_mapped(o, &stray, &mut findings);
     disagreements(&attributed, &mut findings);
     sampling(o, &mut findings);
-    overloaded(o, &mut findings);
-    swapped(o, &mut findings);
+    findings.extend(overloaded(o));
+    findings.extend(swapped(o));
     replayed::findings(o, &mut findings);
     lost(o, &mut findings);
     peaks(o, &mut findings);
@@ -62,67 +62,47 @@ pub fn collect(
                 "the run was told the model `{}`, and the engine serves `{}`: what is calculated from a model here is calculated from the first",
                 d.requested, d.effective
             );
-            findings.push(Finding::new("model_differs", Severity::Warning, message));
+            findings.push(Finding::warning("model_differs", message));
             continue;
         }
         let message = format!(
             "`{}` was asked to be {} and is {}",
             d.setting, d.requested, d.effective
         );
-        findings.push(Finding::new("setting_differs", Severity::Info, message));
+        findings.push(Finding::info("setting_differs", message));
     }
     if o.capture.mode == Mode::Serving {
-        if let (Some(unexplained), Some(total)) =
-            (breakdown.unexplained_bytes, breakdown.total_measured_bytes)
-        {
-            if unexplained > total as i64 / 4 {
-                let message = format!(
-                    "{} is unexplained: the start-up, which would tell the engine's own processes from the rest, was over before the capture began; `plimsoll run` or an idle container shows it",
-                    signed(unexplained.into())
-                );
-                findings.push(Finding::new(
-                    "startup_not_observed",
-                    Severity::Info,
-                    message,
-                ));
-            }
+        let quarter = breakdown.total_measured_bytes.map(|total| total as i64 / 4);
+        let unexplained = breakdown.unexplained_bytes.zip(quarter);
+        if let Some((unexplained, _)) = unexplained.filter(|(bytes, quarter)| bytes > quarter) {
+            let message = format!(
+                "{} is unexplained: the start-up, which would tell the engine's own processes from the rest, was over before the capture began; `plimsoll run` or an idle container shows it",
+                signed(unexplained.into())
+            );
+            findings.push(Finding::info("startup_not_observed", message));
         }
-    }
-    let on_gpu = (0..o.capture.devices.len()).any(|d| !o.is_host(d));
-    if o.capture.mode == Mode::Serving {
-        if let Some(message) = o.engine.and_then(|e| e.untold(&o.log, on_gpu)) {
-            findings.push(Finding::new("log_tells_less", Severity::Info, message));
-        }
+        let on_gpu = (0..o.capture.devices.len()).any(|d| !o.is_host(d));
+        let missing = o.engine.and_then(|e| e.untold(&o.log, on_gpu));
+        findings.extend(missing.map(|message| Finding::info("log_tells_less", message)));
     }
     if let Some(unexplained) = breakdown.unexplained_bytes.filter(|b| *b < -(32 << 20)) {
         let message = format!(
             "the witnesses claim {} more than was measured: a reserved pool that is not touched, or a part counted twice",
             signed(-i128::from(unexplained))
         );
-        findings.push(Finding::new(
-            "negative_residual",
-            Severity::Warning,
-            message,
-        ));
+        findings.push(Finding::warning("negative_residual", message));
     }
     too_large(breakdown, evidence, &mut findings);
-    let preemptions = o
-        .capture
-        .gauges
-        .first()
-        .zip(o.capture.gauges.last())
-        .and_then(|(a, b)| Some(b.preemptions?.saturating_sub(a.preemptions?)));
-    if let Some(n) = preemptions.filter(|n| *n > 0) {
-        if !findings.iter().any(|f| f.code == "preemption_seen") {
-            findings.push(Finding::new(
-                "preemption_seen",
-                Severity::Warning,
-                format!(
-                    "{} during the load: the KV pool was too small for it",
-                    counted(n, "preemption")
-                ),
-            ));
-        }
+    let gauges = &o.capture.gauges;
+    let ends = gauges.first().zip(gauges.last());
+    let preemptions = ends.and_then(|(a, b)| Some(b.preemptions?.saturating_sub(a.preemptions?)));
+    let seen = findings.iter().any(|f| f.code == "preemption_seen");
+    if let Some(n) = preemptions.filter(|n| *n > 0 && !seen) {
+        let message = format!(
+            "{} during the load: the KV pool was too small for it",
+            counted(n, "preemption")
+        );
+        findings.push(Finding::warning("preemption_seen", message));
     }
     findings.sort_by_key(|f| std::cmp::Reverse(f.severity));
     findings
@@ -139,6 +119,18 @@ impl Finding {
         }
     }
 
+    pub(crate) fn error(code: &str, message: impl Into<String>) -> Finding {
+        Finding::new(code, Severity::Error, message)
+    }
+
+    pub(crate) fn warning(code: &str, message: impl Into<String>) -> Finding {
+        Finding::new(code, Severity::Warning, message)
+    }
+
+    pub(crate) fn info(code: &str, message: impl Into<String>) -> Finding {
+        Finding::new(code, Severity::Info, message)
+    }
+
     fn quoting(mut self, quote: Option<String>) -> Finding {
         self.quote = quote;
         self
@@ -147,15 +139,13 @@ impl Finding {
 
 fn outcome(o: &Observation<'_>, findings: &mut Vec<Finding>) {
     let c = o.capture;
-    let failed = |code: &str, message: String| {
-        Finding::new(code, Severity::Error, message).quoting(o.root_cause.clone())
-    };
+    let failed =
+        |code: &str, message: String| Finding::error(code, message).quoting(o.root_cause.clone());
     let ended = c.end.describe().unwrap_or_default();
     findings.extend(match &c.end {
         RunEnd::Completed => None,
-        RunEnd::Interrupted => Some(Finding::new(
+        RunEnd::Interrupted => Some(Finding::warning(
             "interrupted",
-            Severity::Warning,
             format!("{ended}: the figures cover what was seen until then"),
         )),
         RunEnd::Deadline => Some(failed(
@@ -166,10 +156,7 @@ fn outcome(o: &Observation<'_>, findings: &mut Vec<Finding>) {
         RunEnd::BenchFailed(why) => Some(failed("bench_failed", why.clone())),
         RunEnd::Failed(why) => Some(failed("run_failed", why.clone())),
     });
-    let bench_137 = c
-        .execs
-        .iter()
-        .any(|e| e.role == ExecRole::Bench && e.end == ExecEnd::Exited(137));
+    let bench_137 = c.benches().any(|e| e.end == ExecEnd::Exited(137));
     match OomVerdict::of_capture(c) {
         OomVerdict::Killed(_) if findings.iter().any(|f| f.code == "oom") => {}
         OomVerdict::Killed(kill) => {
@@ -179,7 +166,7 @@ fn outcome(o: &Observation<'_>, findings: &mut Vec<Finding>) {
                 phase.unwrap_or_default(),
                 kill.describe_limit()
             );
-            findings.push(Finding::new("oom", Severity::Error, message));
+            findings.push(Finding::error("oom", message));
         }
         verdict if bench_137 => {
             let why = if verdict == OomVerdict::NotKilled {
@@ -188,7 +175,7 @@ fn outcome(o: &Observation<'_>, findings: &mut Vec<Finding>) {
                 "; the out-of-memory killer is the usual reason, though no such event was seen"
             };
             let message = format!("the bench was killed (exit 137){why}");
-            findings.push(Finding::new("bench_killed", Severity::Error, message));
+            findings.push(Finding::error("bench_killed", message));
         }
         _ => {}
     }
@@ -197,18 +184,14 @@ fn outcome(o: &Observation<'_>, findings: &mut Vec<Finding>) {
             "{} of the bench could not be ended and may still run in the container",
             counted(e.survivors, "process")
         );
-        findings.push(
-            Finding::new("bench_processes_left", Severity::Error, message)
-                .quoting(Some(e.argv.join(" "))),
-        );
+        findings
+            .push(Finding::error("bench_processes_left", message).quoting(Some(e.argv.join(" "))));
     }
 }
 
 /// Requests that failed: the load was not the one that was asked for.
-fn requests(latency: Option<&LatencyStats>, findings: &mut Vec<Finding>) {
-    let Some((failed, all)) = latency.and_then(LatencyStats::failed).filter(|f| f.0 > 0) else {
-        return;
-    };
+fn requests(latency: Option<&LatencyStats>) -> Option<Finding> {
+    let (failed, all) = latency?.failed().filter(|f| f.0 > 0)?;
     let severity = if failed as f64 > all as f64 * FAILED_SHARE {
         Severity::Error
     } else {
@@ -218,17 +201,16 @@ fn requests(latency: Option<&LatencyStats>, findings: &mut Vec<Finding>) {
         "{failed} of {} failed: the load was not the one that was asked for",
         counted(all, "request")
     );
-    findings.push(Finding::new("requests_failed", severity, message));
+    Some(Finding::new("requests_failed", severity, message))
 }
 
 fn simulated(o: &Observation<'_>, findings: &mut Vec<Finding>) {
     if o.engine.is_some_and(|e| e.simulated()) {
-        findings.push(Finding::new("simulated_engine", Severity::Warning, "the engine is a simulation: its figures calibrate plimsoll and say nothing about a model"));
+        findings.push(Finding::warning("simulated_engine", "the engine is a simulation: its figures calibrate plimsoll and say nothing about a model"));
     }
     if o.capture.backend.simulated {
-        findings.push(Finding::new(
+        findings.push(Finding::warning(
             "simulated_gpu",
-            Severity::Warning,
             "the GPU is a simulation: its figures test plimsoll and say nothing about hardware",
         ));
     }
@@ -261,14 +243,14 @@ fn too_large(breakdown: &Breakdown, evidence: &[Evidence], findings: &mut Vec<Fi
                 Bytes(device.peak_bytes)
             );
             findings.push(
-                Finding::new("part_exceeds_peak", Severity::Warning, message)
+                Finding::warning("part_exceeds_peak", message)
                     .quoting(source.map(|e| e.quote.clone())),
             );
         }
     }
 }
 
-/// The engine's word for ranks that are on some device, and nobody tells on which.
+/// Figures that the engine reports of ranks on an unknown device.
 fn not_mapped(o: &Observation<'_>, stray: &[&Evidence], findings: &mut Vec<Finding>) {
     if stray.is_empty() {
         return;
@@ -284,7 +266,7 @@ fn not_mapped(o: &Observation<'_>, stray: &[&Evidence], findings: &mut Vec<Findi
         counted(o.capture.devices.len(), "device"),
     );
     findings.push(
-        Finding::new("ranks_not_mapped", Severity::Warning, message)
+        Finding::warning("ranks_not_mapped", message)
             .quoting(stray.first().map(|e| e.quote.clone())),
     );
 }
@@ -313,7 +295,7 @@ fn disagreements(evidence: &[&Evidence], findings: &mut Vec<Finding>) {
                     signed(other.bytes.into()),
                 );
                 findings.push(
-                    Finding::new("witnesses_disagree", Severity::Warning, message)
+                    Finding::warning("witnesses_disagree", message)
                         .quoting(Some(format!("{} | {}", used.quote, other.quote))),
                 );
             }
@@ -325,22 +307,14 @@ fn sampling(o: &Observation<'_>, findings: &mut Vec<Finding>) {
     let s = &o.capture.sampling;
     device_events(&s.events, findings);
     if s.ticks == 0 || o.series.device_count() == 0 {
-        let why = s
-            .last_error
-            .as_deref()
-            .map_or(String::new(), |e| format!(": {e}"));
-        findings.push(Finding::new(
-            "no_samples",
-            Severity::Error,
-            format!(
-                "{}{why}",
-                if s.ticks == 0 {
-                    "memory was never sampled"
-                } else {
-                    "the capture holds no sample of the memory"
-                }
-            ),
-        ));
+        let what = if s.ticks == 0 {
+            "memory was never sampled"
+        } else {
+            "the capture holds no sample of the memory"
+        };
+        let why = s.last_error.as_ref().map(|e| format!(": {e}"));
+        let message = format!("{what}{}", why.unwrap_or_default());
+        findings.push(Finding::error("no_samples", message));
         return;
     }
     gap(o, findings);
@@ -349,11 +323,7 @@ fn sampling(o: &Observation<'_>, findings: &mut Vec<Finding>) {
             "{} ticks were left out, because readings took so long that they would have disturbed what is measured",
             s.backed_off_ticks
         );
-        findings.push(Finding::new(
-            "sampling_backed_off",
-            Severity::Warning,
-            message,
-        ));
+        findings.push(Finding::warning("sampling_backed_off", message));
     }
     if s.failed_readings > 0 {
         let message = format!(
@@ -361,21 +331,14 @@ fn sampling(o: &Observation<'_>, findings: &mut Vec<Finding>) {
             s.failed_readings,
             s.ticks.saturating_add(s.failed_readings)
         );
-        findings.push(
-            Finding::new("readings_failed", Severity::Warning, message)
-                .quoting(s.last_error.clone()),
-        );
+        findings.push(Finding::warning("readings_failed", message).quoting(s.last_error.clone()));
     }
     if o.series.impossible() > 0 {
         let message = format!(
             "{} left out: no device holds so much or is read at such a time",
             counted(o.series.impossible(), "reading")
         );
-        findings.push(Finding::new(
-            "readings_impossible",
-            Severity::Warning,
-            message,
-        ));
+        findings.push(Finding::warning("readings_impossible", message));
     }
     if o.capture.wall_drift_ns.unsigned_abs() > 100_000_000 {
         let drift_s = o.capture.wall_drift_ns as f64 / 1e9;
@@ -385,23 +348,23 @@ fn sampling(o: &Observation<'_>, findings: &mut Vec<Finding>) {
         if drift_s < 0.0 {
             message += "; lines of the container's log from after it may be missing, because Docker chooses them by their time";
         }
-        findings.push(Finding::new("clock_stepped", Severity::Warning, message));
+        findings.push(Finding::warning("clock_stepped", message));
     }
 }
 
 /// Where everything waits for a processor, lines come late, and memory is put to the step before.
-fn overloaded(o: &Observation<'_>, findings: &mut Vec<Finding>) {
-    let Some(load) = o.overload() else { return };
+fn overloaded(o: &Observation<'_>) -> Option<Finding> {
+    let load = o.overload()?;
     let message = format!(
         "the host was overloaded: {load:.0} threads wanted its {}; what the engine prints comes late then, and memory may be put to the wrong step: no part that is a difference of readings is surer than low",
         counted(o.capture.host.cpus.max(1), "processor")
     );
-    findings.push(Finding::new("host_overloaded", Severity::Warning, message));
+    Some(Finding::warning("host_overloaded", message))
 }
 
 /// Pages that are swapped out leave and come back at times of the kernel's choice.
-fn swapped(o: &Observation<'_>, findings: &mut Vec<Finding>) {
-    let Some(most) = o.swapped() else { return };
+fn swapped(o: &Observation<'_>) -> Option<Finding> {
+    let most = o.swapped()?;
     let limit = o.capture.devices.iter().find_map(|d| {
         let level = d.limit_level.clone()?;
         let bytes = d.total_bytes?;
@@ -412,7 +375,7 @@ fn swapped(o: &Observation<'_>, findings: &mut Vec<Finding>) {
         "memory of the container was swapped out, up to {}{limit}: totals and parts include it, no part that is a difference of readings is surer than low, and latencies are those of an engine that waits for its swap",
         Bytes(most)
     );
-    findings.push(Finding::new("memory_swapped", Severity::Warning, message));
+    Some(Finding::warning("memory_swapped", message))
 }
 
 /// The longest stretch without a sample, and what it means for the peak.
@@ -476,13 +439,12 @@ fn lost(o: &Observation<'_>, findings: &mut Vec<Finding>) {
         .map(|d| format!("device {} was never read: it is in no sum", d.index));
     for message in ended.chain(unread) {
         findings.push(
-            Finding::new("device_lost", Severity::Error, message)
-                .quoting(o.capture.sampling.last_error.clone()),
+            Finding::error("device_lost", message).quoting(o.capture.sampling.last_error.clone()),
         );
     }
 }
 
-/// What happened to the devices: each kind once per device, with how often it was told.
+/// What happened to the devices: each kind once per device, with how often it was reported.
 fn device_events(events: &[DeviceEvent], findings: &mut Vec<Finding>) {
     for (place, event) in events.iter().enumerate() {
         let same = |e: &DeviceEvent| e.message == event.message;
@@ -494,7 +456,7 @@ fn device_events(events: &[DeviceEvent], findings: &mut Vec<Finding>) {
             1 => event.message.clone(),
             n => format!("{} ({n} times)", event.message),
         };
-        findings.push(Finding::new(&event.code, Severity::Error, message));
+        findings.push(Finding::error(&event.code, message));
     }
 }
 
@@ -534,11 +496,7 @@ fn peaks(o: &Observation<'_>, findings: &mut Vec<Finding>) {
                 Bytes(ever),
                 Bytes(peak.bytes)
             );
-            findings.push(Finding::new(
-                "higher_peak_outside_load",
-                Severity::Info,
-                message,
-            ));
+            findings.push(Finding::info("higher_peak_outside_load", message));
         }
     }
 }
@@ -553,9 +511,9 @@ fn reached_in_warm_up(o: &Observation<'_>, device: usize, bytes: u64) -> bool {
 /// Whether a level was reached between a repeat's load and the end of its bench: a probe looks into
 /// the layers then.
 fn reached_looking_closer(o: &Observation<'_>, device: usize, bytes: u64) -> bool {
-    let benches = o.capture.execs.iter();
-    benches
-        .filter(|e| e.role == ExecRole::Bench && o.capture.request.workload.per_layer)
+    o.capture
+        .benches()
+        .filter(|_| o.capture.request.workload.per_layer)
         .filter_map(|e| {
             let load = o.repeats.iter().find(|r| r.number == e.repeat)?;
             o.series.peak(device, load.window.to, e.ended_at_ns)
@@ -563,7 +521,7 @@ fn reached_looking_closer(o: &Observation<'_>, device: usize, bytes: u64) -> boo
         .any(|p| p.bytes >= bytes)
 }
 
-/// An engine says its first words within this time, seconds.
+/// An engine prints its first line within this time, seconds.
 const FIRST_WORDS_S: f64 = 120.0;
 
 /// How long after the container's start the log of a serving engine begins, seconds, when its
@@ -579,45 +537,35 @@ fn begins_late(o: &Observation<'_>) -> Option<f64> {
 fn log(o: &Observation<'_>, findings: &mut Vec<Finding>) {
     let l = &o.capture.log;
     if o.coarsely_timed() {
-        findings.push(Finding::new(
-            "log_times_coarse",
-            Severity::Warning,
-            "the container runtime tells in whole seconds when the engine printed a line, and hands it over some time later: what the engine took shortly before one may be put to the step after it, and no part that is a difference of readings is surer than low (Docker and Podman from 5.8 on tell nanoseconds)"
+        findings.push(Finding::warning("log_times_coarse", "the container runtime tells in whole seconds when the engine printed a line, and hands it over some time later: what the engine took shortly before one may be put to the step after it, and no part that is a difference of readings is surer than low (Docker and Podman from 5.8 on tell nanoseconds)"
                 .to_owned(),
         ));
     }
     if let Some(error) = &l.error {
-        findings.push(Finding::new(
+        findings.push(Finding::warning(
             "log_unreadable",
-            Severity::Warning,
             format!("the container's log could not be read: {error}"),
         ));
     }
     if let Some(late_s) = begins_late(o) {
-        findings.push(Finding::new(
-            "log_begins_late",
-            Severity::Warning,
-            format!(
+        findings.push(Finding::warning("log_begins_late", format!(
                 "the log begins {late_s:.0} s after the container's start: what the engine said of its memory while it started was rotated away (a larger `max-size` or `max-file` of the logging driver keeps it)"
             ),
         ));
     }
     if l.dropped_lines > 0 {
-        findings.push(Finding::new(
-            "log_truncated",
-            Severity::Warning,
-            format!(
+        findings.push(Finding::warning("log_truncated", format!(
                 "{} log lines were dropped: the log outgrew its cap, or they came faster than they could be read",
                 l.dropped_lines
             ),
         ));
     }
-    let benches = o.capture.execs.iter().filter(|e| e.role == ExecRole::Bench);
-    for repeat in benches.filter(|e| e.cut).filter_map(|e| e.repeat) {
+    let cut = o.capture.benches().filter(|e| e.cut);
+    for repeat in cut.filter_map(|e| e.repeat) {
         let message = format!(
             "the connection to Docker broke while the bench ran (repeat {repeat}): what it and an engine in it said after that is not known, nor what follows from it"
         );
-        findings.push(Finding::new("bench_output_cut", Severity::Warning, message));
+        findings.push(Finding::warning("bench_output_cut", message));
     }
     let loading = o.step_at(EngineStep::LoadingWeights);
     let sampled = o.series.device(0).first().map(|sample| sample.at_ns);
@@ -629,22 +577,12 @@ fn log(o: &Observation<'_>, findings: &mut Vec<Finding>) {
             "sampling began {:.1} s after the engine began to load its weights: growth before that is not measured",
             late as f64 / 1e9
         );
-        findings.push(Finding::new(
-            "start_not_sampled",
-            Severity::Warning,
-            message,
-        ));
+        findings.push(Finding::warning("start_not_sampled", message));
     }
-    let restarts = o
-        .capture
-        .events
-        .iter()
-        .filter(|e| e.action == "start")
-        .count();
-    if restarts > 0 && o.capture.mode != Mode::Started {
-        findings.push(Finding::new(
+    let restarted = o.capture.events.iter().any(|e| e.action == "start");
+    if restarted && o.capture.mode != Mode::Started {
+        findings.push(Finding::error(
             "container_restarted",
-            Severity::Error,
             "the container was restarted during the run: the figures mix two lives of it",
         ));
     }

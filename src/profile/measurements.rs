@@ -4,7 +4,7 @@ use super::observation::Observation;
 use super::series::{Peak, PeakSource, Series};
 use super::stats::{mean, population_stddev, total};
 use super::timeline::seconds;
-use super::unknown::{Reasons, null_reasons, unmeasured};
+use super::unknown::{Reasons, null_reasons};
 use crate::capture::{AtNs, Capture, DeviceFacts, DeviceKind, MemorySample};
 use crate::units::gib;
 use schemars::JsonSchema;
@@ -53,7 +53,7 @@ pub struct Point {
 impl Measurements {
     pub(super) fn reasons(&self, o: &Observation<'_>, out: &mut Reasons) {
         null_reasons!(out, "memory_measurements", self;
-            baseline => unmeasured(o.capture)
+            baseline => o.capture.end.unmeasured()
                 .filter(|_| o.baseline_window().is_none())
                 .unwrap_or_else(|| o.not_sampled());
             post_warmup => o.no_bench_or(|| o.no_load(&o.not_sampled()));
@@ -145,24 +145,16 @@ impl Point {
         samples: impl IntoIterator<Item = MemorySample>,
         devices: &[DeviceFacts],
     ) -> Option<Point> {
-        Point::of(
-            samples
-                .into_iter()
-                .map(|s| (s.used_bytes, PeakSource::Sample, s))
-                .collect(),
-            devices,
-        )
+        let readings = samples.into_iter();
+        let readings = readings.map(|s| (s.used_bytes, PeakSource::Sample, s));
+        Point::of(readings.collect(), devices)
     }
 
     /// From each device's peak.
     pub(super) fn of_peaks(peaks: &[Peak], devices: &[DeviceFacts]) -> Option<Point> {
-        Point::of(
-            peaks
-                .iter()
-                .map(|p| (p.bytes, p.source, p.nearest.clone()))
-                .collect(),
-            devices,
-        )
+        let readings = peaks.iter();
+        let readings = readings.map(|p| (p.bytes, p.source, p.nearest.clone()));
+        Point::of(readings.collect(), devices)
     }
 }
 
@@ -182,17 +174,11 @@ pub struct GpuInfo {
 
 impl GpuInfo {
     pub(super) fn of(capture: &Capture) -> GpuInfo {
+        let devices = capture.devices.iter();
+        let gpus = devices.clone().filter(|d| d.kind == DeviceKind::Gpu);
         GpuInfo {
-            num_gpus: capture
-                .devices
-                .iter()
-                .filter(|d| d.kind == DeviceKind::Gpu)
-                .count() as u32,
-            gpu_memory_per_device: capture
-                .devices
-                .iter()
-                .map(|d| d.total_bytes.map(gib))
-                .collect(),
+            num_gpus: gpus.count() as u32,
+            gpu_memory_per_device: devices.map(|d| d.total_bytes.map(gib)).collect(),
             devices: capture.devices.clone(),
             multi_gpu_overhead_gb: None,
         }
@@ -233,7 +219,7 @@ pub struct DetailedGpuMetrics {
     pub gpus: Vec<GpuMetrics>,
 }
 
-/// State of one GPU. `_mb` is MiB (2^20), as in the tools whose keys these are.
+/// State of one GPU. `_mb` is MiB (2^20), as in the tools that these keys come from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GpuMetrics {
     /// Device index.
@@ -272,9 +258,9 @@ pub struct GpuMetrics {
 pub struct GpuProcess {
     /// `name (PID: n)`.
     pub process_info: String,
-    /// Whether it runs in the profiled container; null when that could not be told.
+    /// Whether it runs in the profiled container; null when that is unknown.
     pub in_container: Option<bool>,
-    /// Id of its container; null when it runs in none or that could not be told.
+    /// Id of its container; null when it runs in none or that is unknown.
     pub container_id: Option<String>,
     /// Name of its container; null for others than the profiled one.
     pub container_name: Option<String>,
@@ -301,7 +287,7 @@ fn usage(bytes: u64) -> MemoryUsage {
 }
 
 /// What a sample's processes do not account for; `None` where it carries no list. A series counts
-/// what the driver keeps for itself as in use, which is nobody's.
+/// what the driver keeps for itself as in use, which belongs to no process.
 fn unattributed(sample: &MemorySample) -> Option<u64> {
     let known = sample
         .processes
@@ -327,10 +313,10 @@ impl DetailedGpuMetrics {
             .iter()
             .filter_map(|peak| {
                 let s = &peak.nearest;
-                let facts = capture
-                    .devices
-                    .iter()
-                    .find(|d| d.index == s.device && d.kind == DeviceKind::Gpu)?;
+                let facts = capture.device(s.device)?;
+                if facts.kind != DeviceKind::Gpu {
+                    return None;
+                }
                 // Process lists, power and the like are read less often than memory: the latest
                 // reading up to the peak.
                 let upto = series.window(s.device as usize, AtNs::MIN, s.at_ns);

@@ -1,7 +1,7 @@
 //! The profile document: what a capture means, as schema 4.0.
 //!
 //! Keys ending in `_gb` hold GiB (2^30 bytes), unrounded, as the figures of the tools before us
-//! do; `bytes` keys hold bytes. What is unknown is null, and [`Profile::unknown`] says why.
+//! do; `bytes` keys hold bytes. What is unknown is null, with its reason in [`Profile::unknown`].
 
 mod advice;
 mod attention;
@@ -63,7 +63,7 @@ pub struct Profile {
     pub metadata: Metadata,
     /// The model.
     pub model_info: ModelInfo,
-    /// The devices whose memory was measured.
+    /// The measured devices.
     pub gpu_info: GpuInfo,
     /// The load and the settings asked for.
     pub parameters: Request,
@@ -73,7 +73,7 @@ pub struct Profile {
     pub memory_measurements: Measurements,
     /// Where every byte of the peak goes.
     pub memory_breakdown: Breakdown,
-    /// What the engine says of itself.
+    /// What the engine reports of itself.
     pub vllm_internal_metrics: InternalMetrics,
     /// Memory over time.
     pub memory_timeline: Timeline,
@@ -115,7 +115,7 @@ pub struct Metadata {
     pub shared_start: Option<SharedStart>,
     /// How the run ended.
     pub outcome: RunEnd,
-    /// True when an engine or a device only pretends: the figures calibrate plimsoll and say
+    /// True when an engine or a device is simulated: the figures calibrate plimsoll and mean
     /// nothing about a real model or GPU.
     pub simulated: bool,
     /// Host.

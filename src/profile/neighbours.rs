@@ -3,12 +3,12 @@
 use super::observation::Observation;
 use super::series::{MOST_BYTES, Series};
 use crate::capture::{AtNs, ProcessMemory};
-use crate::engine::facts::{Finding, Severity};
+use crate::engine::facts::Finding;
 use crate::units::signed;
 use crate::wording::counted;
 use std::collections::BTreeSet;
 
-/// Growth of others is told from this on, bytes.
+/// Growth of other processes is reported from this on, bytes.
 const TOLD_BYTES: i64 = 16 << 20;
 
 /// What the processes of others held on one device over time. Lists of processes are read less
@@ -17,7 +17,7 @@ const TOLD_BYTES: i64 = 16 << 20;
 pub struct Neighbours {
     /// Moment and bytes of each list, in order of time.
     held: Vec<(AtNs, i64)>,
-    /// Whether others were there and the driver did not tell how much they hold.
+    /// Whether other processes were there and the driver did not report their memory.
     untold: bool,
 }
 
@@ -70,7 +70,7 @@ fn is_foreign(p: &ProcessMemory) -> bool {
 /// Who shares our GPUs, who came during the run, and whether they grew.
 pub fn findings(o: &Observation<'_>, findings: &mut Vec<Finding>) {
     let mut warn = |code: &str, message: String| {
-        findings.push(Finding::new(code, Severity::Warning, message));
+        findings.push(Finding::warning(code, message));
     };
     for device in 0..o.series.device_count() {
         let lists: Vec<_> = o.series.device(device).lists().collect();

@@ -75,7 +75,7 @@ pub struct Observation<'a> {
     pub series: Series,
     /// What others held on each device.
     neighbours: Vec<Neighbours>,
-    /// What the engine's log says (of the repeat that peaked, for in-process benches).
+    /// What the engine's log reports (of the repeat that peaked, for in-process benches).
     pub log: LogReport,
     /// When the container's first line that there is was written.
     pub first_line_ns: Option<AtNs>,
@@ -95,7 +95,7 @@ pub struct Observation<'a> {
     pub excerpts: (Excerpt, Excerpt),
 }
 
-/// So many threads for each processor, and everything on a host is late. An engine and its load keep a few busy each.
+/// Above this many threads per processor everything on a host is late. An engine and its load keep a few busy each.
 const OVERLOADED: f64 = 4.0;
 
 impl<'a> Observation<'a> {
@@ -155,21 +155,14 @@ impl<'a> Observation<'a> {
 
     /// The stretch before the engine or the load: `None` when nothing was marked then. It ends
     /// with the next phase or with the bench's start, whichever comes first: a bench that loads
-    /// its own engine is told to warm up only once the engine is in memory.
+    /// its own engine warms up only once the engine is in memory.
     pub fn baseline_window(&self) -> Option<Window> {
         let from = mark(self.capture, Phase::Baseline)?;
-        let phases = self
-            .capture
-            .marks
-            .iter()
+        let marks = self.capture.marks.iter();
+        let phases = marks
             .filter(|m| m.phase != Phase::Baseline)
             .map(|m| m.at_ns);
-        let benches = self
-            .capture
-            .execs
-            .iter()
-            .filter(|e| e.role == ExecRole::Bench)
-            .map(|e| e.started_at_ns);
+        let benches = self.capture.benches().map(|e| e.started_at_ns);
         let to = phases
             .chain(benches)
             .filter(|at| *at > from)
@@ -200,13 +193,13 @@ impl<'a> Observation<'a> {
         most.max().filter(|b| *b >= SWAPPED_BYTES)
     }
 
-    /// How many threads wanted a processor, where that was so many that everything on the host was late.
+    /// How many threads wanted a processor, where there were enough to delay everything on the host.
     pub fn overload(&self) -> Option<f64> {
         let bearable = OVERLOADED * f64::from(self.capture.host.cpus.max(1));
         self.capture.host_load.filter(|load| *load > bearable)
     }
 
-    /// Whether the steps of the engine's start are timed by a log whose times are coarse.
+    /// Whether the steps of the engine's start are timed by a log in whole seconds.
     pub fn coarsely_timed(&self) -> bool {
         self.capture.log.whole_seconds && self.capture.mode == Mode::Started
     }
@@ -224,11 +217,8 @@ impl<'a> Observation<'a> {
 
     /// Whether the device is the container's host memory.
     pub fn is_host(&self, device: usize) -> bool {
-        self.capture
-            .devices
-            .iter()
-            .find(|d| d.index as usize == device)
-            .is_none_or(|d| d.kind == DeviceKind::HostCgroup)
+        let device = self.capture.device(device as u32);
+        device.is_none_or(|d| d.kind == DeviceKind::HostCgroup)
     }
 
     /// What others hold on a device.
@@ -331,7 +321,7 @@ impl<'a> Observation<'a> {
     }
 }
 
-/// Page cache in a reading, bytes; 0 where the kernel does not tell it apart.
+/// Page cache in a reading, bytes; 0 where the kernel does not report it.
 pub fn file_bytes(s: &MemorySample) -> i64 {
     s.host.and_then(|h| h.file_bytes).unwrap_or(0) as i64
 }
@@ -351,9 +341,7 @@ fn repeats(capture: &Capture, series: &Series) -> Vec<Repeat> {
             .collect::<Vec<_>>()
     };
     let mut repeats: Vec<Repeat> = capture
-        .execs
-        .iter()
-        .filter(|e| e.role == ExecRole::Bench)
+        .benches()
         .map(|e| {
             let at = |phase: Phase| {
                 let run = e.started_at_ns..=e.ended_at_ns;
@@ -409,8 +397,7 @@ fn repeats(capture: &Capture, series: &Series) -> Vec<Repeat> {
 /// between, of which it is not known what was in swap then.
 fn with_swap(capture: &Capture, sample: MemorySample) -> MemorySample {
     let swap = sample.host.and_then(|h| h.swap_bytes).unwrap_or(0);
-    let device = capture.devices.iter().find(|d| d.index == sample.device);
-    if swap == 0 || device.is_some_and(|d| d.counts_swap) {
+    if swap == 0 || capture.device(sample.device).is_some_and(|d| d.counts_swap) {
         return sample;
     }
     MemorySample {
@@ -433,8 +420,8 @@ fn reach_limit(capture: &Capture, repeats: &mut [Repeat]) {
         return;
     };
     let is_host = |index| {
-        let mut devices = capture.devices.iter();
-        devices.any(|d| d.index == index && d.kind == DeviceKind::HostCgroup)
+        let device = capture.device(index);
+        device.is_some_and(|d| d.kind == DeviceKind::HostCgroup)
     };
     let peaks = repeats
         .iter_mut()
@@ -478,12 +465,8 @@ impl<'a> LineReader<'a> {
                 }
             }
             LineSource::Exec(index) => {
-                let bench = self
-                    .capture
-                    .execs
-                    .get(index as usize)
-                    .is_some_and(|e| e.role == ExecRole::Bench);
-                if !bench {
+                let exec = self.capture.execs.get(index as usize);
+                if exec.is_none_or(|e| e.role != ExecRole::Bench) {
                     return;
                 }
                 self.bench_excerpt.push(&line.text);
@@ -506,24 +489,23 @@ impl<'a> LineReader<'a> {
             .execs
             .iter()
             .find(|(i, _)| {
-                repeat.is_some()
-                    && self
-                        .capture
-                        .execs
-                        .get(**i as usize)
-                        .is_some_and(|e| e.repeat == repeat)
+                let exec = self.capture.execs.get(**i as usize);
+                repeat.is_some() && exec.is_some_and(|e| e.repeat == repeat)
             })
             .or_else(|| self.execs.iter().next_back())
             .map(|(_, parser)| parser);
         match exec.or(self.container.as_ref()) {
             Some(parser) => (parser.report(), parser.root_cause()),
-            None => (
-                LogReport {
-                    engine: self.capture.engine.clone(),
-                    ..Default::default()
-                },
-                None,
-            ),
+            None => {
+                let engine = self.capture.engine.clone();
+                (
+                    LogReport {
+                        engine,
+                        ..Default::default()
+                    },
+                    None,
+                )
+            }
         }
     }
 }
@@ -577,9 +559,9 @@ pub fn observes_only(capture: &Capture) -> bool {
 /// The probe's result of the repeat that peaked.
 fn torch_report(engine: EngineId, capture: &Capture, repeat: Option<u32>) -> Option<TorchReport> {
     let kind = load_kind(capture)?.of_engine()?;
-    let execs = capture.execs.iter();
-    let mut results = execs
-        .filter(|e| e.role == ExecRole::Bench && e.repeat == repeat)
+    let mut results = capture
+        .benches()
+        .filter(|e| e.repeat == repeat)
         .filter_map(|e| e.result.as_deref());
     results.find_map(|text| engine.read_memory(kind, text))
 }

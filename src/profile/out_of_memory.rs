@@ -2,11 +2,11 @@
 //! reached.
 
 use crate::capture::{
-    AtNs, Capture, ContainerEvent, ContainerFacts, ExecRole, LimitLevel, MemoryLimit, Mode, Phase,
+    AtNs, Capture, ContainerEvent, ContainerFacts, LimitLevel, MemoryLimit, Mode, Phase,
 };
 use crate::units::Bytes;
 
-/// What is said of an end by SIGKILL where the kernel counted no kill for lack of memory.
+/// Message on an end by SIGKILL where the kernel counted no kill for lack of memory.
 pub const KILLED_FROM_OUTSIDE: &str = ": the kernel counted no kill for lack of memory, so it was killed from outside (systemd-oomd, a scheduler, an administrator)";
 
 /// What is known of kills for lack of memory.
@@ -23,7 +23,7 @@ pub enum OomVerdict {
 /// A kill for lack of memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OomKill {
-    /// When; `None` where only the state of the container says it.
+    /// When; `None` where only the state of the container shows it.
     pub at_ns: Option<AtNs>,
     /// The limit that was reached; `None` where it is not known.
     pub limit: Option<MemoryLimit>,
@@ -85,13 +85,12 @@ impl OomKill {
     /// What the run was doing then: the phase, or `start` while a bench loads its engine.
     pub fn phase(&self, c: &Capture) -> Option<String> {
         let at = self.at_ns?;
-        let benches = c.execs.iter().filter(|e| e.role == ExecRole::Bench);
         let loading = if c.mode == Mode::Idle {
             Phase::Start
         } else {
             Phase::Warmup
         };
-        let starts = benches.map(|e| (e.started_at_ns, loading));
+        let starts = c.benches().map(|e| (e.started_at_ns, loading));
         let marks = c.marks.iter().map(|m| (m.at_ns, m.phase));
         let phase = marks.chain(starts).filter(|(from, _)| *from <= at).max()?.1;
         Some(format!("{phase:?}").to_lowercase())

@@ -2,8 +2,7 @@
 
 use super::observation::Observation;
 use super::stats::Spread;
-use super::unknown::{Reasons, null_reasons, unmeasured};
-use crate::capture::ExecRole;
+use super::unknown::{Reasons, null_reasons};
 use crate::engine::{BenchResult, LoadKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -38,7 +37,7 @@ pub struct RepeatResult {
     pub repeat: u32,
     /// Peak memory during it, bytes over all devices.
     pub peak_bytes: Option<u64>,
-    /// What its result file says.
+    /// From its result file.
     pub result: BenchResult,
     /// What must be known of these figures, sentences: such as that prompt lengths are in words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -50,11 +49,12 @@ pub(super) fn reasons(stats: Option<&LatencyStats>, o: &Observation<'_>, out: &m
     let (c, at) = (o.capture, "latency_stats");
     let Some(stats) = stats else {
         return out.note(true, at.into(), || {
-            let benches = c.execs.iter().filter(|e| e.role == ExecRole::Bench);
-            let error = benches.filter_map(|e| e.result_error.as_ref()).next();
+            let error = c.benches().find_map(|e| e.result_error.as_ref());
             let no_result = || match error {
                 Some(error) => format!("the bench's result could not be read: {error}"),
-                None => unmeasured(c)
+                None => c
+                    .end
+                    .unmeasured()
                     .unwrap_or_else(|| "the bench left no result that could be read".into()),
             };
             o.no_bench_or(no_result)

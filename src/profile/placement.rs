@@ -13,9 +13,9 @@ const ORDER: &str = "CUDA_DEVICE_ORDER";
 /// The devices in the order of the ranks on them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Placement {
-    /// Told, or all that is possible.
+    /// Configured, or the only possibility.
     Known(Vec<u32>),
-    /// Nothing tells.
+    /// Unknown.
     Unknown,
 }
 
@@ -54,7 +54,7 @@ impl Placement {
             .map_or(Placement::Unknown, Placement::Known)
     }
 
-    /// The rank on a device. Where nothing tells, the one whose number it has.
+    /// The rank on a device. Where it is unknown, the rank with the device's number.
     pub fn rank_on(&self, device: u32) -> Option<usize> {
         match self {
             Placement::Known(devices) => devices.iter().position(|d| *d == device),
@@ -64,7 +64,7 @@ impl Placement {
 }
 
 /// Whether CUDA may number the GPUs otherwise than the driver lists them: they are of different
-/// models, and nothing says that the order is the driver's.
+/// models, and the order need not be the driver's.
 pub fn numbers_are_open(capture: &Capture, settings: &ServerSettings) -> bool {
     let order = variable(capture, settings, ORDER);
     let pinned = order.is_some_and(|o| o.trim() == "PCI_BUS_ID");

@@ -8,7 +8,7 @@ use crate::engine::facts::FactValue;
 /// Engines print a pool in GiB with two decimals: half of the last digit, bytes.
 const ROUNDING_BYTES: i64 = 5_368_710;
 
-/// What one rank's pool takes, by figures that are not rounded, and where each stands.
+/// What one rank's pool takes, by figures that are not rounded, and the source of each.
 #[derive(Debug, Default)]
 pub struct ExactPool {
     /// Set on the command line.
@@ -29,7 +29,7 @@ impl ExactPool {
         }
     }
 
-    /// The exact figure that a log rounded to `bytes`, over so many ranks; `None` where none agrees with it.
+    /// The exact figure that a log rounded to `bytes`, over `ranks` ranks; `None` where none agrees with it.
     pub fn behind(&self, bytes: i64, ranks: u64) -> Option<(i64, &str)> {
         let ranks = i64::try_from(ranks).ok()?;
         [&self.requested, &self.calculated]

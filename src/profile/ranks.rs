@@ -16,7 +16,7 @@ pub struct Ranks {
 }
 
 impl Ranks {
-    /// As the log says, else as the command asks for, else one.
+    /// As the log reports, else as the command asks for, else one.
     pub fn of(log: &LogReport, settings: &ServerSettings) -> Ranks {
         let size = |key: &str| {
             let logged = log.number(key).map(|n| n as u64);
@@ -126,7 +126,7 @@ pub fn whole(value: &FactValue) -> FactValue {
     FactValue::Record(each.collect())
 }
 
-/// The figures of a record whose labels name a rank or device, with its number.
+/// The figures of a record with labels that name a rank or device, with its number.
 fn numbered(entries: &BTreeMap<String, FactValue>) -> impl Iterator<Item = (u64, f64)> + '_ {
     entries
         .iter()

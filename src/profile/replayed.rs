@@ -1,4 +1,4 @@
-//! A run whose memory was played back from a recording: which one, whether it is long enough and
+//! A run with memory played back from a recording: which one, whether it is long enough and
 //! of the same container.
 
 use super::observation::Observation;
@@ -7,7 +7,7 @@ use crate::engine::facts::{Finding, Severity};
 
 /// A recording that ends so shortly before the load does has its end, nanoseconds.
 const SLACK_NS: AtNs = 1_000_000_000;
-/// And so many intervals.
+/// In intervals between samples.
 const SLACK_INTERVALS: AtNs = 5;
 /// Digits of a container's id.
 const ID_DIGITS: usize = 64;
@@ -23,7 +23,7 @@ pub fn recording(backend: &BackendFacts) -> Option<&str> {
     rest.split_once("` is played back").map(|(name, _)| name)
 }
 
-/// What is not this run's own measurement is told.
+/// Findings on a replayed recording: its memory is not this run's own measurement.
 pub fn findings(o: &Observation<'_>, findings: &mut Vec<Finding>) {
     let c = o.capture;
     if c.backend.name != "replay" {
@@ -69,7 +69,7 @@ pub fn findings(o: &Observation<'_>, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Id of the container that was recorded, where it is told and is not the one of this run.
+/// Id of the recorded container, where it is known and differs from this run's.
 fn other_container(o: &Observation<'_>) -> Option<String> {
     let c = o.capture;
     let of_cgroups = c

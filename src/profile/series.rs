@@ -31,7 +31,7 @@ pub struct Peak {
 }
 
 impl Series {
-    /// Sorts samples into devices. What a driver keeps for itself counts as in use: nobody else
+    /// Sorts samples into devices. What a driver keeps for itself counts as in use: no process
     /// can have it, and used + free = total holds only so.
     pub fn new(samples: impl IntoIterator<Item = MemorySample>) -> Series {
         let mut devices: Vec<Columns> = Vec::new();
@@ -200,7 +200,7 @@ impl Series {
     }
 }
 
-/// So many samples may stand out of order. More is no damage that happens.
+/// At most this many samples may be out of order: real damage is smaller.
 const MOST_LATE: usize = 100_000;
 
 /// Samples in the order of time, with those that came late.

@@ -6,7 +6,7 @@ use crate::capture::AtNs;
 /// Reading all devices once takes no longer than this, or than the interval between readings.
 const READING_NS: AtNs = 50_000_000;
 
-/// A device is lost when the others were read on for this long, and for so many intervals.
+/// A device is lost when the others were read on for this long, and for this many intervals.
 const LOST_AFTER_NS: AtNs = 1_000_000_000;
 const LOST_AFTER_INTERVALS: AtNs = 5;
 
@@ -64,7 +64,7 @@ pub fn ticks(series: &Series, interval_ns: u64) -> Vec<Tick> {
     ticks
 }
 
-/// Devices whose readings ended for good while others went on, with the last moment they were
+/// Devices with readings that ended for good while others went on, with the last moment they were
 /// read.
 pub fn lost(series: &Series, interval_ns: u64) -> Vec<(u32, AtNs)> {
     let interval = AtNs::try_from(interval_ns).unwrap_or(AtNs::MAX);

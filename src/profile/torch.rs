@@ -5,7 +5,7 @@ use super::configuration::{InternalMetrics, ModelInfo};
 use super::measurements::GpuInfo;
 use super::observation::{Observation, load_kind};
 use super::series::MOST_BYTES;
-use super::unknown::{Reasons, null_reasons, unmeasured};
+use super::unknown::{Reasons, null_reasons};
 use crate::breakdown::{Component, Evidence, EvidenceSource};
 use crate::capture::{DeviceFacts, DeviceKind};
 use crate::engine::LoadKind;
@@ -96,7 +96,7 @@ pub fn is_spread(o: &Observation<'_>) -> bool {
     })
 }
 
-/// Weights that are pages of the checkpoint's files, on a host; 0 where nothing tells.
+/// Weights that are pages of the checkpoint's files, on a host, bytes; 0 where unknown.
 pub fn file_mapped_bytes(o: &Observation<'_>, device: usize) -> i64 {
     on(o, device)
         .filter(|_| o.is_host(device))
@@ -323,5 +323,8 @@ fn no_probe(o: &Observation<'_>) -> String {
     if load_kind(o.capture) != Some(LoadKind::Probe) {
         return "no probe ran in the engine's process: --engine transformers has one".into();
     }
-    unmeasured(o.capture).unwrap_or_else(|| "the probe left no result that could be read".into())
+    o.capture
+        .end
+        .unmeasured()
+        .unwrap_or_else(|| "the probe left no result that could be read".into())
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// A range of at most this percent of the peak is steady.
 const STEADY_PERCENT: f64 = 10.0;
-/// The peak stands out when it is above the 95th percentile by this percent of itself.
+/// The peak is a spike when it is above the 95th percentile by this percent of itself.
 const SPIKE_PERCENT: f64 = 5.0;
 /// The last quarter is above the first by this percent of the peak: growing.
 const GROWTH_PERCENT: f64 = 5.0;

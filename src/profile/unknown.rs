@@ -2,7 +2,7 @@
 //! checks that none is missing.
 
 use super::observation::{Observation, observes_only};
-use crate::capture::{Capture, Mode, RunEnd};
+use crate::capture::Mode;
 use std::collections::BTreeMap;
 
 /// Path of each null → reason. Array elements are written `[]`.
@@ -36,19 +36,6 @@ macro_rules! null_reasons {
 }
 pub(super) use null_reasons;
 
-/// Why the load's figures are missing.
-pub(super) fn unmeasured(c: &Capture) -> Option<String> {
-    let why = match &c.end {
-        RunEnd::Completed => return None,
-        RunEnd::Interrupted => "the run was interrupted before it was measured",
-        RunEnd::Deadline => "the deadline passed before it was measured",
-        RunEnd::ContainerLost(_) => "the container was lost before it was measured",
-        RunEnd::BenchFailed(_) => "the bench failed before it was measured",
-        RunEnd::Failed(_) => "the run failed before it was measured",
-    };
-    Some(why.into())
-}
-
 /// Reasons that several sections share.
 impl Observation<'_> {
     /// The engine does not report it.
@@ -79,11 +66,14 @@ impl Observation<'_> {
 
     /// The measured part of the bench shows nothing; `otherwise` where that part was seen.
     pub(super) fn no_load(&self, otherwise: &str) -> String {
-        unmeasured(self.capture).unwrap_or_else(|| match self.top().map(|t| t.bench_at) {
-            None => self.no_peak(),
-            Some(None) => "the bench did not tell when its measured part began".into(),
-            Some(Some(_)) => otherwise.to_owned(),
-        })
+        self.capture
+            .end
+            .unmeasured()
+            .unwrap_or_else(|| match self.top().map(|t| t.bench_at) {
+                None => self.no_peak(),
+                Some(None) => "the bench did not tell when its measured part began".into(),
+                Some(Some(_)) => otherwise.to_owned(),
+            })
     }
 
     /// There is no peak.
@@ -91,7 +81,10 @@ impl Observation<'_> {
         if self.series.device_count() == 0 || !self.repeats.is_empty() {
             return self.not_sampled();
         }
-        unmeasured(self.capture).unwrap_or_else(|| "no load ran".into())
+        self.capture
+            .end
+            .unmeasured()
+            .unwrap_or_else(|| "no load ran".into())
     }
 
     /// No bench was asked for, or `otherwise`.

@@ -1,4 +1,4 @@
-//! The witnesses of each part of the peak: what the engine says, what was measured, what the
+//! The sources of each part of the peak: what the engine reports, what was measured, what the
 //! model's files give. All are kept; of each part and device the best is marked as used.
 
 use super::configuration::{ModelInfo, bytes_of_gib};
@@ -101,6 +101,20 @@ impl Witnesses<'_, '_> {
         });
     }
 
+    fn measured(
+        &mut self,
+        component: Component,
+        bytes: impl Into<Option<i64>>,
+        quote: impl Into<String>,
+    ) {
+        self.add(component, bytes, EvidenceSource::MeasuredDelta, quote);
+    }
+
+    fn reported(&mut self, component: Component, gib: f64, quote: String) {
+        let bytes = bytes_of_gib(gib);
+        self.add(component, bytes, EvidenceSource::EngineLog, quote);
+    }
+
     /// Whether it is known which of the engine's figures are this device's. A host's memory holds
     /// all ranks.
     fn knows_its_ranks(&self) -> bool {
@@ -148,22 +162,16 @@ impl Witnesses<'_, '_> {
                     quote = format!("{quote} | {said}");
                 }
             }
-            self.add(
-                component,
-                bytes_of_gib(gib),
-                EvidenceSource::EngineLog,
-                quote,
-            );
+            self.reported(component, gib, quote);
         }
     }
 
     fn baseline(&mut self, peak: &Peak) {
         let reserved = peak.nearest.reserved_bytes;
         if let Some(reserved) = reserved {
-            self.add(
+            self.measured(
                 Component::DriverReserved,
                 reserved as i64,
-                EvidenceSource::MeasuredDelta,
                 "NVML memory v2, `reserved` at the peak",
             );
         }
@@ -171,10 +179,9 @@ impl Witnesses<'_, '_> {
         let (mode, host) = (self.o.capture.mode, self.o.is_host(self.device));
         match (mode, before) {
             (Mode::Serving | Mode::Started, _) if host => {
-                self.add(
+                self.measured(
                     Component::Baseline,
                     0,
-                    EvidenceSource::MeasuredDelta,
                     "the container's cgroup holds nothing but the container",
                 );
             }
@@ -210,8 +217,7 @@ impl Witnesses<'_, '_> {
             ),
         };
         let bytes = before.saturating_add(grew);
-        let source = EvidenceSource::MeasuredDelta;
-        self.add(Component::Baseline, bytes, source, quote);
+        self.measured(Component::Baseline, bytes, quote);
     }
 
     /// Device memory that is not the container's, when every process of it is known.
@@ -244,10 +250,9 @@ impl Witnesses<'_, '_> {
     fn runtime(&mut self) {
         let level = self.o.before_step(self.device, EngineStep::LoadingWeights);
         if let Some((floor, level)) = self.floor().zip(level) {
-            self.add(
+            self.measured(
                 Component::Runtime,
                 level - floor,
-                EvidenceSource::MeasuredDelta,
                 "growth from the engine's start until it began to load weights",
             );
         }
@@ -278,12 +283,7 @@ impl Witnesses<'_, '_> {
                     signed(mapped.into())
                 ),
             };
-            self.add(
-                Component::ModelWeights,
-                after - before + mapped,
-                EvidenceSource::MeasuredDelta,
-                quote,
-            );
+            self.measured(Component::ModelWeights, after - before + mapped, quote);
         }
     }
 
@@ -339,12 +339,7 @@ impl Witnesses<'_, '_> {
                 ),
                 _ => (growth, "growth while the KV pool was allocated".to_owned()),
             };
-            self.add(
-                Component::KvCache,
-                bytes,
-                EvidenceSource::MeasuredDelta,
-                quote,
-            );
+            self.measured(Component::KvCache, bytes, quote);
         }
     }
 
@@ -381,18 +376,12 @@ impl Witnesses<'_, '_> {
                     signed(m.into())
                 ),
             };
-            self.add(
-                Component::PageCache,
-                file - mapped.unwrap_or(0),
-                EvidenceSource::MeasuredDelta,
-                quote,
-            );
+            self.measured(Component::PageCache, file - mapped.unwrap_or(0), quote);
         }
         if let Some(client) = nearest.bench_client_bytes {
-            self.add(
+            self.measured(
                 Component::BenchClient,
                 client as i64,
-                EvidenceSource::MeasuredDelta,
                 "anonymous memory of the bench client's processes",
             );
         }
@@ -414,52 +403,39 @@ impl Witnesses<'_, '_> {
             .min();
         let (told, less) = self.told_beside_activations();
         match (lowest, loaded) {
-            (Some(lowest), _) => self.add(
+            (Some(lowest), _) => self.measured(
                 Component::Activations,
                 (engine_peak - lowest).saturating_sub(told),
-                EvidenceSource::MeasuredDelta,
                 format!("the peak less the lowest level in load or after{less}"),
             ),
-            (None, Some(loaded)) => self.add(
+            (None, Some(loaded)) => self.measured(
                 Component::Activations,
                 (engine_peak - loaded).saturating_sub(told),
-                EvidenceSource::MeasuredDelta,
                 format!("the peak less the level before any request{less}"),
             ),
             (None, None) => {}
         }
         if let Some((lowest, loaded)) = lowest.zip(loaded) {
-            self.add(
+            self.measured(
                 Component::WarmupGrowth,
                 lowest - loaded,
-                EvidenceSource::MeasuredDelta,
                 "the lowest level in load or after, less the level before any request",
             );
         }
     }
 
-    /// What the engine says of its other device memory, else what the load added.
+    /// What the engine reports of its other device memory, else what the load added.
     fn gpu_load(&mut self, top: &Repeat, peak: &Peak) {
         self.add_logged(Component::CudaGraphs, "cuda_graph_gib");
         if let Some((gib, quote)) = self.logged("non_torch_gib") {
             // TensorRT-LLM measures it with a pool in place that is gone when the final one is taken.
             let temporary = self.logged("temporary_kv_gib").map_or(0.0, |(gib, _)| gib);
-            self.add(
-                Component::NonTorch,
-                bytes_of_gib(gib - temporary),
-                EvidenceSource::EngineLog,
-                quote,
-            );
+            self.reported(Component::NonTorch, gib - temporary, quote);
         }
         if let (Some((consumed, quote)), Some((weights, _))) =
             (self.logged("consumed_gib"), self.logged("weights_gib"))
         {
-            self.add(
-                Component::NonTorch,
-                bytes_of_gib(consumed - weights),
-                EvidenceSource::EngineLog,
-                quote,
-            );
+            self.reported(Component::NonTorch, consumed - weights, quote);
         }
         if let Some((activations, quote)) = self.logged("activation_peak_gib") {
             // Since weights and non-torch are printed as one figure, the estimate for CUDA graphs
@@ -468,12 +444,7 @@ impl Witnesses<'_, '_> {
                 .logged("consumed_gib")
                 .and_then(|_| self.logged("cuda_graph_estimated_gib"))
                 .map_or(0.0, |(gib, _)| gib);
-            self.add(
-                Component::Activations,
-                bytes_of_gib(activations - graphs),
-                EvidenceSource::EngineLog,
-                quote,
-            );
+            self.reported(Component::Activations, activations - graphs, quote);
         }
         if let Some(loaded) = self.loaded(top).filter(|_| top.bench_at.is_some()) {
             let (told, less) = self.told_beside_activations();
@@ -493,7 +464,7 @@ impl Witnesses<'_, '_> {
         }
     }
 
-    /// What a probe in the process tells of that comes with the load and is no activation: a cache
+    /// Memory that a probe in the process reports, that comes with the load and that is not an activation: a cache
     /// that grows with each request, and what the allocator keeps.
     fn told_beside_activations(&self) -> (i64, &'static str) {
         use Component::{KvCache, NonTorch, WarmupGrowth};
@@ -559,7 +530,7 @@ fn swap_evidence(peak: &Peak, parts: &[Evidence]) -> Option<Evidence> {
     })
 }
 
-/// The product of figures from outside; `None` where it is no number of bytes.
+/// The product of figures from outside; `None` where it overflows.
 fn product(factors: &[u64]) -> Option<i64> {
     let all = factors.iter().try_fold(1, |p: u64, f| p.checked_mul(*f))?;
     i64::try_from(all).ok()

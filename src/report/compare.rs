@@ -180,7 +180,7 @@ fn verdict(page: &mut Page, pair: &Pair) {
 /// The table for spreadsheets.
 ///
 /// # Errors
-/// What the writer says.
+/// Why it could not be written.
 pub fn csv(pair: &Pair) -> Result<Vec<u8>, RenderError> {
     let head = [
         "component",

@@ -1,4 +1,4 @@
-//! What a report says, whatever format it is written in: chapters of sentences, tables, charts and
+//! The content of a report, whatever format it is written in: chapters of sentences, tables, charts and
 //! timelines, and for its figures the sources they come from.
 //!
 //! Chapters make it (`chapters/`), formats write it (`format/`). Texts in it are as they came: a
@@ -14,7 +14,7 @@ pub struct Report {
     pub title: String,
     /// Facts under it: label and value.
     pub about: Vec<(String, String)>,
-    /// Set where an engine or a device only pretends, with what; shown wherever figures are.
+    /// Set where an engine or a device is simulated, with what; shown wherever figures are.
     pub simulated: Option<String>,
     /// Its parts, in order.
     pub chapters: Vec<Chapter>,
@@ -29,7 +29,7 @@ pub struct Chapter {
     pub id: String,
     /// Title.
     pub title: String,
-    /// What it says.
+    /// Its pieces, in order.
     pub blocks: Vec<Block>,
 }
 
@@ -168,7 +168,7 @@ pub struct Source {
 pub struct Witness {
     /// What kind: `engine log`.
     pub kind: String,
-    /// What it says, as shown.
+    /// Its figure, as shown.
     pub value: String,
     /// Its words: the log line, the metric, how a difference was taken.
     pub quote: String,

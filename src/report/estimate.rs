@@ -9,7 +9,7 @@ use crate::estimate::{Component, Term, Unknown};
 use crate::units::{Bytes, gib};
 use serde_json::Value;
 
-/// What a page tells.
+/// Content of a page.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Told<'a> {
     /// The model, as it was asked for.
@@ -38,7 +38,7 @@ pub struct Told<'a> {
     pub concurrency: u64,
     /// Why it fits or does not, by the engine's rule.
     pub reason: String,
-    /// What all of it says.
+    /// How it fits, or why that is unknown.
     pub reading: Result<Reading, Unknown>,
     /// Sentences.
     pub warnings: Vec<String>,

@@ -1,4 +1,4 @@
-//! What a log said, as a list for people.
+//! The facts of a log, as a list for people.
 
 use crate::engine::facts::LogReport;
 use std::collections::BTreeSet;
@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 /// Characters of a quoted line that are shown; `--json` has all of it.
 const SHOWN: usize = 160;
 
-/// One line a fact: key and value, and below it the line that says so.
+/// One line a fact: key and value, and below it the line of the log.
 pub fn render(report: &LogReport, root_cause: Option<&str>) -> String {
     let version = report
         .engine_version

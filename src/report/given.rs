@@ -115,7 +115,7 @@ fn summary(page: &mut Page, report: &GivenReport) {
 /// The table for spreadsheets.
 ///
 /// # Errors
-/// What the writer says.
+/// Why it could not be written.
 pub fn csv(report: &GivenReport) -> Result<Vec<u8>, RenderError> {
     let head = [
         "profile",

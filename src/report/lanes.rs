@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// Events that are shown at most; the first and the bad ones matter.
 const MOST_EVENTS: usize = 100;
 
-/// Of a timeline whose samples were put together.
+/// Of a timeline with aggregated samples.
 const THINNED: &str =
     "Samples that lie close together are drawn as one stretch from their lowest to their highest.";
 /// Of a timeline without a capture.
@@ -103,7 +103,7 @@ pub fn of_capture(
     }
 }
 
-/// The timeline of a profile whose capture is not there: its own points, summed over the devices.
+/// The timeline of a profile without its capture: its own points, summed over the devices.
 pub fn of_profile(profile: &Profile) -> Timeline {
     let points = &profile.memory_timeline.timeline;
     let began = profile.metadata.timestamp.parse::<jiff::Timestamp>();
@@ -177,7 +177,7 @@ pub fn of_profile(profile: &Profile) -> Timeline {
     }
 }
 
-/// Takes away the line of a capacity that is far above all that was in use, and says so.
+/// Removes the line of a capacity that is far above all that was in use, with a note.
 fn without_far_capacities(lanes: &mut [Lane]) -> Option<String> {
     let mut told = None;
     for lane in lanes {
@@ -309,7 +309,7 @@ fn phases(capture: &Capture, steps: &[StepMark], first: f64) -> Vec<Phase> {
     let ends: Vec<AtNs> = ends.chain([capture.ended_at_ns]).collect();
     let mut all: Vec<Phase> = Vec::new();
     for ((from, label), to) in begins.into_iter().zip(ends) {
-        // What is shorter than a sample apart is no phase; what lies before the samples is unseen.
+        // A stretch shorter than one sample interval is not a phase; what lies before the samples is unseen.
         if to - from < 1_000_000 || seconds(to) <= first {
             continue;
         }

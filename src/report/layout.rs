@@ -75,7 +75,7 @@ pub fn truncate(text: &str, cells: usize, ellipsis: &str) -> String {
     cut
 }
 
-/// Breaks at spaces into lines of at most `cells`; a word longer than that stands alone.
+/// Breaks at spaces into lines of at most `cells`; a longer word has a line of its own.
 pub fn wrap(text: &str, cells: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
@@ -90,7 +90,7 @@ pub fn wrap(text: &str, cells: usize) -> Vec<String> {
     lines
 }
 
-/// How a column stands.
+/// Alignment of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Align {
     /// Words.

@@ -32,18 +32,18 @@ pub struct Material {
 /// A profile with what lies beside it.
 #[derive(Debug)]
 pub struct Run {
-    /// Where it was read, as people are told: as much of the path as tells it from the others.
+    /// Where it was read, as shown: as much of the path as distinguishes it from the others.
     pub name: String,
     /// The profile.
     pub profile: Box<Profile>,
-    /// From the samples of its capture, where that is there; else the profile's own points. Without
-    /// lanes where the run is not told in full.
+    /// From the samples of its capture, where that exists; else the profile's own points. Without
+    /// lanes where the run is not shown in full.
     pub timeline: Timeline,
     /// What is calculated for the same deployment, held against it.
     pub calculated: Option<RunValidation>,
     /// Words that a figure rests on, by themselves → where they stand: `log.txt, line 12`.
     pub places: BTreeMap<String, String>,
-    /// Whether it is told in full: timeline, repeats, log. Of very many runs only the first are.
+    /// Whether it is shown in full: timeline, repeats, log. Of very many runs only the first are.
     pub in_full: bool,
 }
 

@@ -9,7 +9,7 @@ use super::text::TextOptions;
 use crate::compare::calculated::Item;
 use crate::compare::validate::{Group, ItemRow, RunValidation, Validation};
 
-/// More runs than this are told in the table only.
+/// More runs than this are shown in the table only.
 const MOST_RUNS_IN_FULL: usize = 12;
 
 /// The page.
@@ -22,7 +22,7 @@ pub fn render(validation: &Validation, options: TextOptions) -> String {
         validation.runs.iter().for_each(|r| run(&mut page, r));
     }
     for g in validation.groups.iter().filter(|g| !g.items.is_empty()) {
-        // One run is told above.
+        // One run is shown above.
         if n > 1 {
             group(&mut page, g);
         }
@@ -159,7 +159,7 @@ fn group(page: &mut Page, g: &Group) {
 /// The table for spreadsheets: a row for each item of each run.
 ///
 /// # Errors
-/// What the writer says.
+/// Why it could not be written.
 pub fn csv(validation: &Validation) -> Result<Vec<u8>, RenderError> {
     let head = [
         "file",

@@ -212,7 +212,7 @@ fn table(figures: &mut Figures<'_>, i: usize) -> Grid {
     total.extend([Cell::text(sure), Cell::text("readings of the devices")]);
     rows.push(total);
     let mut kinds: BTreeSet<Component> = b.components.iter().map(|p| p.component).collect();
-    // Those that every engine has are told even where nobody knows them.
+    // Those that every engine has are shown even where they are unknown.
     kinds.extend([
         Component::Baseline,
         Component::ModelWeights,

@@ -202,7 +202,7 @@ fn what(stored: &Stored, levels: &[&Value], across: &str) -> String {
 }
 
 fn is_done(level: &Value) -> bool {
-    // A document that does not tell has figures where it has them.
+    // A document without that field has figures where it has them.
     text(level, "/state").is_none_or(|s| s == "done")
 }
 

@@ -27,7 +27,7 @@ pub(super) fn numbers(title: &str, key: &str) -> Column {
     }
 }
 
-/// GiB with three decimals, without the unit; what is less than these show is no nought.
+/// GiB with three decimals, without the unit; a smaller amount is not shown as nought.
 pub(super) fn gib_text(gib: f64) -> String {
     match gib {
         g if g > 0.0 && g < 0.0005 => "< 0.001".into(),
@@ -97,12 +97,12 @@ pub(super) struct Figures<'a> {
     pub sources: &'a mut Sources,
     /// The run.
     pub run: &'a Run,
-    /// Whether the report holds several: a source then says of which it is.
+    /// Whether the report holds several runs: a source then names its own.
     pub many: bool,
 }
 
 impl Figures<'_> {
-    /// Notes the source of a figure. Among very many runs those that are told in brief have one source each: with
+    /// Notes the source of a figure. Among very many runs those that are shown in brief have one source each: with
     /// every witness of every figure a page would be slow to open.
     fn noted(&mut self, source: Source) -> SourceId {
         if self.run.in_full || !self.sources.crowded {
@@ -218,7 +218,7 @@ impl Figures<'_> {
         self.noted(source)
     }
 
-    /// Notes a figure that one key of the profile holds, as somebody told it.
+    /// Notes a figure that one key of the profile holds, as reported.
     pub(super) fn of_key(
         &mut self,
         (title, value): (&str, String),

@@ -6,7 +6,7 @@ use crate::report::content::{Block, Chapter, Note};
 use crate::report::layout::counted;
 use crate::report::material::Material;
 
-/// Findings that are told; a log of hundreds of runs has the rest.
+/// Findings that are shown; a log of hundreds of runs has more.
 const MOST: usize = 200;
 /// Runs that a finding of several names.
 const NAMED: usize = 4;
@@ -15,7 +15,7 @@ pub(super) fn write(material: &Material, _: &mut Sources) -> Vec<Chapter> {
     if material.runs.is_empty() {
         return Vec::new();
     }
-    // The same of several runs is told once.
+    // The same of several runs is shown once.
     let mut all: Vec<(&Finding, Vec<&str>)> = Vec::new();
     let mut places = std::collections::HashMap::new();
     for run in &material.runs {

@@ -44,7 +44,7 @@ pub(super) fn write(material: &Material, _: &mut Sources) -> Vec<Chapter> {
     }]
 }
 
-/// Beginning and end: engines tell their memory first, and why they died last.
+/// Beginning and end: engines report their memory first, and why they died last.
 fn cut(text: &str, most: usize) -> String {
     if text.len() <= most {
         return text.to_owned();

@@ -64,7 +64,7 @@ pub struct Sources {
     all: Vec<Source>,
     /// By their words, so that a report of many runs does not look through all of them each time.
     known: HashMap<u64, Vec<usize>>,
-    /// Whether there are more runs than each can tell its witnesses.
+    /// Whether there are too many runs to list the sources of each.
     crowded: bool,
 }
 
@@ -72,7 +72,7 @@ pub struct Sources {
 const CROWD: usize = 50;
 
 impl Sources {
-    /// Notes one; the same source keeps its number. A witness that says just the figure does not
+    /// Notes one; the same source keeps its number. A source that is just the figure does not
     /// repeat it: a large report has thousands.
     pub fn note(&mut self, mut source: Source) -> SourceId {
         for witness in &mut source.witnesses {

@@ -99,7 +99,7 @@ fn plus_minus(s: &Spread) -> String {
     }
 }
 
-/// A kind of latency: its words, its key in a result, and where it stands there.
+/// A kind of latency: its words, its key in a result, and its path there.
 type Kind = (
     &'static str,
     &'static str,
@@ -140,7 +140,7 @@ fn percentiles(figures: &mut Figures<'_>, stats: &LatencyStats, i: usize) -> Opt
         for column in &columns {
             let told: Vec<f64> = (stats.repeats.iter())
                 .filter_map(|r| {
-                    // Some benches tell the mean beside their percentiles.
+                    // Some benches report the mean beside their percentiles.
                     let beside = r
                         .result
                         .mean_latency_ms
@@ -241,7 +241,7 @@ fn repeats(figures: &mut Figures<'_>, stats: &LatencyStats, i: usize) -> Grid {
             cell("seconds", result.duration_s, "result.duration_s", figure),
         ]);
     }
-    // What no repeat tells is no column.
+    // A figure that no repeat has gets no column.
     let heads = [
         column("repeat", "repeat"),
         numbers("peak, GiB", "peak_gib"),

@@ -11,7 +11,7 @@ use crate::report::content::{Block, Cell, Chapter, Grid, Note};
 use crate::report::layout::duration;
 use crate::report::material::{Material, Run};
 
-/// Path, title and unit of what engine and bench told.
+/// Path, title and unit of what engine and bench reported.
 pub(super) const KV_TOKENS: &str = "vllm_internal_metrics.total_gpu_kv_cache_tokens";
 const POOL: &str = "vllm_internal_metrics.total_gpu_kv_cache_gb";
 const KV_USED: &str = "vllm_internal_metrics.kv_cache_used_gb";
@@ -24,7 +24,7 @@ pub(super) fn write(material: &Material, sources: &mut Sources) -> Vec<Chapter> 
         [] => {}
         [run] => one(&mut blocks, run, sources),
         runs => {
-            // Of very many, the findings chapter tells the rest.
+            // Of very many, the findings chapter has the others.
             blocks.extend(runs.iter().filter_map(ended).take(20));
             super::runs::blocks(&mut blocks, runs, sources);
         }

@@ -1,4 +1,4 @@
-//! Memory over time: the samples as they came, phases and events, and what the range says.
+//! Memory timeline: the samples as they came, phases and events, and what the range means.
 
 use super::Sources;
 use super::figures::{Figures, numbers, words as column};

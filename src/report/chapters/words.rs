@@ -1,4 +1,4 @@
-//! What chapters say in the same words: devices, loads, how a run ended, what pretends.
+//! Words that chapters share: devices, loads, how a run ended, what is simulated.
 
 use crate::capture::{DeviceKind, LimitLevel, Mode, RunEnd};
 use crate::engine::LoadKind;
@@ -124,7 +124,7 @@ pub(in crate::report) fn mode(profile: &Profile) -> &'static str {
     }
 }
 
-/// What only pretends in this run.
+/// What is simulated in this run.
 pub(super) fn pretended(profile: &Profile) -> Option<&'static str> {
     let engine = profile.engine_metadata.simulated;
     let device = profile.metadata.memory_backend.simulated;
@@ -136,7 +136,7 @@ pub(super) fn pretended(profile: &Profile) -> Option<&'static str> {
     }
 }
 
-/// What only pretends in all that was read.
+/// What is simulated in all that was read.
 pub(super) fn pretends(material: &Material) -> Option<String> {
     let runs = || material.runs.iter();
     let some = runs().filter_map(|r| pretended(&r.profile)).count();

@@ -137,7 +137,7 @@ pub fn draw(pen: &mut Pen, curves: &Curves, top: f64) -> Drawn {
     }
 }
 
-/// An axis across whose values have names, with half a step of room at its ends.
+/// A horizontal axis of named values, with half a step of room at its ends.
 fn named(names: &[(f64, String)], (from, to): (f64, f64), (left, right): (f64, f64)) -> Ruler {
     let room = ((right - left) / names.len() as f64 - 8.0).clamp(60.0, 240.0);
     let ticks = names
@@ -331,7 +331,7 @@ fn whiskers(pen: &mut Pen, curves: &Curves, series: usize, spots: &[Option<Spot<
     }
 }
 
-/// Each point with what it says.
+/// Each point with its tooltip.
 fn points(
     pen: &mut Pen,
     series: usize,

@@ -28,8 +28,8 @@ impl Envelope {
         }
     }
 
-    /// A sample: its moment, and the lowest and the highest that it stands for. One outside the
-    /// range, or that is no number, does not count.
+    /// A sample: its moment, and the lowest and the highest that it represents. One outside the
+    /// range, or NaN, does not count.
     pub fn add(&mut self, at_s: f64, low: f64, high: f64) {
         self.join(Stretch {
             from_s: at_s,

@@ -81,7 +81,7 @@ impl Shades {
             (f64::INFINITY, f64::NEG_INFINITY),
             |(l, h): (f64, f64), v| (l.min(v), h.max(v)),
         );
-        // Colours tell squares apart, so they begin at the lowest whatever the axis.
+        // Colours distinguish squares, so they begin at the lowest whatever the axis.
         let ruler = (range.0 < range.1).then(|| match scale {
             Scale::Log2 => {
                 let logs = (range.0.log2(), range.1.log2());
@@ -252,7 +252,7 @@ impl Squares {
         pen.marked_rect(at, size, &fill, &mark);
     }
 
-    /// What stands in it.
+    /// Its content.
     fn write(
         &self,
         pen: &mut Pen,

@@ -82,7 +82,7 @@ pub fn draw(pen: &mut Pen, timeline: &Timeline, top: f64, look: Look) -> Drawn {
     }
 }
 
-/// First and last moment; from what is in it where it says none.
+/// First and last moment; from its content where none is given.
 fn range(timeline: &Timeline) -> Option<(f64, f64)> {
     let real = |(a, b): (f64, f64)| Some((real(a)?, real(b)?));
     let said = real(timeline.range_s).filter(|r| r.0 < r.1);
@@ -247,7 +247,7 @@ impl<'a> Drawing<'a> {
 /// A phase or an event goes through words that stand on nothing.
 const HALO: &str = r#"stroke-width="3" paint-order="stroke" stroke-linejoin="round""#;
 
-/// No more stretches than can be told apart across the picture.
+/// No more stretches than can be distinguished across the picture.
 fn thinned(stretches: &[Stretch], (from, to): (f64, f64)) -> Vec<Stretch> {
     let mut envelope = Envelope::new((from, to), WIDTH as usize);
     for stretch in stretches {

@@ -11,10 +11,10 @@ const SIZE: f64 = 12.0;
 /// Longest entry.
 const LONGEST: f64 = 300.0;
 
-/// Entries that are shown: a picture is no list.
+/// Most entries that are shown, so that the picture keeps its room.
 const MOST: usize = 40;
 
-/// What stands before the words of an entry.
+/// The marker before the words of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sign {
     /// A square of this series' colour.
@@ -25,7 +25,7 @@ pub enum Sign {
     Pattern(Pattern),
 }
 
-/// Draws it, and says where it ends.
+/// Draws it, and returns where it ends.
 pub fn draw(pen: &mut Pen, entries: &[(Sign, String)], top: f64) -> f64 {
     let mut at = (SIDE, top + 10.0);
     for (n, (sign, label)) in entries.iter().enumerate() {
@@ -105,7 +105,7 @@ pub fn dashes(series: usize) -> &'static str {
     }
 }
 
-/// The marker of a series as a path: shapes differ where colours are hard to tell.
+/// The marker of a series as a path: shapes differ where colours are hard to distinguish.
 pub fn marker(series: usize, (x, y): (f64, f64), r: f64) -> String {
     let shape = |points: &[(f64, f64)]| {
         let mut d = String::new();

@@ -42,7 +42,7 @@ pub fn harmless(text: &str) -> String {
     clean
 }
 
-/// A unit from outside: harmless, and short, because it stands behind every figure.
+/// A unit from outside: harmless, and short, because it is behind every figure.
 pub fn unit(text: &str) -> String {
     harmless(text).chars().take(16).collect()
 }

@@ -1,7 +1,7 @@
 //! Charts: what they show, as values; drawn by this folder as SVG, and as PNG from that.
 //!
 //! Values are in the unit that the axis names. What is unknown is left out of a chart, and the
-//! chart's note says so; it is never drawn as zero.
+//! chart's note names it; it is never drawn as zero.
 
 mod bars;
 mod curves;
@@ -29,7 +29,7 @@ pub struct Chart {
     pub title: String,
     /// A sentence under it: what was left out, and why.
     pub note: Option<String>,
-    /// Set where an engine or a device only pretends: stands in the picture itself.
+    /// Set where an engine or a device is simulated: shown in the picture itself.
     pub simulated: bool,
     /// What it shows.
     pub plot: Plot,
@@ -141,7 +141,7 @@ pub struct Dot {
     pub y: f64,
     /// Lowest and highest, drawn as a whisker.
     pub range: Option<(f64, f64)>,
-    /// What else is said where it is pointed at: the name of a run.
+    /// More of its tooltip: the name of a run.
     pub label: Option<String>,
 }
 
@@ -165,7 +165,7 @@ pub struct Heat {
 pub struct Square {
     /// The figure; `None`: there is none.
     pub value: Option<f64>,
-    /// What stands in it: the figure in short, or why there is none (`oom`, `skipped`); empty where
+    /// Its content: the figure in short, or why there is none (`oom`, `skipped`); empty where
     /// it was never asked for.
     pub text: String,
 }

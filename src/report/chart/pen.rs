@@ -26,7 +26,7 @@ pub enum Anchor {
     End,
 }
 
-/// What a mark says when it is pointed at.
+/// Tooltip of a mark.
 #[derive(Debug, Clone, Default)]
 pub struct Mark<'a> {
     /// Of what it is: `GPU 0, weights`.
@@ -110,7 +110,7 @@ impl Pen {
         ));
     }
 
-    /// A rectangle that says what it is.
+    /// A rectangle with a tooltip.
     pub fn marked_rect(&mut self, at: (f64, f64), size: (f64, f64), fill: &str, mark: &Mark<'_>) {
         self.put(format_args!(
             r#"<rect x="{}" y="{}" width="{}" height="{}" fill="{fill}""#,
@@ -123,7 +123,7 @@ impl Pen {
         self.out.push_str("</rect>");
     }
 
-    /// A path that says what it is. `attributes` must be well formed.
+    /// A path with a tooltip. `attributes` must be well formed.
     pub fn marked_path(&mut self, d: &str, attributes: &str, mark: &Mark<'_>) {
         self.put(format_args!(r#"<path d="{d}" {attributes}"#));
         self.mark(mark);
@@ -146,7 +146,7 @@ impl Pen {
         ));
     }
 
-    /// Words. What they are cut from is said where they are pointed at.
+    /// Words. The uncut text is their tooltip.
     pub fn text(
         &mut self,
         (x, y): (f64, f64),

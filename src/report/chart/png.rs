@@ -56,7 +56,7 @@ mod drawing {
     /// Pixels of the largest picture; what is larger is drawn smaller.
     const MOST_PIXELS: f32 = 40e6;
 
-    /// The letters; `font/README.md` says where they come from.
+    /// The letters; `font/README.md` names their source.
     static LETTERS: [&[u8]; 2] = [
         include_bytes!("font/NotoSans-Regular.ttf"),
         include_bytes!("font/NotoSans-Bold.ttf"),
@@ -65,7 +65,7 @@ mod drawing {
     /// A picture of [`Look::Standalone`](crate::report::chart::svg::Look::Standalone) as PNG, two pixels a unit.
     ///
     /// # Errors
-    /// Where `svg` is no picture.
+    /// Where `svg` cannot be read.
     pub fn png(svg: &str) -> Result<Vec<u8>, Error> {
         let tree = Tree::from_str(&drawable(svg), &options())?;
         let (wide, high) = (tree.size().width(), tree.size().height());

@@ -1,4 +1,4 @@
-//! Where a value stands along an axis, and which round values are named there.
+//! The position of a value along an axis, and which round values are named there.
 
 use super::Scale;
 use crate::report::layout;
@@ -29,7 +29,7 @@ pub fn words(value: f64, unit: &str) -> String {
         }
         _ => layout::figure(value),
     };
-    // A negative zero is no figure.
+    // A negative zero is shown as zero.
     let figure = layout::unsigned_zero(figure);
     match unit {
         "" => figure,
@@ -38,7 +38,7 @@ pub fn words(value: f64, unit: &str) -> String {
     }
 }
 
-/// The same for where there is little room: the unit stands elsewhere.
+/// The same for where there is little room: the unit is elsewhere.
 pub fn short(value: f64) -> String {
     words(value, " ").trim_end().to_owned()
 }
@@ -114,7 +114,7 @@ fn even(
         true => (low, high),
         false if largest < 1e-200 => (0.0, 1.0),
         false if from_zero => (low.min(0.0), high.max(0.0)),
-        // One value alone stands in the middle.
+        // One value alone is in the middle.
         false => (low - largest * 0.1, high + largest * 0.1),
     };
     let step = step((high - low) / most.max(1) as f64, &[1.0, 2.0, 5.0, 10.0]);

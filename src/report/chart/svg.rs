@@ -1,4 +1,4 @@
-//! A chart as SVG: its heading, what it shows, and what must be said beneath.
+//! A chart as SVG: its heading, what it shows, and the notes beneath.
 
 use super::lettering::{bold_width, harmless, identifier, lines};
 use super::palette::Ink;
@@ -65,7 +65,7 @@ pub fn timeline(timeline: &Timeline, look: Look) -> String {
     })
 }
 
-/// What is said about what was left out because it has no place in a picture.
+/// The note on what was left out because it has no place in a picture.
 pub fn left_out(count: usize) -> Option<String> {
     match count {
         0 => None,

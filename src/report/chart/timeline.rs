@@ -9,7 +9,7 @@ pub struct Timeline {
     pub title: String,
     /// A sentence under it: how it was thinned, what is missing.
     pub note: Option<String>,
-    /// Set where an engine or a device only pretends.
+    /// Set where an engine or a device is simulated.
     pub simulated: bool,
     /// Wall time of second 0, RFC 3339.
     pub origin: Option<String>,

@@ -118,7 +118,7 @@ fn note(e: &Experiment, series: &[Series]) -> Option<String> {
         let known = e.done().filter(|l| value(l).is_some()).count();
         let torch = matches!(*key, "peak_alloc_bytes" | "peak_reserved_bytes");
         match (known, e.why(key)) {
-            // Where no probe ran, nobody misses its lines.
+            // Where no probe ran, its lines are not missing.
             (0, _) if torch => {}
             (0, Some(why)) => said.push(format!("{label} not measured: {why}")),
             (n, Some(why)) if n < e.done().count() => {

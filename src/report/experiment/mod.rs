@@ -14,7 +14,7 @@ use super::text::TextOptions;
 use crate::experiment::{Asked, Experiment, Kind, Level, State};
 use crate::units::Bytes;
 
-/// What stands where a figure is not known.
+/// Shown where a figure is not known.
 const NOT_MEASURED: &str = "not measured";
 
 /// The page.
@@ -39,7 +39,7 @@ pub fn render(e: &Experiment, options: TextOptions) -> String {
 fn unknown(e: &Experiment) -> Vec<String> {
     let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
     for (figure, why) in &e.not_measured {
-        // The share is told with the bytes.
+        // The share is shown with the bytes.
         if figure == "kv_used_share" {
             continue;
         }
@@ -261,7 +261,7 @@ pub fn line(figures: &LevelLine) -> String {
     .join(", ")
 }
 
-/// Figures of the line that is told as a level ends.
+/// Figures of the line that is printed as a level ends.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct LevelLine {
     /// Requests that were answered whole.

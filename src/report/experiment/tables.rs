@@ -82,7 +82,7 @@ fn json(value: &impl Serialize) -> Result<Vec<u8>, RenderError> {
     Ok(bytes)
 }
 
-/// A column: its name, and what stands in it.
+/// A column: its name, and its content.
 type Column = (&'static str, fn(&Level) -> String);
 
 /// Columns of the table of levels; new ones come at the end.

@@ -32,7 +32,7 @@ impl Format for Csv {
     }
 }
 
-/// `pretends`: what of the report only pretends. A table travels alone, so each row of it says so, unless it has a
+/// The last argument: what of the report is simulated. A table travels alone, so each row of it carries that, unless it has a
 /// column for that.
 fn table(grid: &Grid, pretends: Option<&str>) -> Result<Vec<u8>, RenderError> {
     const SIMULATED: &str = "simulated";

@@ -1,7 +1,7 @@
 //! A report as one HTML file: no network, readable without scripts, on paper and by screen readers.
 //!
-//! The page has no styles and scripts but its own, by their hashes, and asks nobody for anything:
-//! its policy says so to the browser.
+//! The page has no styles and scripts but its own, by their hashes, and loads nothing from elsewhere:
+//! its policy requires it of the browser.
 
 mod blocks;
 mod looking;

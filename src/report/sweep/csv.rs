@@ -6,12 +6,12 @@ use crate::report::RenderError;
 use crate::report::spreadsheet::{harmless, line};
 use crate::units::{GIB, gib, gib_signed};
 
-/// A column: its name, and what stands in it.
+/// A column: its name, and its content.
 type Column = (&'static str, fn(&Outcome) -> Field);
 
-/// What stands in a field.
+/// Content of a field.
 enum Field {
-    /// Unknown, or not said.
+    /// Unknown, or not given.
     Nothing,
     /// Words, perhaps from outside.
     Words(String),
@@ -116,7 +116,7 @@ const COLUMNS: &[Column] = &[
     ("profile", |o| {
         word(o.row.as_ref().and_then(|r| r.profile.as_deref()))
     }),
-    // The bench that ran, where `bench` says auto.
+    // The bench that ran, where `bench` is `auto`.
     ("bench_run", |o| {
         word(o.row.as_ref().and_then(|r| r.figures.bench.as_deref()))
     }),
@@ -173,7 +173,7 @@ fn figure<T: ToString>(outcome: &Outcome, pick: fn(&Figures) -> Option<T>) -> Fi
     number(outcome.row.as_ref().and_then(|row| pick(&row.figures)))
 }
 
-/// What the file says of the model.
+/// The model of the file.
 fn architecture(outcome: &Outcome, name: &str) -> Field {
     number(outcome.cell.server.architecture.get(name))
 }

@@ -16,7 +16,7 @@ struct Document<'a> {
     name: &'a str,
     started: Option<&'a str>,
     took_s: Option<f64>,
-    /// Whether any cell's engine or device only pretends; each cell says so of itself.
+    /// Whether any cell's engine or device is simulated; each cell has its own mark.
     simulated: bool,
     counts: Counts,
     notes: &'a [String],

@@ -11,7 +11,7 @@ use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What came of a sweep so far.
+/// Results of a sweep so far.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Results {
     /// Its name.
@@ -26,7 +26,7 @@ pub struct Results {
     pub cells: Vec<Outcome>,
 }
 
-/// A cell, and what came of it.
+/// A cell, and its result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
     /// The cell, without secrets.
@@ -101,7 +101,7 @@ impl Results {
         Counts::of(self.cells.iter().map(Outcome::status))
     }
 
-    /// Cells whose engine or device only pretends.
+    /// Cells with a simulated engine or device.
     pub fn simulated(&self) -> usize {
         self.cells.iter().filter(|o| o.simulated()).count()
     }

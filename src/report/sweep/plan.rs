@@ -13,9 +13,9 @@ use crate::report::page::Page;
 use crate::report::text::TextOptions;
 use serde::Serialize;
 
-/// So many groups, and skipped cells, stand on the page unless all are asked for.
+/// At most this many groups, and skipped cells, are on the page unless all are asked for.
 const SHOWN: usize = 100;
-/// An axis with more values than this is told by its ends.
+/// An axis with more values than this is shown by its ends.
 const VALUES: usize = 6;
 
 /// The page. `every_cell`: each cell with its id, and every group.
@@ -80,7 +80,7 @@ fn skipped(plan: &Plan) -> Vec<String> {
     told.into_iter().map(line).collect()
 }
 
-/// Of which groups it cannot be told whether they fit, in one line.
+/// The groups of which it is unknown whether they fit, in one line.
 fn untold(page: &mut Page, plan: &Plan) {
     let whys = plan.groups.iter().filter_map(|group| {
         let verdict = plan.verdicts.get(&group.id)?;
@@ -106,7 +106,7 @@ fn untold(page: &mut Page, plan: &Plan) {
     );
 }
 
-/// Whether an engine fits, in words; nothing where it cannot be told.
+/// Whether an engine fits, in words; nothing where it is unknown.
 fn fit(verdict: &Verdict) -> Option<String> {
     let word = match verdict.answer {
         Answer::Fits => "fits",
@@ -216,7 +216,7 @@ fn axes(cells: &[Cell]) -> String {
     parts.collect::<Vec<_>>().join("; ")
 }
 
-/// Values in order; many are told by their ends.
+/// Values in order; many are shown by their ends.
 fn listed<T: ToString>(values: &[T]) -> String {
     match values {
         [first, .., last] if values.len() > VALUES => format!(

@@ -24,7 +24,7 @@ const FIGURES: &[(&str, bool, Of)] = &[
     ("tokens/s", false, |f| f.tokens_per_second),
 ];
 
-/// Of cells that failed alike so many are named.
+/// Of cells that failed alike at most this many are named.
 const NAMED: usize = 4;
 
 /// The page.
@@ -113,7 +113,7 @@ fn by_lengths(a: &Load, b: &Load) -> Ordering {
 }
 
 /// One group's table. Returns whether the page was too narrow for all of it. `mixed`: some cells of
-/// the sweep only pretend, and each says so.
+/// the sweep are simulated, and each has the mark.
 fn table(page: &mut Page, group: &[&Outcome], mixed: bool) -> bool {
     let Some(first) = group.first() else {
         return false;
@@ -134,7 +134,7 @@ fn table(page: &mut Page, group: &[&Outcome], mixed: bool) -> bool {
     }
     let mut lines = rows(group, &columns, mixed);
     let mut narrow = false;
-    // From the right, the parts first: what a part is, the profile says better.
+    // From the right, the parts first: the profile describes a part better.
     while lines.iter().any(|l| width(l) + 2 > page.options.width) {
         let Some(last) = columns.iter().rposition(|c| c.1) else {
             break;
@@ -149,10 +149,10 @@ fn table(page: &mut Page, group: &[&Outcome], mixed: bool) -> bool {
     narrow
 }
 
-/// A column of the load: its name, its side, and what stands in it.
+/// A column of the load: its name, its alignment, and its content.
 type Said = (&'static str, Align, Box<dyn Fn(&Load) -> Option<String>>);
 
-/// What the loads of a group are told apart by.
+/// What distinguishes the loads of a group.
 fn said(group: &[&Outcome]) -> Vec<Said> {
     let loads = || group.iter().map(|o| &o.cell.load);
     let mut said: Vec<Said> = vec![

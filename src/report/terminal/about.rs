@@ -1,4 +1,4 @@
-//! What is said of a run above its timeline: who it is, and the statistics of its memory.
+//! The lines above a run's timeline: its identity, and the statistics of its memory.
 
 use crate::profile::Profile;
 use crate::report::layout::{count, figure};

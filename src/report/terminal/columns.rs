@@ -28,7 +28,7 @@ impl Span {
         } else {
             0.0
         };
-        // A share that is no number is the left edge.
+        // NaN is the left edge.
         let column = (share.clamp(0.0, 1.0) * self.columns as f64).floor() as usize;
         column.min(self.columns.saturating_sub(1))
     }
@@ -49,7 +49,7 @@ pub(super) struct Seen {
     pub high: f64,
 }
 
-/// Between two samples that are further apart than so many intervals nothing is drawn.
+/// Between two samples that are further apart than this many intervals nothing is drawn.
 const HOLE: f64 = 4.0;
 
 /// What a lane has in each column. Columns between two samples that follow each other hold the

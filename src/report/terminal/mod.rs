@@ -154,7 +154,7 @@ impl Shown {
         if self.options.unicode { "┤" } else { "|" }
     }
 
-    /// What stands at a row of a column: full up to the lowest, lightly filled up to the highest.
+    /// The character at a row of a column: full up to the lowest, lightly filled up to the highest.
     fn cell(&self, seen: Option<Seen>, row: usize, rows: usize, top: f64) -> char {
         let Some(seen) = seen else { return ' ' };
         let unicode = self.options.unicode;
@@ -430,7 +430,7 @@ fn seconds(at: f64, step: f64) -> String {
     unsigned_zero(format!("{at:.decimals$}"))
 }
 
-/// The next of 1, 2, 5, 10, … that is no smaller.
+/// The next of 1, 2, 5, 10, … that is at least as large.
 fn step(at_least: f64) -> f64 {
     if !(at_least.is_finite() && at_least > 0.0) {
         return 0.0;

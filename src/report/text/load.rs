@@ -196,7 +196,7 @@ fn plus_minus(page: &Page, s: &Spread, unit: f64) -> String {
 /// Time to first token and its kin, in the columns that the bench gives; means over the repeats.
 fn percentiles(page: &mut Page, repeats: &[RepeatResult]) {
     type Pick = fn(&RepeatResult) -> &BTreeMap<String, f64>;
-    // A serve bench tells the latency of a request from end to end: one line for both.
+    // A serve bench reports the latency of a request from end to end: one line for both.
     let end_to_end = repeats.iter().any(|r| !r.result.e2el_ms.is_empty());
     let kinds: [(&str, Pick); 4] = [
         (
@@ -235,7 +235,7 @@ fn percentiles(page: &mut Page, repeats: &[RepeatResult]) {
                 .iter()
                 .filter_map(|r| {
                     let told = pick(r).get(*c).copied();
-                    // Some benches tell the mean beside their percentiles.
+                    // Some benches report the mean beside their percentiles.
                     told.or(r
                         .result
                         .mean_latency_ms

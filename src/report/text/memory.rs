@@ -50,7 +50,7 @@ pub(super) fn breakdown(page: &mut Page, profile: &Profile) {
     ] {
         rows.push(row(branch, c.label(), part(c)));
     }
-    // The remainder holds whatever nobody could name, and says so.
+    // The remainder holds whatever has no name, with a note.
     let all_known =
         b.model_weights_gb.is_some() && b.kv_cache_gb.is_some() && b.activations_gb.is_some();
     let overhead_label = if all_known || b.total_measured_gb.is_none() {

@@ -16,7 +16,7 @@ use page::Page;
 pub struct TextOptions {
     /// Cells per line. Figures are never cut: a narrow page is wider than asked for.
     pub width: usize,
-    /// ANSI colour and weight. The page says the same without.
+    /// ANSI colour and weight. The page has the same text without.
     pub color: bool,
     /// Lines and marks beyond ASCII.
     pub unicode: bool,

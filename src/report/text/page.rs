@@ -228,7 +228,7 @@ impl Page {
     }
 }
 
-/// A log line without what stands before its message: process, level, time and `[file.py:12]`.
+/// A log line without the prefix of its message: process, level, time and `[file.py:12]`.
 pub(super) fn message(line: &str) -> &str {
     match line.find(".py:").and_then(|at| {
         let rest = &line[at..];

@@ -1,4 +1,4 @@
-//! The top of the page: whose memory this is, under which load, read by what.
+//! The top of the page: which run's memory this is, under which load, read by what.
 
 use super::page::Page;
 use crate::capture::{DeviceKind, LimitLevel, RunEnd};

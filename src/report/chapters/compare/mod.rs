@@ -1,4 +1,4 @@
-//! Two runs, or two sweeps, side by side: what differs in what was asked, then in what came of it.
+//! Two runs, or two sweeps, side by side: what differs in the request, then in the results.
 
 mod runs;
 mod sweeps;

@@ -301,7 +301,7 @@ fn against(matched: &Matched<'_>, figure: &Figure) -> Option<Chart> {
 }
 
 fn cells(matched: &Matched<'_>) -> Grid {
-    // A figure that no pair has is no column.
+    // A figure that no pair has gets no column.
     let known = |f: &&&Figure| {
         let mut pairs = matched.pairs.iter();
         pairs.any(|(a, b)| a.figure(f).is_some() || b.figure(f).is_some())

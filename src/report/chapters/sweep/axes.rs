@@ -30,7 +30,7 @@ const ORDER: &[&str] = &[
 /// Axes beyond this many are no axes of a picture.
 const MOST: usize = 12;
 
-/// What stands for a value that the file does not give.
+/// Shown for a value that the file does not give.
 const DEFAULT: &str = "default";
 
 impl Axis {
@@ -89,7 +89,7 @@ pub(super) fn varying(cells: &[&Tried]) -> Vec<Axis> {
         if axes.len() >= MOST {
             break;
         }
-        // As many pairs as values of either: each tells the other.
+        // As many pairs as values of either: each determines the other.
         let together = axes.iter_mut().find(|axis| {
             let pairs = distinct(&|c| (axis.of(c), value(c, name).to_owned()));
             pairs == own && pairs == distinct(&|c| (axis.of(c), String::new()))

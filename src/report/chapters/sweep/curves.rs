@@ -11,9 +11,9 @@ static DRAWN: [&Figure; 4] = [&THROUGHPUT, &LATENCY, &TTFT, &PEAK];
 /// What is across.
 const ACROSS: [&str; 2] = ["batch_size", "request_rate"];
 
-/// More lines in one picture are no longer told apart.
+/// More lines in one picture cannot be distinguished.
 const MOST_LINES: usize = 8;
-/// Pictures of one sweep; what goes beyond is told.
+/// Most pictures of one sweep; more are counted in a note.
 const MOST_CHARTS: usize = 36;
 
 /// The charts, and how many were left out.
@@ -75,7 +75,7 @@ pub(super) fn curves(sweep: &Sweep, prefix: &str) -> (Vec<Chart>, usize) {
 type Lines<'a> = Vec<(String, Vec<&'a Tried>)>;
 
 /// What goes into one picture: all lines where they are few, else those of one model, else of one
-/// group, else so many at a time.
+/// group, else this many at a time.
 fn pictures<'a>(sweep: &Sweep, cells: &[&'a Tried], rest: &[&Axis]) -> Vec<(String, Lines<'a>)> {
     let models = sweep.models();
     let lines = |cells: &[&'a Tried], with_model: bool| -> Lines<'a> {

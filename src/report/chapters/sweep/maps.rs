@@ -15,7 +15,7 @@ static DRAWN: [(&Figure, bool); 4] = [
     (&KV_USED, true),
 ];
 
-/// Maps of one sweep; what goes beyond is told.
+/// Most maps of one sweep; more are counted in a note.
 const MOST_MAPS: usize = 48;
 /// Values along one side of a map.
 const MOST_VALUES: usize = 40;
@@ -43,7 +43,7 @@ pub(super) fn maps(sweep: &Sweep, prefix: &str) -> (Vec<Chart>, usize) {
             }
             for (words, cells) in &parts {
                 for (figure, high_is_bad) in DRAWN {
-                    // Where nothing was measured, only the map of memory says why.
+                    // Where nothing was measured, only the map of memory has the reason.
                     if cells.iter().all(|c| c.figure(figure).is_none()) && *figure != PEAK {
                         continue;
                     }

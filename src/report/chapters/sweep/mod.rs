@@ -1,4 +1,4 @@
-//! Sweeps: what was swept and what came of it, as sentences, maps, curves and tables.
+//! Sweeps: what was swept and its results, as sentences, maps, curves and tables.
 
 mod axes;
 mod calculated;
@@ -86,7 +86,7 @@ fn of_sweep(sweep: &Sweep, prefix: &str, several: bool) -> Vec<Chapter> {
     chapters
 }
 
-/// What was swept and what came of it.
+/// What was swept and its results.
 fn overview(sweep: &Sweep, prefix: &str) -> Vec<Block> {
     let mut blocks = vec![Block::Text(came_of(sweep))];
     let cells: Vec<&Tried> = sweep.cells.iter().collect();

@@ -23,7 +23,7 @@ pub(crate) struct Sweep {
     pub cells: Vec<Tried>,
 }
 
-/// A cell and what came of it.
+/// A cell and its result.
 #[derive(Debug, Default)]
 pub(crate) struct Tried {
     /// Its id; empty where the document has none.
@@ -34,7 +34,7 @@ pub(crate) struct Tried {
     pub model: String,
     /// Every setting and every figure of its load that the document names, as text.
     pub settings: BTreeMap<String, String>,
-    /// `done`, `failed`, `skipped`, `not_run`, or whatever the document says.
+    /// `done`, `failed`, `skipped`, `not_run`, or whatever the document has.
     pub status: String,
     /// Why there are no figures: `oom`.
     pub cause: Option<String>,
@@ -48,7 +48,7 @@ pub(crate) struct Tried {
     pub engine: Option<String>,
     /// Which backend measured.
     pub backend: Option<String>,
-    /// Whether an engine or a device only pretends.
+    /// Whether an engine or a device is simulated.
     pub simulated: bool,
     figures: BTreeMap<&'static str, f64>,
 }
@@ -168,7 +168,7 @@ impl Sweep {
         models
     }
 
-    /// Whether any cell's engine or device only pretends.
+    /// Whether any cell's engine or device is simulated.
     pub fn simulated(&self) -> bool {
         self.cells.iter().any(|c| c.simulated)
     }

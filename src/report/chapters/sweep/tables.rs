@@ -85,7 +85,7 @@ pub(super) fn causes(sweep: &Sweep, prefix: &str) -> Option<Grid> {
     .filter(|grid| !grid.rows.is_empty())
 }
 
-/// What the best is judged by: words, and the figure, whose highest is the best.
+/// What the best is judged by: words, and the figure; its highest is the best.
 type Contest = (&'static str, fn(&Tried) -> Option<f64>);
 
 static CONTESTS: [Contest; 4] = [
@@ -249,7 +249,7 @@ pub(super) fn all(sweep: &Sweep, prefix: &str) -> Grid {
             names.push(name);
         }
     }
-    // A figure that no cell has is no column.
+    // A figure that no cell has gets no column.
     let figures: Vec<&&Figure> = FIGURES
         .iter()
         .filter(|f| cells.iter().any(|c| c.figure(f).is_some()))

@@ -11,14 +11,14 @@ pub(super) struct Alike<'a> {
     pub model: String,
     /// The model, the engine and the load in words.
     pub title: String,
-    /// Whether an engine or a device only pretends.
+    /// Whether an engine or a device is simulated.
     pub simulated: bool,
     /// The runs, in order of time.
     pub runs: Vec<&'a Run>,
     key: BTreeMap<String, String>,
 }
 
-/// What must be the same, of what a profile says of its settings and its load.
+/// Settings and load of a profile that must be the same.
 const SAME: &[&str] = &[
     "model",
     "engine",
@@ -48,7 +48,7 @@ const IDLE: &[&str] = &[
     "uvicorn_log_level",
 ];
 
-/// What names a run and is no setting of it.
+/// What names a run without being a setting.
 const OF_THE_RUN: &[&str] = &["engine_version", "image"];
 
 /// Groups of runs that are alike, the largest first.
@@ -113,7 +113,7 @@ fn key(profile: &Profile) -> BTreeMap<String, String> {
 }
 
 impl Alike<'_> {
-    /// Its first run, as people are told.
+    /// Its first run, as shown.
     pub fn name(&self) -> &str {
         self.runs.first().map_or("", |r| &r.name)
     }

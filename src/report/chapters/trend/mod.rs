@@ -19,9 +19,9 @@ use crate::report::material::{Material, Run};
 use crate::units::GIB;
 use alike::{Alike, alike, changed};
 
-/// A figure that moved by more is told, percent.
+/// A figure that moved by more is reported, percent.
 const MOVED: f64 = 5.0;
-/// Groups of runs that have a trend each; what goes beyond is told.
+/// Most groups of runs that have a trend each; more are counted in a note.
 const MOST: usize = 8;
 /// Steps of a trend that are shown, the latest.
 const STEPS: usize = 50;
@@ -177,7 +177,7 @@ struct Trend<'a> {
     steps: Vec<Step<'a>>,
     /// Steps before the first that is shown.
     earlier: usize,
-    /// Runs whose version is not known.
+    /// Runs of an unknown version.
     unknown: usize,
 }
 
@@ -284,7 +284,7 @@ impl<'a> Trend<'a> {
     fn moved(&self) -> Vec<String> {
         let neighbours = self.steps.iter().zip(self.steps.iter().skip(1));
         let mut sentences: Vec<String> = neighbours.flat_map(|(a, b)| moved(a, b)).collect();
-        // Small moves in one direction add up, and none of them is told by itself.
+        // Small moves in one direction add up, and none of them is reported by itself.
         if let [first, .., last] = &self.steps[..] {
             if self.steps.len() > 2 {
                 let all = moved(first, last);

@@ -149,7 +149,7 @@ fn cards(html: &mut Markup, grid: &Grid, report: &Report) {
     html.raw("</dl>\n");
 }
 
-/// What stands in a cell: a figure with a source is a link to it.
+/// The content of a cell: a figure with a source is a link to it.
 fn cell(html: &mut Markup, cell: &Cell, report: &Report) {
     match (&cell.missing, cell.source) {
         (Some(why), _) if cell.text.is_empty() => {

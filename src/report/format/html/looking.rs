@@ -66,7 +66,7 @@ fn lane(lane: &Lane, text: impl Fn(&str) -> String) -> Value {
     })
 }
 
-/// A millionth, or more where a script could not count so many of them exactly (2^53).
+/// A millionth, or more where a script could not count that many of them exactly (2^53).
 fn quantum(largest: f64) -> f64 {
     let mut quantum = 1e-6;
     while largest / quantum > 1e15 {

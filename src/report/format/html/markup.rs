@@ -1,7 +1,7 @@
-//! HTML under construction. What is markup is a literal of this program, and what a report says can
+//! HTML under construction. What is markup is a literal of this program, and the text of a report can
 //! only come in as text: that is a matter of types here, which no template gives. That is why there
-//! is no template engine: a template would be shorter by little, forgets an escape in silence where
-//! it is told to be raw, and finds its mistakes only when it runs.
+//! is not a template engine: a template would be shorter by little, forgets an escape in silence where
+//! it is marked as raw, and finds its mistakes only when it runs.
 
 use super::super::words;
 
@@ -28,7 +28,7 @@ impl Markup {
         self
     }
 
-    /// An attribute of the element whose tag is open: ` name="value"`.
+    /// An attribute of the element with the open tag: ` name="value"`.
     pub fn attribute(&mut self, name: &'static str, value: &str) -> &mut Markup {
         self.raw(" ").raw(name).raw("=\"").text(value).raw("\"")
     }
@@ -45,7 +45,7 @@ impl Markup {
         self
     }
 
-    /// Data for the script: JSON in which nothing can end the element that it stands in.
+    /// Data for the script: JSON in which nothing can end the element around it.
     pub fn data(&mut self, data: &serde_json::Value) -> &mut Markup {
         let json = data.to_string();
         for c in json.chars() {
