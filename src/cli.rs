@@ -14,10 +14,8 @@ mod estimate;
 mod examples;
 mod experiment;
 mod loadline;
-mod models;
 mod replay;
 mod report;
-mod schema;
 mod shell;
 mod start;
 mod sweep;
@@ -26,16 +24,14 @@ mod words;
 pub use ablation::{AblateArgs, CudaGraphsArgs};
 pub use clean::CleanArgs;
 pub use compare::{BasisChoice, CalibrateArgs, CompareArgs, FailOn, Limits, ValidateArgs};
-pub use config::{ConfigArgs, ConfigCommand};
+pub use config::{ConfigArgs, ConfigCommand, ModelsArgs, SchemaArgs, SchemaCommand};
 pub use estimate::{EstimateArgs, SolveWord};
 pub use experiment::{
     ConcurrencyArgs, ExperimentArgs, ExperimentCommand, ExperimentFlags, MixedArgs, SeqlenArgs,
 };
 pub use loadline::LoadlineArgs;
-pub use models::ModelsArgs;
 pub use replay::ReplayArgs;
 pub use report::ReportArgs;
-pub use schema::{SchemaArgs, SchemaCommand};
 pub use shell::{CompletionsArgs, ManArgs, ManPage, man_pages};
 pub use start::{EngineFlags, StartArgs};
 pub use sweep::{MergeArgs, Scheduler, SweepArgs, SweepBench, SweepCommand, SweepRunArgs};

@@ -4,7 +4,6 @@
 //! act that was cut off leaves nothing that the next run does not finish.
 
 mod container;
-mod marked;
 mod process;
 
 use super::facts::{ContainerLook, ProcessLook, Survey};

@@ -2,7 +2,7 @@
 
 use super::apply::{Done, Outcome};
 use super::document::{Evidence, evidence, simulated};
-use super::facts::{ContainerLook, Survey};
+use super::facts::Survey;
 use super::scope;
 use super::verdict::{self, Act, Ask, Of, Rule, Verdict};
 use crate::report::layout::{Align, Table, clean, truncate, width, wrap};
@@ -180,7 +180,8 @@ impl Page {
                 let held = found.and_then(Evidence::gpu_bytes);
                 row.push(held.map_or_else(unknown, |b| Bytes(b).to_string()));
             }
-            row.push(words(v.act, container(found)).to_owned());
+            let ours = matches!(found, Some(Evidence::Container(c)) if c.ours);
+            row.push(words(v.act, ours).to_owned());
             table.row(row);
         }
         let mut lines = table.lines().into_iter();
@@ -286,17 +287,10 @@ pub fn name(rule: Rule) -> String {
     }
 }
 
-fn container<'a>(found: Option<Evidence<'a>>) -> Option<&'a ContainerLook> {
-    match found {
-        Some(Evidence::Container(c)) => Some(c),
-        _ => None,
-    }
-}
-
-fn words(act: Act, container: Option<&ContainerLook>) -> &'static str {
+fn words(act: Act, ours: bool) -> &'static str {
     match act {
         Act::Keep => "keep",
-        Act::Stop if container.is_some_and(|c| c.ours) => "stop and remove",
+        Act::Stop if ours => "stop and remove",
         Act::Stop => "stop",
         Act::Remove => "remove",
         Act::EndProcess => "end",

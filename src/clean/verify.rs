@@ -72,6 +72,7 @@ impl Members {
 }
 
 /// What an outcome's verdict was about, on the devices.
+#[derive(Clone)]
 struct Target {
     /// Where the whole container was to end.
     container: Option<String>,
@@ -83,10 +84,10 @@ struct Target {
 impl Target {
     fn of(survey: &Survey, outcome: &Outcome) -> Option<Target> {
         let verdict = &outcome.verdict;
-        let container = |id: &str| survey.containers.iter().find(|c| c.id == id);
-        Some(match (&verdict.of, verdict.act) {
+        let look_of = |id: &str| survey.containers.iter().find(|c| c.id == id);
+        let (container, ids, gpu_bytes) = match (&verdict.of, verdict.act) {
             (Of::Container(id), Act::EndMarked) => {
-                let processes = container(id)?.processes.iter().flatten();
+                let processes = look_of(id)?.processes.iter().flatten();
                 let dead = |p: &&ProcessLook| {
                     let mark = p.mark.as_ref();
                     mark.is_some_and(|m| m.owner == Owner::Dead)
@@ -99,20 +100,13 @@ impl Target {
                         *bytes.entry(device.clone()).or_default() += held;
                     }
                 }
-                Target {
-                    container: None,
-                    ids,
-                    gpu_bytes: Some(bytes),
-                }
+                (None, ids, Some(bytes))
             }
             (Of::Container(id), _) => {
-                let look = container(id)?;
+                let look = look_of(id)?;
                 let processes = look.processes.iter().flatten();
-                Target {
-                    container: Some(id.clone()),
-                    ids: processes.filter_map(identity).collect(),
-                    gpu_bytes: look.gpu_bytes.clone(),
-                }
+                let ids = processes.filter_map(identity).collect();
+                (Some(id.clone()), ids, look.gpu_bytes.clone())
             }
             (Of::Process(pid, started), _) => {
                 let id = ProcessId {
@@ -120,13 +114,14 @@ impl Target {
                     started: (*started)?,
                 };
                 let look = survey.strays.iter().find(|p| identity(p) == Some(id))?;
-                Target {
-                    container: None,
-                    ids: BTreeSet::from([id]),
-                    gpu_bytes: Some(look.gpu_bytes.clone()),
-                }
+                (None, BTreeSet::from([id]), Some(look.gpu_bytes.clone()))
             }
             (Of::Device(_), _) => return None,
+        };
+        Some(Target {
+            container,
+            ids,
+            gpu_bytes,
         })
     }
 
@@ -206,14 +201,7 @@ async fn wait(
     settle: Duration,
     cancel: &CancellationToken,
 ) -> Result<(), Held> {
-    let mine: Vec<Target> = ended
-        .iter()
-        .map(|(_, t)| Target {
-            container: t.container.clone(),
-            ids: t.ids.clone(),
-            gpu_bytes: None,
-        })
-        .collect();
+    let mine: Vec<Target> = ended.iter().map(|(_, t)| t.clone()).collect();
     let mine = Box::new(move |p: &ProcessMemory| mine.iter().any(|t| t.holds(p)));
     match Gate::after(levels, mine) {
         Ok(mut gate) => gate.wait(settle, cancel).await,

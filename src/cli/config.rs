@@ -1,5 +1,6 @@
-//! The flags of `config`.
+//! Flags of `config`, `schema` and `models`.
 
+use super::OUTPUT;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
@@ -27,4 +28,36 @@ pub enum ConfigCommand {
     },
     /// Print the JSON Schema of the sweep file, for editors
     Schema,
+}
+
+/// `plimsoll schema`
+#[derive(Debug, Args)]
+#[command(after_help = super::examples::SCHEMA)]
+pub struct SchemaArgs {
+    /// What to do instead of printing it.
+    #[command(subcommand)]
+    pub command: Option<SchemaCommand>,
+}
+
+/// What can be done with the schema besides printing it.
+#[derive(Debug, Subcommand)]
+pub enum SchemaCommand {
+    /// Check documents against the schema of their own version
+    Check {
+        /// Profiles, captures (`capture.json`), load lines, calibrations
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
+}
+
+/// `plimsoll models`
+#[derive(Debug, Args)]
+#[command(after_help = super::examples::MODELS)]
+pub struct ModelsArgs {
+    /// Only those with all of these words in a name, an id or the kind: `qwen3 moe`
+    #[arg(long, short, value_name = "WORDS", num_args = 1..)]
+    pub search: Vec<String>,
+    /// Print JSON instead of text
+    #[arg(long, help_heading = OUTPUT)]
+    pub json: bool,
 }

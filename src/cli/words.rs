@@ -5,124 +5,73 @@ use clap::ValueEnum;
 use std::fmt::Display;
 use std::time::Duration;
 
+/// Words of the flags that are listed, each by the function that writes its value. The others are listed
+/// as well: a new flag does not compile until it is in one of the lists.
+macro_rules! words {
+    ($args:expr; $($how:ident $flag:ident),*; left out: $($left:ident)*) => {{
+        let SweepRunArgs { $($flag,)* $($left: _,)* } = $args;
+        let mut words = Vec::new();
+        $(words.extend($how($flag).into_iter().map(|value| {
+            format!("--{}{value}", stringify!($flag).replace('_', "-"))
+        }));)*
+        words
+    }};
+}
+
 impl SweepRunArgs {
     /// What is to be measured and how, as words of a command line. Left out is what each place
     /// decides for itself: the file, the folders, the shard, `--resume`, `--dry-run`, `--json` and
     /// all flags on where to run.
     pub fn words(&self) -> Vec<String> {
-        // Every field by name: a new flag does not compile until this list is adapted.
-        let SweepRunArgs {
-            file: _,
-            config: _,
-            dry_run: _,
-            fresh,
-            fresh_client,
-            resume: _,
-            begin_or_resume: _,
-            retry_failed,
-            retry_oom,
-            run_anyway,
-            only,
-            shard: _,
-            retries,
-            container,
-            model,
-            engine,
-            input_len,
-            output_len,
-            batch_size,
-            model_params,
-            num_layers,
-            num_heads,
-            head_dim,
-            hidden_size,
-            bench,
-            memory_backend,
-            sample_interval,
-            baseline,
-            timeout,
-            health_timeout,
-            settle_timeout,
-            max_log,
-            name,
-            results: _,
-            output_dir: _,
-            json: _,
-            submit: _,
-            nodes: _,
-            partition: _,
-            gres: _,
-            time_limit: _,
-            account: _,
-            sbatch_arg: _,
-            print: _,
-            no_wait: _,
-            docker_host: _,
-        } = self;
-        let mut words = Words(Vec::new());
-        words.switch("fresh", *fresh);
-        words.switch("fresh-client", *fresh_client);
-        words.switch("retry-failed", *retry_failed);
-        words.switch("retry-oom", *retry_oom);
-        words.switch("run-anyway", *run_anyway);
-        words.all("only", only);
-        words.all("retries", [retries]);
-        words.all("container", container);
-        words.all("model", model);
-        words.all("engine", engine);
-        words.all("input-len", input_len);
-        words.all("output-len", output_len);
-        words.all("batch-size", batch_size);
-        words.all("model-params", model_params);
-        words.all("num-layers", num_layers);
-        words.all("num-heads", num_heads);
-        words.all("head-dim", head_dim);
-        words.all("hidden-size", hidden_size);
-        words.all("bench", bench.iter().filter_map(value));
-        words.all("memory-backend", backend(memory_backend));
-        words.all("sample-interval", [time(*sample_interval)]);
-        words.all("baseline", [time(*baseline)]);
-        words.all("timeout", timeout.map(time));
-        words.all("health-timeout", health_timeout.map(time));
-        words.all("settle-timeout", [time(*settle_timeout)]);
-        words.all("max-log", [max_log]);
-        words.all("name", name);
-        words.0
+        words! { self;
+            switch fresh, switch fresh_client, switch retry_failed, switch retry_oom, switch run_anyway,
+            all only, one retries, all container, all model, all engine, all input_len, all output_len,
+            all batch_size, all model_params, all num_layers, all num_heads, all head_dim, all hidden_size,
+            choice bench, backend memory_backend, one_time sample_interval, one_time baseline, time timeout,
+            time health_timeout, one_time settle_timeout, one max_log, all name;
+            left out: file config dry_run resume begin_or_resume shard results output_dir json submit nodes
+                partition gres time_limit account sbatch_arg print no_wait docker_host
+        }
     }
 }
 
-struct Words(Vec<String>);
-
-impl Words {
-    fn switch(&mut self, flag: &str, on: bool) {
-        self.0.extend(on.then(|| format!("--{flag}")));
-    }
-
-    /// One word for flag and value: a value may begin with a dash.
-    fn all<T: Display>(&mut self, flag: &str, values: impl IntoIterator<Item = T>) {
-        let word = |v: T| format!("--{flag}={v}");
-        self.0.extend(values.into_iter().map(word));
-    }
+fn switch(on: &bool) -> Option<String> {
+    on.then(String::new)
 }
 
-fn value(choice: &impl ValueEnum) -> Option<String> {
-    Some(choice.to_possible_value()?.get_name().to_owned())
+// Value and flag are one word: a value may begin with a dash.
+fn one(value: &impl Display) -> Option<String> {
+    Some(format!("={value}"))
+}
+
+fn all<'a, T: Display + 'a>(values: impl IntoIterator<Item = &'a T>) -> Vec<String> {
+    values.into_iter().filter_map(one).collect()
+}
+
+fn choice(word: &Option<impl ValueEnum>) -> Option<String> {
+    one(&word.as_ref()?.to_possible_value()?.get_name())
 }
 
 fn backend(backend: &BackendArg) -> Option<String> {
     match backend {
-        BackendArg::Live(word) => value(word),
-        BackendArg::Replay(path) => Some(format!("replay:{}", path.display())),
+        BackendArg::Live(word) => choice(&Some(*word)),
+        BackendArg::Replay(path) => one(&format!("replay:{}", path.display())),
     }
 }
 
+fn time(time: &Option<Duration>) -> Option<String> {
+    one_time(time.as_ref()?)
+}
+
 /// Whole, and short where it can be.
-fn time(time: Duration) -> String {
-    match (time.subsec_nanos(), time.subsec_nanos() % 1_000_000) {
-        (0, _) => format!("{}s", time.as_secs()),
-        (_, 0) => format!("{}ms", time.as_millis()),
-        _ => format!("{}ns", time.as_nanos()),
-    }
+fn one_time(time: &Duration) -> Option<String> {
+    Some(
+        match (time.subsec_nanos(), time.subsec_nanos() % 1_000_000) {
+            (0, _) => format!("={}s", time.as_secs()),
+            (_, 0) => format!("={}ms", time.as_millis()),
+            _ => format!("={}ns", time.as_nanos()),
+        },
+    )
 }
 
 #[cfg(test)]

@@ -12,8 +12,8 @@ use crate::error::{ExitCode, Failure};
 use crate::estimate::Model;
 use crate::estimate::model::from_config;
 use crate::loadline::{
-    Ahead, Fault, Lengths, Loadline, Objectives, Prediction, Resource, Round, Search, Stride,
-    judge, predict,
+    Fault, Lengths, Loadline, Objectives, Prediction, Resource, Round, Search, Stride, judge,
+    predict,
 };
 use crate::profile::Profile;
 use crate::store::{file_word, free_name, private};
@@ -123,7 +123,10 @@ async fn loadline(
     };
     line.conclude(&look, search.outcome());
     console.finish();
-    write(console, &args, &line, &folder)?;
+    let path = free_name(&folder, "loadline");
+    publish(console, &line, ("load line", &path), args.json, |options| {
+        report::loadline::render(&line, options)
+    })?;
     match failure {
         Some(failure) => Err(failure.into()),
         None if stop.reason().is_some() => Err(stop.failure().into()),
@@ -221,7 +224,11 @@ impl Rounds<'_, '_> {
             }
             number += 1;
             let requests = ahead.concurrency.saturating_mul(self.args.waves);
-            self.announce(number, ahead, requests);
+            let again = if ahead.again { ", again" } else { "" };
+            self.console.note(&format!(
+                "round {number} of at most {}: {} in flight, {requests} requests{again}",
+                self.args.max_rounds, ahead.concurrency
+            ));
             let made = self
                 .runner
                 .round(number, ahead.concurrency, requests)
@@ -281,14 +288,6 @@ impl Rounds<'_, '_> {
         Ok(())
     }
 
-    fn announce(&self, number: u32, ahead: Ahead, requests: u32) {
-        let again = if ahead.again { ", again" } else { "" };
-        self.console.note(&format!(
-            "round {number} of at most {}: {} in flight, {requests} requests{again}",
-            self.args.max_rounds, ahead.concurrency
-        ));
-    }
-
     /// Some servers count other tokens than were asked for. What fits follows from theirs.
     fn correct(&self, line: &mut Loadline, search: &mut Search, counted: Option<f64>) {
         let Some(input) = counted.map(|n| n.round() as u64) else {
@@ -312,19 +311,6 @@ impl Rounds<'_, '_> {
             search.aim(u32::try_from(n).unwrap_or(u32::MAX));
         }
     }
-}
-
-/// Writes the document and shows it.
-fn write(
-    console: &Console,
-    args: &LoadlineArgs,
-    line: &Loadline,
-    folder: &Path,
-) -> anyhow::Result<()> {
-    let path = free_name(folder, "loadline");
-    publish(console, line, ("load line", &path), args.json, |options| {
-        report::loadline::render(line, options)
-    })
 }
 
 /// What the load of a round is.

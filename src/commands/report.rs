@@ -1,7 +1,6 @@
 //! `plimsoll report`: what was measured, as one file to read or to hand on.
 
 pub(super) mod capture;
-mod naming;
 mod reading;
 mod writing;
 

@@ -1,7 +1,6 @@
 //! `plimsoll sweep`: a matrix of models and settings, each cell measured, whatever happens.
 
 mod fit;
-mod merge;
 mod remote;
 pub(super) mod results;
 mod slurm;
@@ -33,7 +32,7 @@ const HEALTH_TIMEOUT: Duration = Duration::from_secs(20 * 60);
 
 pub fn run(console: &Console, args: SweepArgs) -> anyhow::Result<ExitCode> {
     if let Some(SweepCommand::Merge(args)) = args.command {
-        return merge::run(console, &args);
+        return results::run_merge(console, &args);
     }
     let args = args.run;
     let (sweep, text) = source::read(&args)?;

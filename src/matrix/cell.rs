@@ -2,7 +2,7 @@
 
 use crate::capture::{RequestedSettings, ShortPrompts};
 use crate::preset::Preset;
-use crate::redact::{REDACTED, is_secret_name};
+use crate::redact::{REDACTED, Secrets, is_secret_name};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fmt;
@@ -69,6 +69,26 @@ impl Server {
             &self.settings,
             &self.engine_args,
         )
+    }
+
+    /// Without the secrets in its environment and arguments. Ids follow from the whole one.
+    pub fn redacted(&self) -> Server {
+        let mut server = self.clone();
+        let env = match &self.place {
+            Place::Image(preset) => Some(&preset.env),
+            Place::Container(_) => None,
+        };
+        let pairs = env.into_iter().flatten();
+        let pairs = pairs.map(|(name, value)| (name.as_str(), value.as_str()));
+        let redactor = Secrets::gather(pairs, &self.engine_args).redactor();
+        server.engine_args = redactor.argv(&server.engine_args);
+        if let Place::Image(preset) = &mut server.place {
+            for (name, value) in &mut preset.env {
+                *value = redactor.setting(name, value);
+            }
+            preset.engine_args = redactor.argv(&preset.engine_args);
+        }
+        server
     }
 }
 

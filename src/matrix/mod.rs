@@ -14,7 +14,6 @@ mod resolved;
 mod row;
 #[cfg(test)]
 pub(crate) mod samples;
-mod secrets;
 mod taken;
 
 pub use cell::{BenchWord, Cell, CellId, GroupId, Load, Place, Server};

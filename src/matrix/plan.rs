@@ -84,7 +84,7 @@ pub struct PlanOptions<'a> {
 impl Plan {
     /// The plan of a sweep. A beginning of an id that matches no cell is refused.
     pub fn of(sweep: &Sweep, options: &PlanOptions) -> Result<Plan, Failure> {
-        let only = Only::of(&sweep.cells, options.only)?;
+        let only = checked_beginnings(&sweep.cells, options.only)?;
         let mut groups = grouped(&sweep.cells);
         // What is remembered of earlier runs, and what is asked for by its id, may differ from
         // machine to machine; the parts must not. So the groups are dealt out with all their cells.
@@ -92,7 +92,8 @@ impl Plan {
             groups = shard.part(groups);
         }
         for group in &mut groups {
-            group.cells.retain(|cell| only.wants(cell));
+            let wanted = |cell: &Cell| only.iter().any(|word| begins(cell, word));
+            group.cells.retain(|cell| only.is_empty() || wanted(cell));
         }
         let mut skipped = Vec::new();
         for group in &mut groups {
@@ -163,27 +164,18 @@ impl Group {
     }
 }
 
-/// Beginnings of the ids that are asked for; none: all.
-struct Only(Vec<String>);
-
-impl Only {
-    /// A word that no cell's id begins with is refused.
-    fn of(cells: &[Cell], words: &[String]) -> Result<Only, Failure> {
-        let words: Vec<String> = words.iter().map(|w| w.to_ascii_lowercase()).collect();
-        for word in &words {
-            if !cells.iter().any(|cell| begins(cell, word)) {
-                return Err(Failure::usage(format!(
-                    "no cell of this sweep has an id that begins with `{word}`"
-                ))
-                .hint("`--dry-run --json` lists every cell with its id"));
-            }
+/// Beginnings of ids, in small letters. A word that no cell's id begins with is refused.
+fn checked_beginnings(cells: &[Cell], words: &[String]) -> Result<Vec<String>, Failure> {
+    let words: Vec<String> = words.iter().map(|w| w.to_ascii_lowercase()).collect();
+    for word in &words {
+        if !cells.iter().any(|cell| begins(cell, word)) {
+            return Err(Failure::usage(format!(
+                "no cell of this sweep has an id that begins with `{word}`"
+            ))
+            .hint("`--dry-run --json` lists every cell with its id"));
         }
-        Ok(Only(words))
     }
-
-    fn wants(&self, cell: &Cell) -> bool {
-        self.0.is_empty() || self.0.iter().any(|word| begins(cell, word))
-    }
+    Ok(words)
 }
 
 fn begins(cell: &Cell, word: &str) -> bool {

@@ -7,7 +7,6 @@ pub mod earlier;
 mod engine;
 pub mod folder;
 pub mod journal;
-mod kept;
 mod lane;
 mod leftovers;
 mod measure;

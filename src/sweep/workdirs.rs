@@ -1,9 +1,13 @@
-//! Folders for the files of benches, in the container where they run: all in one place of the
-//! sweep's own, so that whoever goes on after a kill finds them.
+//! What benches keep in the container where they run: folders for their files, all in one place of
+//! the sweep's own, so that whoever goes on after a kill finds them, and a program that stays for all
+//! cells of a group.
 
+use super::context::Context;
+use super::engine::Running;
 use super::folder::Folder;
-use crate::collect;
+use crate::collect::{self, KeptBench};
 use crate::container::Runtime;
+use crate::engine::LoadKind;
 use crate::error::Failure;
 use sha2::{Digest, Sha256};
 
@@ -59,5 +63,41 @@ impl Workdirs {
     /// the container meanwhile.
     pub fn made(&self) -> Option<&str> {
         self.parent.as_ref().map(|_| self.place.as_str())
+    }
+}
+
+impl Running {
+    /// The bench's program that is kept running for the cells, where that can be had.
+    pub async fn kept_bench(
+        &mut self,
+        context: &Context<'_>,
+        kind: LoadKind,
+        run_id: &str,
+    ) -> Result<Option<KeptBench>, Failure> {
+        let program = kind
+            .of_engine()
+            .and_then(|k| self.attached.engine.kept_program(k));
+        let wanted = program.filter(|_| !context.options.fresh_client);
+        let Some(program) = wanted else {
+            return Ok(None);
+        };
+        if let Some(known) = &self.kept {
+            return Ok(known.clone());
+        }
+        let id = &self.attached.found.facts.id;
+        let folder = self.workdirs.next(context.runtime, id).await?;
+        let started = KeptBench::start(context.runtime, id, &folder, program, run_id).await;
+        let kept = started.map_err(|why| {
+            let note = format!("the bench's client is started anew for each cell: {why}");
+            context.watcher.note(&note);
+        });
+        Ok(self.kept.insert(kept.ok()).clone())
+    }
+
+    /// Ends it.
+    pub(super) async fn end_kept_bench(&mut self) {
+        if let Some(kept) = self.kept.take().flatten() {
+            kept.end().await;
+        }
     }
 }

@@ -1,14 +1,17 @@
-//! The files of a sweep beside its journal: what is to be run, what it runs on, and the results.
+//! The files of a sweep beside its journal: what is to be run, what it runs on, and the results, also
+//! of several runs as one.
 
-use crate::cli::SweepRunArgs;
+use crate::cli::{MergeArgs, SweepRunArgs};
 use crate::console::Console;
 use crate::container::Runtime;
 use crate::error::{ExitCode, Failure};
 use crate::matrix::{Cell, Plan, resolved_yaml};
 use crate::report::sweep::{Counts, Results, json, text};
 use crate::store::write_atomically;
+use crate::sweep::merge::{default_output, merge};
 use crate::sweep::{Cells, Folder, History, outputs};
 use crate::telemetry;
+use std::path::{Path, PathBuf};
 
 /// Writes what is to be run and what it runs on, before anything runs.
 pub fn write_head(folder: &Folder, plan: &Plan, runtime: &Runtime) -> Result<(), Failure> {
@@ -67,6 +70,30 @@ pub fn write(
     let planned = plan.cells().chain(plan.skipped.iter().map(|s| &s.cell));
     let status = |cell: &Cell| history.rows.get(&cell.id).map(|row| row.status);
     Ok(Counts::of(planned.map(status)))
+}
+
+/// `plimsoll sweep merge`.
+pub fn run_merge(console: &Console, args: &MergeArgs) -> anyhow::Result<ExitCode> {
+    joined(console, &args.dirs, args.output.as_deref())?;
+    Ok(ExitCode::Done)
+}
+
+/// Joins runs and shows the results.
+pub fn joined(
+    console: &Console,
+    dirs: &[PathBuf],
+    output: Option<&Path>,
+) -> anyhow::Result<Results> {
+    let now = jiff::Zoned::now();
+    let output = match output {
+        Some(output) => output.to_owned(),
+        None => default_output(dirs, &now),
+    };
+    let merged = merge(dirs, &output, &now)?;
+    console.data(text::render(&merged.results, console.text_options()).as_bytes())?;
+    merged.results.notes.iter().for_each(|n| console.note(n));
+    console.note(&format!("results: {}", merged.folder.display()));
+    Ok(merged.results)
 }
 
 fn unwritten(what: &str, e: impl std::error::Error + Send + Sync + 'static) -> Failure {

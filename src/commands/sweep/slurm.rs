@@ -1,6 +1,6 @@
 //! A sweep as an array job of Slurm: submitted, waited for, and its shards joined.
 
-use super::merge::joined;
+use super::results::joined;
 use super::watch::BoardWatcher;
 use crate::cli::SweepRunArgs;
 use crate::collect::Stop;

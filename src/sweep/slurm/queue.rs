@@ -7,18 +7,8 @@ use std::collections::BTreeMap;
 use tokio_util::sync::CancellationToken;
 
 /// States after which a task does not run again, as Slurm writes them.
-const OVER: [&str; 10] = [
-    "BOOT_FAIL",
-    "CANCELLED",
-    "COMPLETED",
-    "DEADLINE",
-    "FAILED",
-    "NODE_FAIL",
-    "OUT_OF_MEMORY",
-    "PREEMPTED",
-    "REVOKED",
-    "TIMEOUT",
-];
+const OVER: &str = "BOOT_FAIL CANCELLED COMPLETED DEADLINE FAILED NODE_FAIL OUT_OF_MEMORY PREEMPTED \
+    REVOKED TIMEOUT";
 
 /// Reasons that come and go while a task waits for its turn; the user cannot act on them.
 const PASSING: [&str; 6] = ["None", "Priority", "Resources", "BeginTime", "Cleaning", ""];
@@ -52,7 +42,7 @@ struct Place {
 
 impl Place {
     fn is_over(&self) -> bool {
-        OVER.contains(&self.state.as_str())
+        OVER.split(' ').any(|state| state == self.state)
     }
 
     fn words(&self) -> String {
