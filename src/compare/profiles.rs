@@ -1,7 +1,7 @@
 //! Two profiles side by side: the settings that differ first, then component by component.
 
 use super::figures::Unit;
-use super::settings::{FIRST, MUST_AGREE, SHOULD_AGREE};
+use super::settings::{Role, position_of, role_of};
 use super::subject::{Figure, Kind, SILENT, Subject, Who};
 use crate::units::GIB;
 use schemars::JsonSchema;
@@ -268,7 +268,7 @@ fn percent(a: f64, b: f64) -> Option<f64> {
 fn setting_differences(a: &Subject, b: &Subject) -> Vec<SettingDifference> {
     let names: BTreeSet<&String> = a.settings.keys().chain(b.settings.keys()).collect();
     let mut names: Vec<&String> = names.into_iter().collect();
-    names.sort_by_key(|name| FIRST.iter().position(|f| f == name).unwrap_or(FIRST.len()));
+    names.sort_by_key(|name| position_of(name));
     names
         .into_iter()
         .filter(|name| !same(a.settings.get(*name), b.settings.get(*name)))
@@ -310,11 +310,12 @@ fn verdicts(
     }
     for d in settings {
         let name = d.setting.as_str();
+        let role = role_of(name);
         match (&d.profile1, &d.profile2) {
-            (Some(a), Some(b)) if MUST_AGREE.contains(&name) => {
+            (Some(a), Some(b)) if role == Some(Role::MustAgree) => {
                 incomparable.push(format!("{name} differs: {a} and {b}"));
             }
-            (Some(a), Some(b)) if SHOULD_AGREE.contains(&name) => {
+            (Some(a), Some(b)) if role == Some(Role::ShouldAgree) => {
                 warnings.push(format!(
                     "{name} differs ({a} and {b}): what was in use may differ for that alone"
                 ));
@@ -325,7 +326,7 @@ fn verdicts(
                     |v: &Option<String>| v.clone().unwrap_or_else(|| "none or unknown".into());
                 incomparable.push(format!("{name} differs: {} and {}", word(one), word(other)));
             }
-            (one, other) if MUST_AGREE.contains(&name) && one.is_none() != other.is_none() => {
+            (one, other) if role == Some(Role::MustAgree) && one.is_none() != other.is_none() => {
                 let (known, unknown) = if one.is_some() {
                     ("A", "B")
                 } else {
