@@ -157,6 +157,39 @@ pub struct RequestedSettings {
     pub max_model_len: Option<u64>,
 }
 
+impl RequestedSettings {
+    /// Those that are set, by name.
+    pub fn named(&self) -> Vec<(&'static str, String)> {
+        // Destructured, so that a new setting cannot be forgotten here.
+        let RequestedSettings {
+            dtype,
+            quantization,
+            kv_cache_dtype,
+            tensor_parallel_size,
+            enforce_eager,
+            gpu_memory_utilization,
+            max_model_len,
+        } = self;
+        let all = [
+            ("dtype", dtype.clone()),
+            ("quantization", quantization.clone()),
+            ("kv_cache_dtype", kv_cache_dtype.clone()),
+            (
+                "tensor_parallel_size",
+                tensor_parallel_size.map(|n| n.to_string()),
+            ),
+            (
+                "gpu_memory_utilization",
+                gpu_memory_utilization.map(|n| n.to_string()),
+            ),
+            ("max_model_len", max_model_len.map(|n| n.to_string())),
+            ("enforce_eager", enforce_eager.then(|| "true".to_owned())),
+        ];
+        let set = all.into_iter().filter_map(|(name, v)| Some((name, v?)));
+        set.collect()
+    }
+}
+
 /// The host.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HostFacts {

@@ -33,8 +33,9 @@ pub fn run(console: &Console, args: EstimateArgs) -> anyhow::Result<ExitCode> {
         return recommend(console, &args, &asked);
     }
     if let Some(word) = args.solve {
-        let parallel = args.tensor_parallel_size.or(args.pipeline_parallel_size);
-        if matches!(word, SolveWord::MinGpus) && parallel.is_some() {
+        let sizes = ["tensor_parallel_size", "pipeline_parallel_size"];
+        let parallel = sizes.iter().any(|s| args.settings.0.contains_key(*s));
+        if matches!(word, SolveWord::MinGpus) && parallel {
             return Err(Failure::usage(
                 "--solve min-gpus finds the tensor and pipeline parallel sizes itself",
             )

@@ -2,7 +2,7 @@
 
 use super::difference_percent;
 use super::figures::Unit;
-use super::settings::{FIRST, MUST_AGREE, SHOULD_AGREE};
+use super::settings::{Role, position_of, role_of};
 use super::subject::{Figure, Kind, SILENT, Subject, Who};
 use crate::units::GIB;
 use schemars::JsonSchema;
@@ -270,7 +270,7 @@ fn others(a: &Subject, b: &Subject) -> Vec<OtherRow> {
 fn setting_differences(a: &Subject, b: &Subject) -> Vec<SettingDifference> {
     let names: BTreeSet<&String> = a.settings.keys().chain(b.settings.keys()).collect();
     let mut names: Vec<&String> = names.into_iter().collect();
-    names.sort_by_key(|name| FIRST.iter().position(|f| f == name).unwrap_or(FIRST.len()));
+    names.sort_by_key(|name| position_of(name));
     names
         .into_iter()
         .filter(|name| !same(a.settings.get(*name), b.settings.get(*name)))
@@ -312,11 +312,12 @@ fn verdicts(
     }
     for d in settings {
         let name = d.setting.as_str();
+        let role = role_of(name);
         match (&d.profile1, &d.profile2) {
-            (Some(a), Some(b)) if MUST_AGREE.contains(&name) => {
+            (Some(a), Some(b)) if role == Some(Role::MustAgree) => {
                 incomparable.push(format!("{name} differs: {a} and {b}"));
             }
-            (Some(a), Some(b)) if SHOULD_AGREE.contains(&name) => {
+            (Some(a), Some(b)) if role == Some(Role::ShouldAgree) => {
                 warnings.push(format!(
                     "{name} differs ({a} and {b}): what was in use may differ for that alone"
                 ));
@@ -327,7 +328,7 @@ fn verdicts(
                     |v: &Option<String>| v.clone().unwrap_or_else(|| "none or unknown".into());
                 incomparable.push(format!("{name} differs: {} and {}", word(one), word(other)));
             }
-            (one, other) if MUST_AGREE.contains(&name) && one.is_none() != other.is_none() => {
+            (one, other) if role == Some(Role::MustAgree) && one.is_none() != other.is_none() => {
                 let (known, unknown) = if one.is_some() {
                     ("A", "B")
                 } else {

@@ -2,6 +2,7 @@
 
 use crate::capture::DeviceKind;
 use crate::engine::same;
+use crate::engine::settings::SETTINGS;
 use crate::profile::Profile;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -9,51 +10,67 @@ use std::collections::BTreeMap;
 /// Settings by name; a name that is absent is unknown.
 pub type Settings = BTreeMap<String, String>;
 
-/// The names that people look at first, in their order; the others follow by alphabet.
-pub const FIRST: &[&str] = &[
-    "model",
-    "engine",
-    "engine_version",
-    "memory",
-    "gpu",
-    "gpus",
-    "weights_dtype",
-    "quantization",
-    "activations_dtype",
-    "kv_cache_dtype",
-    "bench",
-    "batch_size",
-    "input_len",
-    "output_len",
-    "num_prompts",
-    "max_concurrency",
-    "request_rate",
-    "tensor_parallel_size",
-    "pipeline_parallel_size",
-    "data_parallel_size",
-    "max_model_len",
-    "gpu_memory_utilization",
-    "max_num_seqs",
-    "max_num_batched_tokens",
-    "block_size",
-    "enforce_eager",
-    "mode",
-    "image",
+/// How a property of a run counts where runs are compared. Settings of the engine have no row here: they may differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Where it differs the figures do not answer the same question.
+    MustAgree,
+    /// Where it differs, what was in use may differ for that alone.
+    ShouldAgree,
+    /// It is the same in all runs of a trend.
+    SameInTrend,
+    /// It names the run, and is no setting of it.
+    NamesRun,
+    /// It is asked for and changes no figure.
+    Idle,
+}
+
+/// What people look at before the settings of the engine, in their order.
+const BEFORE_SETTINGS: &[(&str, Role)] = &[
+    ("model", Role::SameInTrend),
+    ("engine", Role::SameInTrend),
+    ("engine_version", Role::NamesRun),
+    ("memory", Role::MustAgree),
+    ("gpu", Role::SameInTrend),
+    ("gpus", Role::SameInTrend),
+    ("weights_dtype", Role::MustAgree),
+    ("quantization", Role::MustAgree),
+    ("activations_dtype", Role::SameInTrend),
+    ("kv_cache_dtype", Role::MustAgree),
+    ("bench", Role::ShouldAgree),
+    ("batch_size", Role::MustAgree),
+    ("input_len", Role::MustAgree),
+    ("output_len", Role::MustAgree),
+    ("num_prompts", Role::ShouldAgree),
+    ("max_concurrency", Role::ShouldAgree),
+    ("request_rate", Role::ShouldAgree),
 ];
 
-/// Where these differ the figures do not answer the same question.
-pub const MUST_AGREE: &[&str] = &[
-    "memory",
-    "weights_dtype",
-    "quantization",
-    "kv_cache_dtype",
-    "batch_size",
-    "input_len",
-    "output_len",
+/// What they look at after these; all others follow by alphabet.
+const AFTER_SETTINGS: &[(&str, Role)] = &[
+    ("mode", Role::SameInTrend),
+    ("image", Role::NamesRun),
+    ("host", Role::Idle),
+    ("port", Role::Idle),
+    ("served_model_name", Role::Idle),
+    ("api_key", Role::Idle),
+    ("uvicorn_log_level", Role::Idle),
 ];
 
-/// Where these differ, what was in use may differ for that alone.
-pub const SHOULD_AGREE: &[&str] = &["bench", "num_prompts", "max_concurrency", "request_rate"];
+/// How a property counts; `None` for a setting of the engine.
+pub fn role_of(name: &str) -> Option<Role> {
+    let mut all = BEFORE_SETTINGS.iter().chain(AFTER_SETTINGS);
+    all.find(|(n, _)| *n == name).map(|(_, role)| *role)
+}
+
+/// The place of a property among those that people look at first.
+pub fn position_of(name: &str) -> usize {
+    let before = BEFORE_SETTINGS.iter().map(|(n, _)| *n);
+    let settings = SETTINGS.iter().map(|s| s.name);
+    let after = AFTER_SETTINGS.iter().filter(|(_, r)| *r != Role::Idle);
+    let mut all = before.chain(settings).chain(after.map(|(n, _)| *n));
+    all.position(|n| n == name).unwrap_or(usize::MAX)
+}
 
 /// What was asked of the engine by its own flags and variables.
 pub fn asked_flags(profile: &Profile) -> Settings {
@@ -64,14 +81,10 @@ pub fn asked_flags(profile: &Profile) -> Settings {
 
 /// Settings in force, else asked for; the model, the engine, the GPUs and the load.
 pub fn of(profile: &Profile) -> Settings {
-    let mut settings = Settings::new();
-    let all = &mut settings;
-    let asked = &profile.parameters.settings;
-    put(all, "dtype", asked.dtype.as_deref());
-    put(all, "enforce_eager", asked.enforce_eager.then_some("true"));
-    put(all, "max_model_len", asked.max_model_len);
-    put(all, "gpu_memory_utilization", asked.gpu_memory_utilization);
-    put(all, "tensor_parallel_size", asked.tensor_parallel_size);
+    let mut all = Settings::new();
+    for (name, value) in profile.parameters.settings.named() {
+        put(&mut all, name, Some(value));
+    }
     all.extend(asked_flags(profile));
     all.extend(profile.configuration.effective.clone());
 

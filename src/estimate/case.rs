@@ -4,9 +4,12 @@
 //! are flags of the engine and move memory are named as not modelled; other keys are left alone.
 
 use super::fields::Fields;
-use super::{Deployment, EngineId, Gpu, Lora, Unknown, Version, unmodelled};
+use super::settings::IllegalValue;
+use super::{Deployment, EngineId, Gpu, Unknown, Unmodelled, Version, unmodelled};
 use crate::catalog;
+use crate::engine::settings::SETTINGS;
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 const GIB: f64 = (1u64 << 30) as f64;
 
@@ -45,60 +48,30 @@ pub fn read(line: &Value) -> Result<Case, Unknown> {
         return Err(Unknown::new("the case names no model").hint("give `model` or `config`"));
     }
     let engine = EngineId::from_name(fields.text(&["engine"])?.unwrap_or("vllm"))?;
-    let mut warnings = Vec::new();
-    let mut deployment = Deployment::of_engine(engine)?;
     // Ollama is estimated as llama.cpp.
-    let engine = deployment.engine;
-    if let Some(said) = fields.version(&["engine_version"])? {
-        let (version, exact) = version_of(&said, engine);
-        deployment.version = version;
-        deployment.vllm_v0 = generation_of(&said);
-        if !exact {
-            warnings.push(match version {
-                Some(v) => format!(
-                    "the version `{said}` is not exact: {}.{}.{} is assumed",
-                    v.major, v.minor, v.patch
-                ),
-                None => {
-                    let unclear = unmodelled::unclear_version(&said);
-                    deployment.unmodelled.push(unclear);
-                    format!("the version `{said}` is not known: the newest is assumed")
-                }
-            });
+    let engine = Deployment::of_engine(engine)?.engine;
+    let mut values = BTreeMap::new();
+    for setting in SETTINGS {
+        if let Some(value) = fields.setting(setting, engine)? {
+            values.insert(setting.name.to_owned(), value);
         }
     }
-    deployment.tp = fields.size(&["tp", "tensor_parallel_size"])?.unwrap_or(1);
-    deployment.pp = fields.size(&["pp", "pipeline_parallel_size"])?.unwrap_or(1);
-    deployment.ep = fields.size(&["ep", "expert_parallel_size"])?.unwrap_or(1);
-    deployment.dp = fields.size(&["dp", "data_parallel_size"])?.unwrap_or(1);
-    deployment.dcp = fields
-        .size(&["dcp", "decode_context_parallel_size"])?
-        .unwrap_or(1);
-    let word = |keys: &[&'static str]| fields.text(keys).map(|w| w.map(str::to_owned));
-    deployment.dtype = word(&["dtype"])?.map(|d| d.trim_start_matches("torch.").to_owned());
-    deployment.quantization = word(&["quant", "quantization"])?;
-    deployment.kv_dtype = word(&["kv_dtype", "kv_cache_dtype"])?;
-    deployment.max_model_len = fields.size(&["max_model_len"])?;
-    deployment.max_batched_tokens = fields.size(&["max_num_batched_tokens"])?;
-    deployment.max_seqs = fields.size(&["max_num_seqs"])?;
-    deployment.block_size = fields.size(&["block_size"])?;
-    deployment.eager = fields.switch(&["enforce_eager"])?;
-    deployment.kv_cache_memory = fields.size(&["kv_cache_memory_bytes"])?;
-    deployment.memory_fraction = fields.share(&[
-        "gpu_memory_utilization",
-        "mem_fraction_static",
-        "free_gpu_memory_fraction",
-    ])?;
-    let hinted = line.get("hint").and_then(Value::as_str) == Some("flashinfer_sampler");
-    deployment.flashinfer_sampler = fields
-        .switch(&["flashinfer_sampler"])?
-        .or(hinted.then_some(true));
-    let slots = fields.size(&["max_loras"])?.unwrap_or(1);
-    deployment.lora = (fields.size(&["lora_rank"])?).map(|rank| Lora { rank, slots });
-    let keys = line
-        .as_object()
-        .map(|line| unmodelled::of_keys(engine, line));
-    deployment.unmodelled.extend(keys.unwrap_or_default());
+    if line.get("hint").and_then(Value::as_str) == Some("flashinfer_sampler") {
+        let sampler = values.entry("flashinfer_sampler".into());
+        sampler.or_insert_with(|| "true".into());
+    }
+    if values.contains_key("max_lora_rank") {
+        values.insert("enable_lora".into(), "true".into());
+    }
+    let asked = unmodelled::flags_of_case(engine, line);
+    let (mut deployment, draft) =
+        Deployment::from_settings(engine, &values, &asked, IllegalValue::IsRefused)?;
+    let drafts = draft.map(|draft| Unmodelled::speculation(&draft));
+    deployment.unmodelled.extend(drafts);
+    let version = fields.version(&["engine_version"])?;
+    let mut warnings: Vec<String> = (version.iter())
+        .filter_map(|text| deployment.set_version(text))
+        .collect();
     deployment.gpu = gpu_of(&fields, &mut warnings)?;
     let id = line.get("id").and_then(Value::as_str).unwrap_or_default();
     Ok(Case {
@@ -146,7 +119,7 @@ fn gpu_of(fields: &Fields<'_>, warnings: &mut Vec<String>) -> Result<Option<Gpu>
 }
 
 /// A word `V0` or `V1` in a version.
-fn generation_of(said: &str) -> Option<bool> {
+pub(super) fn generation_of(said: &str) -> Option<bool> {
     said.split_whitespace().find_map(|w| match w {
         "V0" | "v0" => Some(true),
         "V1" | "v1" => Some(false),

@@ -1,7 +1,9 @@
 //! The fields of a case, as people and their tables write them: a value is read, is unset, or is wrong, and never
 //! passed over.
 
-use super::Unknown;
+use super::settings::LEAST_CACHE;
+use super::{EngineId, Unknown};
+use crate::engine::settings::{Setting, ValueKind};
 use serde_json::Value;
 
 /// Largest size that is one: beyond it a float no longer counts.
@@ -12,7 +14,7 @@ pub struct Fields<'a>(pub &'a Value);
 
 impl<'a> Fields<'a> {
     /// The first of these keys that is set. Null, an empty text, and what Python writes for nothing are not.
-    pub fn set(&self, keys: &[&'static str]) -> Option<(&'static str, &'a Value)> {
+    pub fn set<'k>(&self, keys: &[&'k str]) -> Option<(&'k str, &'a Value)> {
         keys.iter()
             .filter_map(|key| Some((*key, self.0.get(*key)?)))
             .find(|(_, value)| match value {
@@ -47,43 +49,39 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A number, or a text that is one, within `range`; `what` names what it would be.
-    fn number(
-        &self,
-        keys: &[&'static str],
-        what: &str,
-        range: impl Fn(f64) -> bool,
-    ) -> Result<Option<f64>, Unknown> {
-        let Some((key, value)) = self.set(keys) else {
+    /// A setting of the engine, by its name, its aliases or the engine's own names, as the engine's command line would
+    /// have it.
+    ///
+    /// # Errors
+    /// A value that is none of the setting's.
+    pub fn setting(&self, setting: &Setting, engine: EngineId) -> Result<Option<String>, Unknown> {
+        let keys = [&[setting.name][..], setting.aliases, setting.names(engine)].concat();
+        let Some((key, value)) = self.set(&keys) else {
             return Ok(None);
         };
-        let number = match value {
-            Value::Number(n) => n.as_f64(),
-            Value::String(s) => s.trim().parse().ok(),
-            _ => None,
+        // Tables turn counts into floats.
+        let whole = |least: f64| {
+            let n = number(value).filter(|n| n.fract() == 0.0 && (least..=LARGEST).contains(n));
+            n.map(|n| n.to_string())
         };
-        match number.filter(|n| range(*n)) {
-            Some(n) => Ok(Some(n)),
-            None => Err(wrong(key, value, what)),
+        let (text, expected) = match setting.kind {
+            ValueKind::Text => (value.as_str().map(|s| s.trim().to_owned()), "a text"),
+            // -1 is the engines' own `auto`.
+            _ if number(value) == Some(-1.0) && setting.kind == ValueKind::Tokens => {
+                return Ok(Some("-1".into()));
+            }
+            ValueKind::Count | ValueKind::Tokens => (whole(1.0), "a whole number, 1 or more"),
+            ValueKind::Bytes => (whole(LEAST_CACHE as f64), "bytes, 1 MiB or more"),
+            ValueKind::Share => {
+                let share = number(value).filter(|n| *n > 0.0 && *n <= 1.0);
+                (share.map(|n| n.to_string()), "a share above 0 and up to 1")
+            }
+            ValueKind::Switch => (switch(value).map(|b| b.to_string()), "true or false"),
+        };
+        match text {
+            Some(text) => Ok(Some(text)),
+            None => Err(wrong(key, value, expected)),
         }
-    }
-
-    /// A count above 0; `8.0` is one, as tables turn counts into floats.
-    ///
-    /// # Errors
-    /// Anything else.
-    pub fn size(&self, keys: &[&'static str]) -> Result<Option<u64>, Unknown> {
-        let whole = |n: f64| n.fract() == 0.0 && (1.0..=LARGEST).contains(&n);
-        let n = self.number(keys, "a whole number, 1 or more", whole)?;
-        Ok(n.map(|n| n as u64))
-    }
-
-    /// A share above 0 and up to 1.
-    ///
-    /// # Errors
-    /// Anything else.
-    pub fn share(&self, keys: &[&'static str]) -> Result<Option<f64>, Unknown> {
-        self.number(keys, "a share above 0 and up to 1", |n| n > 0.0 && n <= 1.0)
     }
 
     /// GiB of a GPU, `least` or more.
@@ -91,36 +89,34 @@ impl<'a> Fields<'a> {
     /// # Errors
     /// Anything else.
     pub fn gib(&self, keys: &[&'static str], least: f64) -> Result<Option<f64>, Unknown> {
-        self.number(keys, "GiB of a GPU", |n| (least..1e6).contains(&n))
-    }
-
-    /// A boolean, its word, or 0 and 1.
-    ///
-    /// # Errors
-    /// Anything else.
-    pub fn switch(&self, keys: &[&'static str]) -> Result<Option<bool>, Unknown> {
         let Some((key, value)) = self.set(keys) else {
             return Ok(None);
         };
-        let said = match value {
-            Value::Bool(b) => Some(*b),
-            Value::Number(n) => bit(n.as_f64()),
-            Value::String(s) => match s.trim().to_ascii_lowercase().as_str() {
-                "true" => Some(true),
-                "false" => Some(false),
-                digits => bit(digits.parse().ok()),
-            },
-            _ => None,
-        };
-        match said {
-            Some(b) => Ok(Some(b)),
-            None => Err(wrong(key, value, "true or false")),
+        match number(value).filter(|n| (least..1e6).contains(n)) {
+            Some(n) => Ok(Some(n)),
+            None => Err(wrong(key, value, "GiB of a GPU")),
         }
     }
 }
 
-fn bit(n: Option<f64>) -> Option<bool> {
-    match n? {
+/// A number, or a text that is one.
+fn number(value: &Value) -> Option<f64> {
+    match value {
+        Value::Number(n) => n.as_f64(),
+        Value::String(s) => s.trim().parse().ok(),
+        _ => None,
+    }
+}
+
+/// A boolean, its word, or 0 and 1.
+fn switch(value: &Value) -> Option<bool> {
+    match value {
+        Value::Bool(b) => return Some(*b),
+        Value::String(s) if s.trim().eq_ignore_ascii_case("true") => return Some(true),
+        Value::String(s) if s.trim().eq_ignore_ascii_case("false") => return Some(false),
+        _ => {}
+    }
+    match number(value)? {
         0.0 => Some(false),
         1.0 => Some(true),
         _ => None,

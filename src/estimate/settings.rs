@@ -1,8 +1,9 @@
 //! A deployment as an engine's own command line describes it: the flags as `engine/` reads them.
 
-use super::{Deployment, EngineId, Lora, Moves, Unknown, Unmodelled, unmodelled};
+use super::case::{generation_of, version_of};
+use super::{Deployment, EngineId, Lora, Moves, Unknown, Unmodelled, Version, unmodelled};
+use crate::engine::settings::{Setting, ValueKind};
 use std::collections::BTreeMap;
-use std::str::FromStr;
 
 /// vLLM's rank of LoRA adapters where nobody says (vLLM 0.11, config/lora.py).
 const LORA_RANK: u64 = 16;
@@ -33,100 +34,72 @@ impl Deployment {
         illegal: IllegalValue,
     ) -> Result<(Deployment, Option<String>), Unknown> {
         let mut deployment = Deployment::of_engine(engine)?;
-        apply(&mut deployment, &Read { values, illegal })?;
-        let (found, draft) = unmodelled::of_settings(deployment.engine, asked);
+        let engine = deployment.engine;
+        let read = Read {
+            engine,
+            values,
+            illegal,
+        };
+        apply(&mut deployment, &read)?;
+        let (found, draft) = unmodelled::of_settings(engine, asked);
         deployment.unmodelled.extend(found);
         Ok((deployment, draft))
+    }
+
+    /// Takes a version as people write it; a warning where it does not name one release.
+    pub fn set_version(&mut self, text: &str) -> Option<String> {
+        let (version, exact) = version_of(text, self.engine);
+        self.version = version;
+        self.vllm_v0 = generation_of(text).or(self.vllm_v0);
+        match version {
+            _ if exact => None,
+            Some(Version {
+                major,
+                minor,
+                patch,
+            }) => Some(format!(
+                "the version `{text}` is not exact: {major}.{minor}.{patch} is assumed"
+            )),
+            None => {
+                self.unmodelled.push(unmodelled::unclear_version(text));
+                Some(format!(
+                    "the version `{text}` is not known: the newest is assumed"
+                ))
+            }
+        }
     }
 }
 
 fn apply(d: &mut Deployment, read: &Read<'_>) -> Result<(), Unknown> {
-    let values = read.values;
-    put(
-        &mut d.tp,
-        read.size(&["tensor_parallel_size", "num_shard", "tp_size"])?,
-    );
-    put(
-        &mut d.pp,
-        read.size(&["pipeline_parallel_size", "pp_size"])?,
-    );
-    put(&mut d.dp, read.size(&["data_parallel_size", "dp_size"])?);
-    put(&mut d.dcp, read.size(&["decode_context_parallel_size"])?);
+    d.tp = read.count("tensor_parallel_size")?.unwrap_or(d.tp);
+    d.pp = read.count("pipeline_parallel_size")?.unwrap_or(d.pp);
+    d.dp = read.count("data_parallel_size")?.unwrap_or(d.dp);
+    d.dcp = read.count("decode_context_parallel_size")?.unwrap_or(d.dcp);
     if read.switch("enable_expert_parallel") == Some(true) {
         d.ep = d.tp.saturating_mul(d.dp);
     }
-    put(&mut d.ep, read.size(&["expert_parallel_size", "ep_size"])?);
-    let words = |names: &[&str]| read.text(names).map(str::to_owned);
-    keep(&mut d.dtype, words(&["dtype"]));
-    keep(&mut d.quantization, words(&["quantization", "quantize"]));
-    keep(
-        &mut d.kv_dtype,
-        words(&["kv_cache_dtype", "OLLAMA_KV_CACHE_TYPE"]),
-    );
-    keep(
-        &mut d.max_model_len,
-        read.size(match d.engine {
-            // Its slots share the cells out: `max_model_len` is what one of them has.
-            EngineId::LlamaCpp => &["ctx_size", "OLLAMA_CONTEXT_LENGTH", "max_model_len"],
-            _ => &[
-                "max_model_len",
-                "context_length",
-                "max_total_tokens",
-                "max_seq_len",
-            ],
-        })?,
-    );
-    keep(
-        &mut d.memory_fraction,
-        read.share(&[
-            "gpu_memory_utilization",
-            "mem_fraction_static",
-            "cuda_memory_fraction",
-            "free_gpu_memory_fraction",
-            "kv_cache_free_gpu_memory_fraction",
-        ])?,
-    );
-    keep(
-        &mut d.max_batched_tokens,
-        read.size(&[
-            "max_num_batched_tokens",
-            "chunked_prefill_size",
-            "max_batch_prefill_tokens",
-            "max_num_tokens",
-        ])?,
-    );
-    keep(
-        &mut d.max_seqs,
-        read.size(&["max_num_seqs", "max_running_requests", "max_batch_size"])?,
-    );
-    keep(
-        &mut d.block_size,
-        read.size(&["block_size", "page_size", "tokens_per_block"])?,
-    );
-    keep(
-        &mut d.eager,
-        read.switch("enforce_eager")
-            .or_else(|| read.switch("disable_cuda_graph")),
-    );
-    keep(
-        &mut d.kv_cache_memory,
-        read.bytes(&["kv_cache_memory_bytes"])?,
-    );
-    keep(&mut d.vllm_v0, read.switch("VLLM_USE_V1").map(|v1| !v1));
-    keep(
-        &mut d.flashinfer_sampler,
-        read.switch("VLLM_USE_FLASHINFER_SAMPLER"),
-    );
+    d.ep = read.count("expert_parallel_size")?.unwrap_or(d.ep);
+    let dtype = read.text("dtype");
+    d.dtype = dtype.map(|t| t.trim_start_matches("torch.").to_owned());
+    d.quantization = read.text("quantization").map(str::to_owned);
+    d.kv_dtype = read.text("kv_cache_dtype").map(str::to_owned);
+    d.max_model_len = read.count("max_model_len")?;
+    d.memory_fraction = read.share("gpu_memory_utilization")?;
+    d.max_batched_tokens = read.count("max_num_batched_tokens")?;
+    d.max_seqs = read.count("max_num_seqs")?;
+    d.block_size = read.count("block_size")?;
+    d.eager = read.switch("enforce_eager");
+    d.kv_cache_memory = read.count("kv_cache_memory_bytes")?;
+    d.vllm_v0 = read.switch("vllm_v1").map(|v1| !v1);
+    d.flashinfer_sampler = read.switch("flashinfer_sampler");
     if read.switch("enable_lora") == Some(true) {
         d.lora = Some(Lora {
-            rank: read.size(&["max_lora_rank"])?.unwrap_or(LORA_RANK),
-            slots: read
-                .size(&["max_loras", "max_loras_per_batch"])?
-                .unwrap_or(1),
+            rank: read.count("max_lora_rank")?.unwrap_or(LORA_RANK),
+            slots: read.count("max_loras")?.unwrap_or(1),
         });
     }
     // vLLM's `auto` shortens what the model can read until one request fits.
-    let length = values.get("max_model_len").map(|v| v.trim());
+    let length = read.values.get("max_model_len").map(|v| v.trim());
     if length.is_some_and(|v| v.eq_ignore_ascii_case("auto") || v == "-1") {
         let name = "--max-model-len auto, which fits the length to the memory";
         d.unmodelled.push(Unmodelled::new(name, Moves::Down, &[]));
@@ -136,18 +109,22 @@ fn apply(d: &mut Deployment, read: &Read<'_>) -> Result<(), Unknown> {
 
 /// The values as they were written.
 struct Read<'a> {
+    engine: EngineId,
     values: &'a BTreeMap<String, String>,
     illegal: IllegalValue,
 }
 
-impl Read<'_> {
-    /// The first of these that is set to something; `auto` is as good as nothing.
-    fn text(&self, names: &[&str]) -> Option<&str> {
-        let said = |name: &&str| self.values.get(*name).map(|v| v.trim());
-        names
-            .iter()
-            .filter_map(said)
-            .find(|v| !v.is_empty() && !v.eq_ignore_ascii_case("auto") && !self.is_printed_none(v))
+impl<'a> Read<'a> {
+    /// A setting's value with the flag that it was set by; `auto` and empty texts leave it unset.
+    fn value(&self, name: &str) -> Option<(String, &'a str)> {
+        let mut set = Setting::named(name)?.value(self.engine, self.values);
+        let unset = |v: &str| v.is_empty() || v.eq_ignore_ascii_case("auto");
+        let (name, value) = set.find(|(_, v)| !unset(v) && !self.is_printed_none(v))?;
+        Some((format!("--{}", name.replace('_', "-")), value))
+    }
+
+    fn text(&self, name: &str) -> Option<&'a str> {
+        self.value(name).map(|(_, value)| value)
     }
 
     /// What an engine prints of a setting that it does not have.
@@ -155,85 +132,51 @@ impl Read<'_> {
         self.illegal == IllegalValue::IsUnset && value.eq_ignore_ascii_case("none")
     }
 
-    /// The one of these names that is set, as a flag.
-    fn flag(&self, names: &[&str]) -> String {
-        let name = names.iter().find(|n| self.values.contains_key(**n));
-        name.copied().unwrap_or_default().replace('_', "-")
-    }
-
-    fn judged<T>(&self, read: Result<Option<T>, Unknown>) -> Result<Option<T>, Unknown> {
+    fn refuse<T>(&self, what: String) -> Result<Option<T>, Unknown> {
         match self.illegal {
-            IllegalValue::IsRefused => read,
-            IllegalValue::IsUnset => Ok(read.unwrap_or(None)),
+            IllegalValue::IsRefused => Err(Unknown::new(what)),
+            IllegalValue::IsUnset => Ok(None),
         }
     }
 
-    fn number<T: FromStr>(&self, names: &[&str]) -> Result<Option<T>, Unknown> {
-        let Some(text) = self.text(names) else {
+    /// A whole number above 0, or bytes of a cache; -1 is the engines' own `auto` (SGLang; vLLM for its longest length).
+    fn count(&self, name: &str) -> Result<Option<u64>, Unknown> {
+        let Some((flag, text)) = self.value(name).filter(|(_, text)| *text != "-1") else {
             return Ok(None);
         };
-        self.judged(text.parse().map(Some).map_err(|_| {
-            let flag = self.flag(names);
-            Unknown::new(format!("`--{flag} {text}` is no number"))
-        }))
-    }
-
-    /// A count above 0; -1 is the engines' own `auto` (SGLang; vLLM for its longest length).
-    fn size(&self, names: &[&str]) -> Result<Option<u64>, Unknown> {
-        match self.text(names) {
-            Some("-1") => return Ok(None),
-            Some(text) if text.starts_with('-') && text.parse::<f64>().is_ok() => {}
-            _ => match self.number::<u64>(names)? {
-                Some(0) => {}
-                n => return Ok(n),
-            },
+        let bytes = Setting::named(name).is_some_and(|s| s.kind == ValueKind::Bytes);
+        let (least, least_text) = if bytes {
+            (LEAST_CACHE, "1 MiB")
+        } else {
+            (1, "1")
+        };
+        let negative = text.starts_with('-') && text.parse::<f64>().is_ok();
+        match text.parse::<u64>() {
+            Ok(n) if n >= least => Ok(Some(n)),
+            Err(_) if !negative => self.refuse(format!("`{flag} {text}` is no number")),
+            _ => self.refuse(format!("`{flag}` must be {least_text} or more")),
         }
-        let flag = self.flag(names);
-        self.judged(Err(Unknown::new(format!("`--{flag}` must be 1 or more"))))
     }
 
     /// A share of the memory, above 0 and up to 1.
-    fn share(&self, names: &[&str]) -> Result<Option<f64>, Unknown> {
-        match self.number::<f64>(names)? {
-            Some(n) if !(n > 0.0 && n <= 1.0) => {
-                let flag = self.flag(names);
-                self.judged(Err(Unknown::new(format!(
-                    "`--{flag}` must be above 0 and at most 1"
-                ))))
-            }
-            n => Ok(n),
-        }
-    }
-
-    /// Bytes of a cache.
-    fn bytes(&self, names: &[&str]) -> Result<Option<u64>, Unknown> {
-        match self.number::<u64>(names)? {
-            Some(n) if n < LEAST_CACHE => {
-                let flag = self.flag(names);
-                self.judged(Err(Unknown::new(format!(
-                    "`--{flag}` must be 1 MiB or more"
-                ))))
-            }
-            n => Ok(n),
+    fn share(&self, name: &str) -> Result<Option<f64>, Unknown> {
+        let Some((flag, text)) = self.value(name) else {
+            return Ok(None);
+        };
+        match text.parse::<f64>() {
+            Ok(n) if n > 0.0 && n <= 1.0 => Ok(Some(n)),
+            Ok(_) => self.refuse(format!("`{flag}` must be above 0 and at most 1")),
+            Err(_) => self.refuse(format!("`{flag} {text}` is no number")),
         }
     }
 
     fn switch(&self, name: &str) -> Option<bool> {
-        match self.values.get(name)?.to_ascii_lowercase().as_str() {
+        let mut set = Setting::named(name)?.value(self.engine, self.values);
+        set.find_map(|(_, value)| match value.to_ascii_lowercase().as_str() {
             "true" | "1" | "yes" | "on" => Some(true),
             "false" | "0" | "no" | "off" => Some(false),
             _ => None,
-        }
-    }
-}
-
-fn put(field: &mut u64, value: Option<u64>) {
-    *field = value.unwrap_or(*field);
-}
-
-fn keep<T>(field: &mut Option<T>, value: Option<T>) {
-    if value.is_some() {
-        *field = value;
+        })
     }
 }
 
@@ -289,6 +232,14 @@ mod tests {
         assert_eq!(d.max_batched_tokens, None);
     }
 
+    #[test]
+    fn the_pool_of_sglang_is_no_length_of_context() {
+        let line = "python3 -m sglang.launch_server --model-path m --max-total-tokens 400000";
+        assert_eq!(read(line).0.max_model_len, None);
+        let line = "text-generation-launcher --model-id m --max-total-tokens 4096";
+        assert_eq!(read(line).0.max_model_len, Some(4096));
+    }
+
     fn names(deployment: &Deployment) -> Vec<&str> {
         let all = deployment.unmodelled.iter();
         all.map(|u| u.name.as_str()).collect()
@@ -340,7 +291,12 @@ mod tests {
     fn what_is_no_number_is_told_with_its_flag() {
         let wrong = |key: &str, value: &str| {
             let values = [(key.to_owned(), value.to_owned())].into();
-            Deployment::from_settings(EngineId::Vllm, &values, &values, IllegalValue::IsRefused)
+            let engine = if key == "mem_fraction_static" {
+                EngineId::Sglang
+            } else {
+                EngineId::Vllm
+            };
+            Deployment::from_settings(engine, &values, &values, IllegalValue::IsRefused)
                 .unwrap_err()
                 .what
         };

@@ -5,7 +5,10 @@ use super::activation::Activation;
 use super::encoder::Encoder;
 use super::engines::{self, Generation, Settings, vllm};
 use super::kv::text_value;
-use super::{Band, Component, Deployment, EngineId, Estimate, Model, Term, Unknown, Version};
+use super::{
+    Band, Component, Deployment, EngineId, Estimate, Mixer, Model, Term, Unknown, Version,
+};
+use crate::engine::settings::Setting;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -65,6 +68,11 @@ impl Unmodelled {
     /// A draft model that is not computed with.
     pub fn draft_model(name: String) -> Unmodelled {
         Unmodelled::new(format!("the draft model `{name}`"), Moves::Up, MODEL)
+    }
+
+    /// Speculative decoding by this method, or with this draft model.
+    pub(super) fn speculation(method: &str) -> Unmodelled {
+        Unmodelled::new(format!("speculative decoding ({method})"), Moves::Up, MODEL)
     }
 
     /// A flag of which nothing is known.
@@ -135,7 +143,7 @@ struct Written {
 #[serde(deny_unknown_fields)]
 struct WrittenEngine {
     versions: Option<[String; 2]>,
-    computed: String,
+    model: String,
     no_memory: String,
     not_modelled: Vec<WrittenMove>,
 }
@@ -177,7 +185,10 @@ fn effect(engine: EngineId, flag: &str) -> Effect<'static> {
     let lists = |words: &str| words.split_whitespace().any(|w| w == flag);
     if let Some(found) = table.not_modelled.iter().find(|m| lists(&m.flags)) {
         Effect::Moves(found)
-    } else if lists(&table.computed) || lists(&table.no_memory) {
+    } else if Setting::of_engine(engine, flag).is_some()
+        || lists(&table.model)
+        || lists(&table.no_memory)
+    {
         Effect::None
     } else {
         Effect::Unknown
@@ -252,46 +263,36 @@ pub fn of_settings(
     let method = method.filter(|m| !(draft.is_some() && m == "draft_model"));
     let draft = draft.filter(|_| method.is_none());
     if !drafts.is_empty() && draft.is_none() {
-        found.push(speculation(
+        found.push(Unmodelled::speculation(
             method.as_deref().unwrap_or("its draft is not described"),
         ));
     }
     (found, draft)
 }
 
-/// Speculative decoding without a description of its draft.
-fn speculation(method: &str) -> Unmodelled {
-    Unmodelled::new(format!("speculative decoding ({method})"), Moves::Up, MODEL)
-}
-
-/// What of a batch's line moves memory and is not computed, where its keys are flags of the engine.
-pub fn of_keys(engine: EngineId, line: &serde_json::Map<String, Value>) -> Vec<Unmodelled> {
+/// The keys of a batch's line that are flags of the engine, with their values.
+pub fn flags_of_case(engine: EngineId, line: &Value) -> BTreeMap<String, String> {
     // `config` is the model's here; other keys of a line are its author's own.
     let is_flag = |key: &str| key != "config" && !matches!(effect(engine, key), Effect::Unknown);
-    let values: BTreeMap<String, String> = (line.iter())
+    let pairs = line.as_object().into_iter().flatten();
+    pairs
         .map(|(key, value)| match key.as_str() {
             "speculative" => ("speculative_config", value),
             key => (key, value),
         })
-        .filter(|(key, _)| is_flag(key) || *key == "speculative_config")
-        .map(|(key, value)| match value {
-            Value::String(text) => (key.to_owned(), text.clone()),
-            value => (key.to_owned(), value.to_string()),
+        .filter(|(key, value)| {
+            // An engine without the flag speculates all the same, by flags of its own.
+            is_flag(key) || *key == "speculative_config" && !is_unset(&text_of(value), None)
         })
-        .collect();
-    let set = values
-        .get("speculative_config")
-        .is_some_and(|v| !is_unset(v, None));
-    let (mut found, draft) = of_settings(engine, &values);
-    found.retain(|u| !u.name.ends_with("(unknown flag)"));
-    if set && !found.iter().any(|u| u.name.starts_with("speculative")) {
-        let config = values.get("speculative_config").map_or("", String::as_str);
-        let config: Value = serde_json::from_str(config).unwrap_or_default();
-        let method = config.get("method").and_then(Value::as_str);
-        let method = method.or(draft.as_deref());
-        found.push(speculation(method.unwrap_or("its draft is not described")));
-    }
-    found
+        .map(|(key, value)| (key.to_owned(), text_of(value)))
+        .collect()
+}
+
+/// A JSON value as a command line would have it.
+fn text_of(value: &Value) -> String {
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned)
 }
 
 /// A version that cannot be parsed: the newest rules are used, which need not be its.

@@ -449,22 +449,8 @@ pub(super) fn configuration(
         Mode::Serving | Mode::Started => settings.values.clone(),
     };
     if capture.mode == Mode::Idle {
-        let s = &capture.request.settings;
-        let mut ask =
-            |name: &str, value: Option<String>| value.map(|v| requested.insert(name.to_owned(), v));
-        ask("dtype", s.dtype.clone());
-        ask("quantization", s.quantization.clone());
-        ask("kv_cache_dtype", s.kv_cache_dtype.clone());
-        ask(
-            "tensor_parallel_size",
-            s.tensor_parallel_size.map(|v| v.to_string()),
-        );
-        ask("enforce_eager", s.enforce_eager.then(|| "true".to_owned()));
-        ask(
-            "gpu_memory_utilization",
-            s.gpu_memory_utilization.map(|v| v.to_string()),
-        );
-        ask("max_model_len", s.max_model_len.map(|v| v.to_string()));
+        let asked = capture.request.settings.named().into_iter();
+        requested.extend(asked.map(|(name, value)| (name.to_owned(), value)));
     }
 
     let mut effective: BTreeMap<String, String> = BTreeMap::new();

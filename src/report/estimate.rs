@@ -249,9 +249,14 @@ impl Page {
             let narrow = table.without(3);
             self.table(&narrow);
         }
-        for (name, why) in unknown {
+        // One reason is one sentence, however many terms it leaves unknown.
+        while let Some((_, why)) = unknown.first().copied() {
+            let (same, others): (Vec<_>, Vec<_>) = unknown.iter().partition(|(_, w)| *w == why);
+            let names: Vec<&str> = same.iter().map(|(name, _)| *name).collect();
             let hint = why.hint.as_ref().map(|h| format!(": {h}"));
-            self.sentence(2, &format!("{name}: {why}{}", hint.unwrap_or_default()));
+            let hint = hint.unwrap_or_default();
+            self.sentence(2, &format!("{}: {why}{hint}", names.join(", ")));
+            unknown = others;
         }
     }
 

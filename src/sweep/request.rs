@@ -1,6 +1,6 @@
 //! From a cell to what a run is asked for.
 
-use crate::capture::{ContainerFacts, Request, RequestedSettings, Workload};
+use crate::capture::{ContainerFacts, Request, Workload};
 use crate::engine::{EngineId, LoadKind, ServerSettings, same};
 use crate::error::Failure;
 use crate::matrix::{BenchWord, Cell, Server};
@@ -87,31 +87,11 @@ pub fn serves_what_is_asked(
 /// confirm; sentences. `argv`: its command. Its cells would carry settings that were never
 /// confirmed.
 fn contradictions(asked: &Server, runs: &ServerSettings, argv: &[String]) -> Vec<String> {
-    let RequestedSettings {
-        dtype,
-        quantization,
-        kv_cache_dtype,
-        tensor_parallel_size,
-        gpu_memory_utilization,
-        max_model_len,
-        enforce_eager,
-    } = &asked.settings;
-    let number = |n: &Option<f64>| n.map(|n| n.to_string());
-    let mut found: Vec<String> = [
-        ("dtype", dtype.clone()),
-        ("quantization", quantization.clone()),
-        ("kv_cache_dtype", kv_cache_dtype.clone()),
-        (
-            "tensor_parallel_size",
-            tensor_parallel_size.map(|n| n.to_string()),
-        ),
-        ("gpu_memory_utilization", number(gpu_memory_utilization)),
-        ("max_model_len", max_model_len.map(|n| n.to_string())),
-    ]
-    .into_iter()
-    .filter_map(|(key, asked)| {
-        let asked = asked?;
-        match runs.values.get(key) {
+    let set = asked.settings.named().into_iter();
+    let mut found: Vec<String> = set
+        // A switch is looked for among the words.
+        .filter(|(key, _)| *key != "enforce_eager")
+        .filter_map(|(key, asked)| match runs.values.get(key) {
             Some(has) if same::setting(&asked, has) => None,
             Some(has) => Some(format!(
                 "it runs with {key} {has}, and {asked} is asked for"
@@ -121,9 +101,8 @@ fn contradictions(asked: &Server, runs: &ServerSettings, argv: &[String]) -> Vec
             None => Some(format!(
                 "its command does not say {key}, and {asked} is asked for"
             )),
-        }
-    })
-    .collect();
+        })
+        .collect();
     let says = |word: &String| argv.iter().any(|w| w == word || same_flag(w, word));
     let mut unsaid: Vec<&str> = asked
         .engine_args
@@ -131,7 +110,7 @@ fn contradictions(asked: &Server, runs: &ServerSettings, argv: &[String]) -> Vec
         .filter(|w| !says(w))
         .map(String::as_str)
         .collect();
-    if *enforce_eager && !argv.iter().any(|w| same_flag(w, "--enforce-eager")) {
+    if asked.settings.enforce_eager && !argv.iter().any(|w| same_flag(w, "--enforce-eager")) {
         unsaid.push("--enforce-eager");
     }
     if !unsaid.is_empty() {
@@ -161,6 +140,7 @@ fn same_flag(word: &str, flag: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::capture::RequestedSettings;
     use crate::matrix::{Load, Place};
     use std::sync::Arc;
 

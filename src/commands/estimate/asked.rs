@@ -5,15 +5,16 @@ use super::{gpu, model};
 use crate::capture::ContainerFacts;
 use crate::cli::EstimateArgs;
 use crate::console::Console;
-use crate::engine;
+use crate::engine::{self, ServerSettings, settings::SETTINGS};
 use crate::error::Failure;
 use crate::estimate::{
-    Deployment, EngineId, Estimate, Lora, Model, Unknown, case, check, draft,
-    format::contradiction, headers::Headers, own_runs::OwnRuns, settings::IllegalValue, unmodelled,
-    weights, with_weights,
+    Deployment, EngineId, Estimate, Model, Unknown, check, draft, format::contradiction,
+    headers::Headers, own_runs::OwnRuns, settings::IllegalValue, weights, with_weights,
 };
 use crate::report::layout::count;
-use crate::units::{Bytes, ParseBytesError};
+
+/// More GPUs than any cluster has: a larger product of the parallel sizes is a slip of the pen.
+const MOST_GPUS: u64 = 1 << 20;
 
 /// What is asked about.
 pub struct Asked {
@@ -39,8 +40,7 @@ impl Asked {
     pub fn of(console: &Console, args: &EstimateArgs) -> Result<Asked, Failure> {
         let words = Words::read(args)?;
         let mut deployment = words.deployment;
-        let mut warnings = Vec::new();
-        flags(args, &mut deployment, &mut warnings)?;
+        let mut warnings = words.warnings;
         let name = (args.model_word.as_ref())
             .or(args.model.as_ref())
             .or(words.model.as_ref());
@@ -72,14 +72,13 @@ impl Asked {
         let (gpu, notes) = gpu::of(args, deployment.gpus())?;
         warnings.extend(notes);
         deployment.gpu = gpu;
-        check(&model, &deployment).map_err(|why| {
-            let failure = Failure::usage(why.what);
+        check(&model, &deployment).map_err(|mut why| {
             let layers = model.mixers.len().max(1);
-            let hint = why.hint.or_else(|| {
-                (deployment.pp as usize > layers)
-                    .then(|| format!("--pipeline-parallel-size is {layers} at most here"))
-            });
-            hint.into_iter().fold(failure, Failure::hint)
+            if deployment.pp as usize > layers {
+                let hint = || format!("--pipeline-parallel-size is {layers} at most here");
+                why.hint.get_or_insert_with(hint);
+            }
+            usage(why)
         })?;
         if let (Some(asked), Some(most)) = (deployment.max_model_len, model.max_positions) {
             if asked > most {
@@ -125,109 +124,75 @@ impl Asked {
     }
 }
 
-/// What the engine's own command line says.
+/// The deployment that the engine's own command line describes, and the flags, which win over it.
 struct Words {
     deployment: Deployment,
     model: Option<String>,
     draft: Option<String>,
+    warnings: Vec<String>,
 }
 
 impl Words {
     fn read(args: &EstimateArgs) -> Result<Words, Failure> {
-        if args.words.is_empty() {
-            return Ok(Words {
-                deployment: Deployment::of_engine(EngineId::from_name(&args.engine)?)
-                    .map_err(usage)?,
-                model: None,
-                draft: None,
-            });
+        let (engine, own) = own_settings(args)?;
+        let rules = Deployment::of_engine(engine).map_err(usage)?.engine;
+        let mut values = own.values.clone();
+        for setting in SETTINGS {
+            if let Some(value) = args.settings.0.get(setting.name) {
+                setting.replace(rules, &mut values, value);
+            }
         }
-        let facts = ContainerFacts {
-            argv: args.words.clone(),
-            ..ContainerFacts::default()
-        };
-        let Some((own, seen)) = engine::recognise(&facts).filter(|(_, seen)| seen.serving) else {
-            return Err(
-                Failure::usage("the command after -- starts no engine that is known")
-                    .hint("as in `plimsoll estimate --gpu H100 -- vllm serve Qwen/Qwen3-8B -tp 2`"),
-            );
-        };
-        log::debug!("{}: {}", own.name(), seen.evidence);
-        let told = own.settings(&facts);
-        let (deployment, draft) =
-            Deployment::from_settings(own, &told.values, &told.values, IllegalValue::IsRefused)
+        if args.settings.0.contains_key("max_lora_rank") {
+            values.insert("enable_lora".into(), "true".into());
+        }
+        if let (EngineId::Transformers, Some(n)) = (rules, args.concurrency.first()) {
+            values.entry("max_num_seqs".into()).or_insert(n.to_string());
+        }
+        let (mut deployment, draft) =
+            Deployment::from_settings(engine, &values, &own.values, IllegalValue::IsRefused)
                 .map_err(usage)?;
+        if deployment.gpus() > MOST_GPUS {
+            let needed = deployment.gpus();
+            return Err(Failure::usage(format!(
+                "requires {needed} GPUs; {MOST_GPUS} are the most that are estimated"
+            ))
+            .hint("check the parallel sizes: their product is the number of GPUs"));
+        }
+        let version = args.engine_version.iter();
+        let warnings = version.filter_map(|v| deployment.set_version(v)).collect();
         Ok(Words {
             deployment,
-            model: told.model,
+            model: own.model,
             draft,
+            warnings,
         })
     }
+}
+
+/// The engine, and what its own command line sets where one is given.
+fn own_settings(args: &EstimateArgs) -> Result<(EngineId, ServerSettings), Failure> {
+    if args.words.is_empty() {
+        return Ok((
+            EngineId::from_name(&args.engine)?,
+            ServerSettings::default(),
+        ));
+    }
+    let facts = ContainerFacts {
+        argv: args.words.clone(),
+        ..ContainerFacts::default()
+    };
+    let Some((own, seen)) = engine::recognise(&facts).filter(|(_, seen)| seen.serving) else {
+        return Err(
+            Failure::usage("the command after -- starts no engine that is known")
+                .hint("as in `plimsoll estimate --gpu H100 -- vllm serve Qwen/Qwen3-8B -tp 2`"),
+        );
+    };
+    log::debug!("{}: {}", own.name(), seen.evidence);
+    Ok((own, own.settings(&facts)))
 }
 
 /// What is asked for cannot be.
 fn usage(why: Unknown) -> Failure {
     let failure = Failure::usage(why.what);
     why.hint.into_iter().fold(failure, Failure::hint)
-}
-
-/// Puts the flags in; they win over the engine's own command line.
-fn flags(
-    args: &EstimateArgs,
-    d: &mut Deployment,
-    warnings: &mut Vec<String>,
-) -> Result<(), Failure> {
-    if let Some(said) = &args.engine_version {
-        let (version, exact) = case::version_of(said, d.engine);
-        d.version = version;
-        if !exact {
-            warnings.push(match version {
-                Some(v) => format!(
-                    "`{said}` is no exact version: the rules of {}.{}.{} are used",
-                    v.major, v.minor, v.patch
-                ),
-                None => {
-                    d.unmodelled.push(unmodelled::unclear_version(said));
-                    format!("`{said}` is no version that is known: the newest rules are used")
-                }
-            });
-        }
-    }
-    d.tp = args.tensor_parallel_size.unwrap_or(d.tp);
-    d.pp = args.pipeline_parallel_size.unwrap_or(d.pp);
-    d.dp = args.data_parallel_size.unwrap_or(d.dp);
-    d.dcp = args.decode_context_parallel_size.unwrap_or(d.dcp);
-    if args.enable_expert_parallel || d.ep > 1 {
-        d.ep = d.tp.saturating_mul(d.dp);
-    }
-    if d.gpus() > 1 << 20 {
-        return Err(Failure::usage("so many GPUs are not to be had")
-            .hint("check the parallel sizes: their product is the number of GPUs"));
-    }
-    let word = |text: &Option<String>| text.clone().filter(|t| t != "auto");
-    d.dtype = word(&args.dtype).or(d.dtype.take());
-    d.quantization = word(&args.quantization).or(d.quantization.take());
-    d.kv_dtype = word(&args.kv_cache_dtype).or(d.kv_dtype.take());
-    d.max_model_len = args.max_model_len.or(d.max_model_len);
-    d.memory_fraction = args.gpu_memory_utilization.or(d.memory_fraction);
-    d.max_batched_tokens = args.max_num_batched_tokens.or(d.max_batched_tokens);
-    d.max_seqs = args.max_num_seqs.or(d.max_seqs);
-    d.block_size = args.block_size.or(d.block_size);
-    d.eager = args.enforce_eager.then_some(true).or(d.eager);
-    if let Some(rank) = args.max_lora_rank {
-        d.lora = Some(Lora {
-            rank,
-            slots: args.max_loras.unwrap_or(1),
-        });
-    }
-    if let Some(text) = &args.kv_cache_memory_bytes {
-        let bytes: Bytes = text.parse().map_err(|e: ParseBytesError| {
-            Failure::usage(format!("--kv-cache-memory-bytes: {e}"))
-        })?;
-        d.kv_cache_memory = Some(bytes.0);
-    }
-    if d.engine == EngineId::Transformers && d.max_seqs.is_none() {
-        d.max_seqs = args.concurrency.first().copied();
-    }
-    Ok(())
 }

@@ -6,7 +6,7 @@ use crate::clock::Clock;
 use crate::error::Failure;
 use crate::estimate::Gpu;
 use crate::telemetry::{self, Wanted};
-use crate::units::{Bytes, GIB};
+use crate::units::GIB;
 use crate::wording::near_names;
 
 /// Share of the memory as sold that is planned with where what a driver reports is not known.
@@ -16,14 +16,8 @@ const BOARD: f64 = 1.03;
 
 /// The GPU that the flags name, and what is to be said of it.
 pub fn of(args: &EstimateArgs, count: u64) -> Result<(Option<Gpu>, Vec<String>), Failure> {
-    let memory: Option<Bytes> = match &args.gpu_memory {
-        Some(text) => Some(text.parse().map_err(|e: crate::units::ParseBytesError| {
-            Failure::usage(format!("--gpu-memory: {e}"))
-        })?),
-        None => None,
-    };
     let mut notes = Vec::new();
-    let gpu = match (args.gpu.as_deref(), memory) {
+    let gpu = match (args.gpu.as_deref(), args.gpu_memory) {
         (None, None) => None,
         (None, Some(memory)) => Some(Gpu {
             name: format!("GPU of {memory}"),

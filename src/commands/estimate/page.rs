@@ -1,6 +1,7 @@
 //! An estimate laid out for the page.
 
 use super::asked::Asked;
+use crate::engine::settings::Setting;
 use crate::estimate::engines::vllm;
 use crate::estimate::question::Reading;
 use crate::estimate::{Deployment, EngineId, Estimate, Version};
@@ -90,13 +91,8 @@ fn settings(deployment: &Deployment, estimate: &Estimate) -> Vec<(String, String
     put("kv_cache_dtype", deployment.kv_dtype.clone(), false);
     let default = deployment.max_model_len.is_none();
     put("max_model_len", s.max_model_len.map(count), default);
-    let fraction = match deployment.engine {
-        EngineId::Vllm => Some("gpu_memory_utilization"),
-        EngineId::Sglang => Some("mem_fraction_static"),
-        EngineId::Tgi => Some("cuda_memory_fraction"),
-        EngineId::TensorRtLlm => Some("free_gpu_memory_fraction"),
-        _ => None,
-    };
+    let fraction = Setting::named("gpu_memory_utilization");
+    let fraction = fraction.and_then(|s| s.names(deployment.engine).first());
     if let Some(fraction) = fraction.filter(|_| deployment.kv_cache_memory.is_none()) {
         let value = format!("{:.2}", s.fraction);
         put(fraction, Some(value), deployment.memory_fraction.is_none());

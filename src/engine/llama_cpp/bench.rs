@@ -7,8 +7,9 @@
 use crate::capture::RequestedSettings;
 use crate::engine::bench_figures::figure;
 use crate::engine::defaults::{NUM_ITERS, NUM_PROMPTS};
+use crate::engine::settings::arguments_of;
 use crate::engine::{
-    BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, PlanError, ReadError,
+    BenchJob, BenchKind, BenchPlan, BenchProgress, BenchResult, EngineId, PlanError, ReadError,
 };
 use serde_json::Value;
 
@@ -28,13 +29,6 @@ fn program(kind: BenchKind) -> Option<&'static str> {
 pub fn question(kind: BenchKind) -> Option<Vec<String>> {
     let program = program(kind)?;
     Some(["sh", "-c", ASK, "sh", program].map(str::to_owned).to_vec())
-}
-
-/// The type of both caches.
-pub fn cache_type(settings: &RequestedSettings) -> Vec<String> {
-    let kind = settings.kv_cache_dtype.as_deref();
-    let words = kind.map(|kind| ["-ctk", kind, "-ctv", kind].map(str::to_owned));
-    words.into_iter().flatten().collect()
 }
 
 /// Plans a bench. `help` is what the installed bench said of its flags.
@@ -112,13 +106,13 @@ pub fn plan(job: &BenchJob<'_>, help: Option<&str>) -> Result<BenchPlan, PlanErr
             "jsonl".to_owned(),
         ]);
     }
-    put(&cache_type(job.settings));
-    put(job.extra_engine_args);
-    let rest = RequestedSettings {
-        kv_cache_dtype: None,
-        ..job.settings.clone()
+    let cache_type = RequestedSettings {
+        kv_cache_dtype: job.settings.kv_cache_dtype.clone(),
+        ..RequestedSettings::default()
     };
-    if rest != RequestedSettings::default() {
+    put(&arguments_of(EngineId::LlamaCpp, &cache_type).concat());
+    put(job.extra_engine_args);
+    if *job.settings != cache_type {
         notes.push(
             "llama.cpp takes weights as the file has them; only the cache's type was set"
                 .to_owned(),

@@ -3,7 +3,8 @@
 use super::recognise;
 use crate::capture::ContainerFacts;
 use crate::engine::argv::{Flags, Grammar};
-use crate::engine::{ServeJob, ServePlan, ServerSettings};
+use crate::engine::settings::arguments_of;
+use crate::engine::{EngineId, ServeJob, ServePlan, ServerSettings};
 use std::sync::LazyLock;
 
 /// Its short flags, and switches before which a word may follow that is not theirs.
@@ -73,7 +74,6 @@ pub fn read(facts: &ContainerFacts) -> ServerSettings {
 
 /// Arguments that make an image whose entrypoint is the server serve.
 pub fn serve(job: &ServeJob<'_>) -> ServePlan {
-    let s = job.settings;
     // A file is one by its ending; anything else is a repository to download from.
     let flag = if job.model.ends_with(".gguf") || job.model.starts_with('/') {
         "-m"
@@ -84,10 +84,7 @@ pub fn serve(job: &ServeJob<'_>) -> ServePlan {
         .map(str::to_owned)
         .to_vec();
     cmd.push(job.port.to_string());
-    if let Some(len) = s.max_model_len {
-        cmd.extend(["-c".to_owned(), len.to_string()]);
-    }
-    cmd.extend(super::bench::cache_type(s));
+    cmd.extend(arguments_of(EngineId::LlamaCpp, job.settings).concat());
     cmd.extend(job.extra_engine_args.iter().cloned());
     ServePlan {
         cmd,
@@ -147,7 +144,7 @@ mod tests {
         });
         assert_eq!(
             plan.cmd.join(" "),
-            "-m /m.gguf --host 0.0.0.0 --port 8081 -c 2048 -ctk q8_0 -ctv q8_0 -ngl 99"
+            "-m /m.gguf --host 0.0.0.0 --port 8081 -ctk q8_0 -ctv q8_0 -c 2048 -ngl 99"
         );
     }
 }

@@ -2,8 +2,8 @@
 
 use super::recognise;
 use crate::capture::ContainerFacts;
-use crate::engine::settings::variables;
-use crate::engine::{ServeJob, ServePlan, ServerSettings};
+use crate::engine::settings::{arguments_of, variables};
+use crate::engine::{EngineId, ServeJob, ServePlan, ServerSettings};
 
 /// Variables that change what memory it takes, beside its own.
 const FOREIGN_ENV: &[&str] = &[
@@ -50,16 +50,9 @@ pub fn serve(job: &ServeJob<'_>) -> ServePlan {
     let mut cmd = vec!["serve".to_owned()];
     cmd.extend(job.extra_engine_args.iter().cloned());
     let mut env = vec![("OLLAMA_HOST".to_owned(), format!("0.0.0.0:{}", job.port))];
-    let s = job.settings;
-    for (name, value) in [
-        (
-            "OLLAMA_CONTEXT_LENGTH",
-            s.max_model_len.map(|n| n.to_string()),
-        ),
-        ("OLLAMA_KV_CACHE_TYPE", s.kv_cache_dtype.clone()),
-    ] {
-        env.extend(value.map(|v| (name.to_owned(), v)));
-    }
+    let variables = arguments_of(EngineId::Ollama, job.settings).concat();
+    let pairs = variables.iter().filter_map(|v| v.split_once('='));
+    env.extend(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())));
     ServePlan {
         cmd,
         env,

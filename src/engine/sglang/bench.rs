@@ -4,9 +4,9 @@
 //! model of their own. Since 0.5.15 the code lies in `sglang.benchmark`; the old names of the
 //! latter two are gone in 0.5.23.
 
-use super::settings::engine_flags;
 use crate::engine::defaults::{NUM_PROMPTS, NUM_WARMUPS};
-use crate::engine::{BenchJob, BenchKind, BenchPlan, BenchProgress, PlanError};
+use crate::engine::settings::arguments_of;
+use crate::engine::{BenchJob, BenchKind, BenchPlan, BenchProgress, EngineId, PlanError};
 
 /// Old and new module of a bench.
 fn modules(kind: BenchKind) -> (&'static str, &'static str) {
@@ -196,7 +196,8 @@ pub fn plan(job: &BenchJob<'_>, help: Option<&str>) -> Result<BenchPlan, PlanErr
         }
     }
     if job.kind != BenchKind::Serve {
-        w.argv.extend(engine_flags(job.settings));
+        w.argv
+            .extend(arguments_of(EngineId::Sglang, job.settings).concat());
         w.argv.extend(job.extra_engine_args.iter().cloned());
     }
     if !w.unknown.is_empty() {

@@ -1,10 +1,10 @@
 //! What an SGLang server was told, by flag and by variable; and telling one.
 
 use super::recognise;
-use crate::capture::{ContainerFacts, RequestedSettings};
+use crate::capture::ContainerFacts;
 use crate::engine::argv::{Flags, Grammar};
-use crate::engine::settings::{flag_words, variables};
-use crate::engine::{ServeJob, ServePlan, ServerSettings};
+use crate::engine::settings::{arguments_of, variables};
+use crate::engine::{EngineId, ServeJob, ServePlan, ServerSettings};
 use std::sync::LazyLock;
 
 /// Spellings of one flag; the right one is the word that other engines have for it.
@@ -57,36 +57,6 @@ pub fn read(facts: &ContainerFacts) -> ServerSettings {
     settings
 }
 
-/// The user's settings as SGLang's flags.
-pub fn engine_flags(settings: &RequestedSettings) -> Vec<String> {
-    // Destructured, so that a new setting cannot be forgotten here.
-    let RequestedSettings {
-        dtype,
-        quantization,
-        kv_cache_dtype,
-        tensor_parallel_size,
-        enforce_eager,
-        gpu_memory_utilization,
-        max_model_len,
-    } = settings;
-    let mut words = flag_words([
-        ("--dtype", dtype.clone()),
-        ("--quantization", quantization.clone()),
-        ("--kv-cache-dtype", kv_cache_dtype.clone()),
-        ("--tp-size", tensor_parallel_size.map(|v| v.to_string())),
-        // Its share is for weights and pool, and leaves out the rest; vLLM's holds all of it.
-        (
-            "--mem-fraction-static",
-            gpu_memory_utilization.map(|v| v.to_string()),
-        ),
-        ("--context-length", max_model_len.map(|v| v.to_string())),
-    ]);
-    if *enforce_eager {
-        words.push("--disable-cuda-graph".to_owned());
-    }
-    words
-}
-
 /// The command that makes an SGLang image serve: its images start nothing by themselves.
 pub fn serve(job: &ServeJob<'_>) -> ServePlan {
     let mut cmd = ["python3", "-m", "sglang.launch_server", "--model-path"]
@@ -99,7 +69,7 @@ pub fn serve(job: &ServeJob<'_>) -> ServePlan {
         "--port".to_owned(),
         job.port.to_string(),
     ]);
-    cmd.extend(engine_flags(job.settings));
+    cmd.extend(arguments_of(EngineId::Sglang, job.settings).concat());
     cmd.extend(job.extra_engine_args.iter().cloned());
     ServePlan {
         cmd,
@@ -111,6 +81,7 @@ pub fn serve(job: &ServeJob<'_>) -> ServePlan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::capture::RequestedSettings;
 
     #[test]
     fn spellings_and_secrets() {

@@ -4,8 +4,8 @@
 use super::recognise;
 use crate::capture::ContainerFacts;
 use crate::engine::argv::{Flags, Grammar};
-use crate::engine::settings::{flag_words, name_commonly, variables};
-use crate::engine::{ServeJob, ServePlan, ServerSettings};
+use crate::engine::settings::{arguments_of, name_commonly, variables};
+use crate::engine::{EngineId, ServeJob, ServePlan, ServerSettings};
 use std::sync::LazyLock;
 
 /// The flags of `trtllm-serve serve` by what they take, of releases 0.18 to 1.2.
@@ -81,7 +81,6 @@ pub fn read(facts: &ContainerFacts) -> ServerSettings {
 
 /// The command of a TensorRT-LLM image that serves: its entrypoint only runs what it is given.
 pub fn serve(job: &ServeJob<'_>) -> ServePlan {
-    let settings = job.settings;
     let mut cmd = [
         "trtllm-serve",
         "serve",
@@ -93,21 +92,7 @@ pub fn serve(job: &ServeJob<'_>) -> ServePlan {
     .map(str::to_owned)
     .to_vec();
     cmd.push(job.port.to_string());
-    cmd.extend(flag_words([
-        (
-            "--tp_size",
-            settings.tensor_parallel_size.map(|v| v.to_string()),
-        ),
-        ("--kv_cache_dtype", settings.kv_cache_dtype.clone()),
-        (
-            "--kv_cache_free_gpu_memory_fraction",
-            settings.gpu_memory_utilization.map(|v| v.to_string()),
-        ),
-        (
-            "--max_seq_len",
-            settings.max_model_len.map(|v| v.to_string()),
-        ),
-    ]));
+    cmd.extend(arguments_of(EngineId::TensorRtLlm, job.settings).concat());
     cmd.extend(job.extra_engine_args.iter().cloned());
     ServePlan {
         cmd,

@@ -3,8 +3,8 @@
 use super::recognise;
 use crate::capture::ContainerFacts;
 use crate::engine::argv::{Flags, Grammar};
-use crate::engine::settings::{flag_words, name_commonly};
-use crate::engine::{ServeJob, ServePlan, ServerSettings};
+use crate::engine::settings::{arguments_of, name_commonly};
+use crate::engine::{EngineId, ServeJob, ServePlan, ServerSettings};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
@@ -162,30 +162,9 @@ fn shards(values: &BTreeMap<String, String>, env: &BTreeMap<String, String>) -> 
 
 /// Arguments that make a TGI image serve.
 pub fn serve(job: &ServeJob<'_>) -> ServePlan {
-    let settings = job.settings;
     let mut cmd = vec!["--model-id".to_owned(), job.model.to_owned()];
-    cmd.extend(flag_words([
-        ("--port", Some(job.port.to_string())),
-        ("--dtype", settings.dtype.clone()),
-        ("--quantize", settings.quantization.clone()),
-        ("--kv-cache-dtype", settings.kv_cache_dtype.clone()),
-        (
-            "--num-shard",
-            settings.tensor_parallel_size.map(|v| v.to_string()),
-        ),
-        (
-            "--cuda-memory-fraction",
-            settings.gpu_memory_utilization.map(|v| v.to_string()),
-        ),
-        (
-            "--max-total-tokens",
-            settings.max_model_len.map(|v| v.to_string()),
-        ),
-        (
-            "--cuda-graphs",
-            settings.enforce_eager.then(|| "0".to_owned()),
-        ),
-    ]));
+    cmd.extend(["--port".to_owned(), job.port.to_string()]);
+    cmd.extend(arguments_of(EngineId::Tgi, job.settings).concat());
     cmd.extend(job.extra_engine_args.iter().cloned());
     ServePlan {
         cmd,

@@ -1,63 +1,10 @@
 //! The command line of `vllm bench` for the installed release and the load asked for.
 
 use super::help::{Help, refused};
-use crate::capture::{RequestedSettings, Workload};
+use crate::capture::Workload;
 use crate::engine::defaults::{NUM_ITERS, NUM_PROMPTS, NUM_WARMUPS};
-use crate::engine::{BenchJob, BenchKind, BenchPlan, PlanError};
-
-/// An engine flag as the user's settings ask for it.
-pub struct EngineFlag {
-    flag: &'static str,
-    value: Option<String>,
-}
-
-impl EngineFlag {
-    /// Its words on a command line.
-    pub fn words(self) -> impl Iterator<Item = String> {
-        std::iter::once(self.flag.to_owned()).chain(self.value)
-    }
-}
-
-/// The settings as flags of the engine.
-pub fn engine_flags(settings: &RequestedSettings) -> Vec<EngineFlag> {
-    // Destructured, so that a new setting cannot be forgotten here.
-    let RequestedSettings {
-        dtype,
-        quantization,
-        kv_cache_dtype,
-        tensor_parallel_size,
-        enforce_eager,
-        gpu_memory_utilization,
-        max_model_len,
-    } = settings;
-    let value = |flag, value: Option<String>| {
-        value.map(|v| EngineFlag {
-            flag,
-            value: Some(v),
-        })
-    };
-    [
-        value("--dtype", dtype.clone()),
-        value("--quantization", quantization.clone()),
-        value("--kv-cache-dtype", kv_cache_dtype.clone()),
-        value(
-            "--tensor-parallel-size",
-            tensor_parallel_size.map(|v| v.to_string()),
-        ),
-        enforce_eager.then_some(EngineFlag {
-            flag: "--enforce-eager",
-            value: None,
-        }),
-        value(
-            "--gpu-memory-utilization",
-            gpu_memory_utilization.map(|v| v.to_string()),
-        ),
-        value("--max-model-len", max_model_len.map(|v| v.to_string())),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
-}
+use crate::engine::settings::arguments_of;
+use crate::engine::{BenchJob, BenchKind, BenchPlan, EngineId, PlanError};
 
 /// Plans a bench. `help` is what the installed bench said of its flags.
 pub fn plan(job: &BenchJob<'_>, help: Option<&str>) -> Result<BenchPlan, PlanError> {
@@ -227,9 +174,10 @@ fn serve(job: &BenchJob<'_>, line: &mut Line) {
         Some("ttft,tpot,itl,e2el".to_owned()),
     );
     line.ours("--metric-percentiles", Some("50,90,95,99".to_owned()));
-    let mut idle: Vec<String> = engine_flags(job.settings)
+    let set = arguments_of(EngineId::Vllm, job.settings);
+    let mut idle: Vec<String> = set
         .into_iter()
-        .map(|f| f.flag.to_owned())
+        .filter_map(|w| w.into_iter().next())
         .collect();
     idle.extend(
         job.extra_engine_args
@@ -255,7 +203,7 @@ struct Line {
     help: Help,
     kind: BenchKind,
     argv: Vec<String>,
-    unknown: Vec<&'static str>,
+    unknown: Vec<String>,
     notes: Vec<String>,
 }
 
@@ -280,9 +228,9 @@ impl Line {
     }
 
     /// A flag that the request cannot do without.
-    fn need(&mut self, flag: &'static str, value: Option<String>) {
+    fn need(&mut self, flag: &str, value: Option<String>) {
         if !self.ours(flag, value) {
-            self.unknown.push(flag);
+            self.unknown.push(flag.to_owned());
         }
     }
 
@@ -304,7 +252,7 @@ impl Line {
     }
 
     /// A flag that only improves the bench; left out where it is unknown.
-    fn ours(&mut self, flag: &'static str, value: Option<String>) -> bool {
+    fn ours(&mut self, flag: &str, value: Option<String>) -> bool {
         let known = self.help.knows(flag);
         if known {
             self.argv.push(flag.to_owned());
@@ -332,8 +280,8 @@ impl Line {
     /// Seed and engine settings of a bench that runs the engine itself.
     fn engine(&mut self, job: &BenchJob<'_>) {
         self.asked("--seed", job.workload.seed);
-        for EngineFlag { flag, value } in engine_flags(job.settings) {
-            self.need(flag, value);
+        for words in arguments_of(EngineId::Vllm, job.settings) {
+            self.need(&words[0], words.get(1).cloned());
         }
     }
 

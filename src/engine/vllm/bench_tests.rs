@@ -1,6 +1,7 @@
 //! Bench command lines against real and hand-made help texts.
 
 use super::*;
+use crate::capture::RequestedSettings;
 
 const LATENCY: &str = include_str!("../../../tests/fixtures/vllm/help/help-bench-latency-all.txt");
 const THROUGHPUT: &str =
@@ -95,7 +96,7 @@ fn latency_of_the_newest_release() {
         plan.argv.join(" "),
         "vllm bench latency --model /models/m --input-len 64 --output-len 32 --batch-size 4 --num-iters 5 \
          --num-iters-warmup 0 --seed 1 --dtype bfloat16 --quantization fp8 --kv-cache-dtype fp8 \
-         --tensor-parallel-size 2 --enforce-eager --gpu-memory-utilization 0.85 --max-model-len 2048 \
+         --tensor-parallel-size 2 --gpu-memory-utilization 0.85 --max-model-len 2048 --enforce-eager \
          --output-json /tmp/run/latency-2.json --kv-cache-memory-bytes 268435456"
     );
     assert_eq!(

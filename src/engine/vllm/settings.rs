@@ -3,8 +3,8 @@
 use super::recognise;
 use crate::capture::ContainerFacts;
 use crate::engine::argv::{Flags, Grammar};
-use crate::engine::settings::variables;
-use crate::engine::{ServeJob, ServePlan, ServerSettings};
+use crate::engine::settings::{arguments_of, variables};
+use crate::engine::{EngineId, ServeJob, ServePlan, ServerSettings};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
@@ -133,11 +133,7 @@ pub fn serve(job: &ServeJob<'_>) -> ServePlan {
         "--port".to_owned(),
         job.port.to_string(),
     ];
-    cmd.extend(
-        super::bench::engine_flags(job.settings)
-            .into_iter()
-            .flat_map(|f| f.words()),
-    );
+    cmd.extend(arguments_of(EngineId::Vllm, job.settings).concat());
     cmd.extend(job.extra_engine_args.iter().cloned());
     ServePlan {
         cmd,

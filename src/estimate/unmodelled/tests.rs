@@ -1,6 +1,7 @@
 //! What is not modelled is named, and never fits.
 
 use super::*;
+use crate::engine::settings::SETTINGS;
 use crate::estimate::{Gpu, Lora, estimate, model::from_config};
 use proptest::prelude::*;
 use serde_json::json;
@@ -239,7 +240,10 @@ fn the_table_of_flags_has_each_flag_once() {
     let words =
         |text: &str| -> Vec<String> { text.split_whitespace().map(str::to_owned).collect() };
     for (engine, flags) in &table.engines {
-        let mut all: Vec<String> = words(&flags.computed);
+        let mut all: Vec<String> = words(&flags.model);
+        let own = EngineId::from_name(engine).unwrap();
+        let computed = SETTINGS.iter().flat_map(|s| s.names(own));
+        all.extend(computed.map(|name| (*name).to_owned()));
         all.extend(words(&flags.no_memory));
         all.extend(flags.not_modelled.iter().flat_map(|m| words(&m.flags)));
         let count = all.len();
@@ -269,7 +273,8 @@ fn the_table_of_flags_has_each_flag_once() {
 #[test]
 fn keys_of_a_case_that_move_memory_are_named() {
     let of = |line: Value| {
-        let found = of_keys(EngineId::Vllm, line.as_object().unwrap());
+        let asked = flags_of_case(EngineId::Vllm, &line);
+        let (found, _) = of_settings(EngineId::Vllm, &asked);
         found.into_iter().map(|u| u.name).collect::<Vec<_>>()
     };
     let case = json!({"id": "a", "config": "m", "note": "n", "tags": ["x"], "max_num_seqs": 4, "runner": "pooling",

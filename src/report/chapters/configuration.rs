@@ -109,13 +109,12 @@ fn side_by_side(runs: &[Run]) -> Grid {
         .collect::<BTreeSet<_>>()
         .into_iter()
         .collect();
-    let first = |name: &str| settings::FIRST.iter().position(|f| *f == name);
     let differs = |name: &str| {
         let mut values = all.iter().map(|s| s.get(name));
         let one = values.next();
         values.any(|v| Some(v) != one)
     };
-    names.sort_by_key(|name| (!differs(name), first(name).unwrap_or(usize::MAX)));
+    names.sort_by_key(|name| (!differs(name), settings::position_of(name)));
     let columns = runs.len() <= MOST_COLUMNS;
     let rows = names.into_iter().map(|name| {
         let mut row = vec![

@@ -149,22 +149,13 @@ fn server_title(server: &Server) -> String {
 
 /// The settings that the file names: `dtype bfloat16, tensor_parallel_size 2, --enforce-eager`.
 fn server_settings(server: &Server) -> String {
-    let s = &server.settings;
-    let text = |name: &str, value: &Option<String>| Some(format!("{name} {}", value.as_ref()?));
-    let mut words: Vec<String> = [
-        text("dtype", &s.dtype),
-        text("quantization", &s.quantization),
-        text("kv_cache_dtype", &s.kv_cache_dtype),
-        s.tensor_parallel_size
-            .map(|n| format!("tensor_parallel_size {n}")),
-        s.gpu_memory_utilization
-            .map(|f| format!("gpu_memory_utilization {f}")),
-        s.max_model_len.map(|n| format!("max_model_len {n}")),
-        s.enforce_eager.then(|| "enforce_eager".to_owned()),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
+    let set = server.settings.named().into_iter();
+    let mut words: Vec<String> = set
+        .map(|(name, value)| match value.as_str() {
+            "true" => name.to_owned(),
+            value => format!("{name} {value}"),
+        })
+        .collect();
     if !server.engine_args.is_empty() {
         words.push(server.engine_args.join(" "));
     }

@@ -1,6 +1,6 @@
 //! Which runs may be held against each other: the same model, load and settings that were asked for.
 
-use crate::compare::settings;
+use crate::compare::settings::{self, Role};
 use crate::profile::Profile;
 use crate::report::material::Run;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,39 +17,6 @@ pub(super) struct Alike<'a> {
     pub runs: Vec<&'a Run>,
     key: BTreeMap<String, String>,
 }
-
-/// Settings and load of a profile that must be the same.
-const SAME: &[&str] = &[
-    "model",
-    "engine",
-    "memory",
-    "gpu",
-    "gpus",
-    "weights_dtype",
-    "quantization",
-    "activations_dtype",
-    "kv_cache_dtype",
-    "bench",
-    "batch_size",
-    "input_len",
-    "output_len",
-    "num_prompts",
-    "max_concurrency",
-    "request_rate",
-    "mode",
-];
-
-/// What is asked for and changes no figure.
-const IDLE: &[&str] = &[
-    "host",
-    "port",
-    "served_model_name",
-    "api_key",
-    "uvicorn_log_level",
-];
-
-/// What names a run without being a setting.
-const OF_THE_RUN: &[&str] = &["engine_version", "image"];
 
 /// Groups of runs that are alike, the largest first.
 pub(super) fn alike<'a>(runs: &[&'a Run]) -> Vec<Alike<'a>> {
@@ -96,15 +63,20 @@ pub(super) fn alike<'a>(runs: &[&'a Run]) -> Vec<Alike<'a>> {
 
 fn key(profile: &Profile) -> BTreeMap<String, String> {
     let all = settings::of(profile);
-    let mut key: BTreeMap<String, String> = SAME
-        .iter()
-        .filter_map(|name| Some(((*name).to_owned(), all.get(*name)?.clone())))
-        .collect();
+    let is_same = |name: &str| {
+        let role = settings::role_of(name);
+        matches!(
+            role,
+            Some(Role::MustAgree | Role::ShouldAgree | Role::SameInTrend)
+        )
+    };
+    let mut key = all;
+    key.retain(|name, _| is_same(name));
     let asked = profile.configuration.requested.iter();
     let flags = settings::flags(&profile.parameters.extra_engine_args);
     let asked = asked.map(|(n, v)| (n.clone(), v.clone())).chain(flags);
     for (name, value) in asked {
-        if !IDLE.contains(&name.as_str()) {
+        if settings::role_of(&name) != Some(Role::Idle) {
             key.entry(format!("asked {name}")).or_insert(value);
         }
     }
@@ -156,7 +128,10 @@ pub(super) fn changed(a: &[&Run], b: &[&Run]) -> Vec<String> {
         same
     };
     let (a, b) = (of(a), of(b));
-    let idle = |name: &str| IDLE.contains(&name) || OF_THE_RUN.contains(&name);
+    let idle = |name: &str| {
+        let role = settings::role_of(name);
+        matches!(role, Some(Role::Idle | Role::NamesRun))
+    };
     a.iter()
         .filter(|(name, _)| !idle(name))
         .filter_map(|(name, before)| {
