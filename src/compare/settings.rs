@@ -1,4 +1,4 @@
-//! What a profile says of its settings and its load, under one name each.
+//! The settings and the workload of a profile, under one name each.
 
 use crate::capture::DeviceKind;
 use crate::engine::same;
@@ -19,7 +19,7 @@ pub enum Role {
     ShouldAgree,
     /// It is the same in all runs of a trend.
     SameInTrend,
-    /// It names the run, and is no setting of it.
+    /// It identifies the run, and is not a setting.
     NamesRun,
     /// It is asked for and changes no figure.
     Idle,
@@ -66,7 +66,7 @@ pub fn role_of(name: &str) -> Option<Role> {
 /// The place of a property among those that people look at first.
 pub fn position_of(name: &str) -> usize {
     let before = BEFORE_SETTINGS.iter().map(|(n, _)| *n);
-    let settings = SETTINGS.iter().map(|s| s.name);
+    let settings = SETTINGS.iter().map(|s| s.name.as_str());
     let after = AFTER_SETTINGS.iter().filter(|(_, r)| *r != Role::Idle);
     let mut all = before.chain(settings).chain(after.map(|(n, _)| *n));
     all.position(|n| n == name).unwrap_or(usize::MAX)
@@ -223,7 +223,7 @@ pub fn flags(words: &[String]) -> Settings {
     found
 }
 
-/// Puts in what is known; a text that says nothing is not known.
+/// Adds a value that is known; an empty text is not.
 fn put(all: &mut Settings, name: &str, value: Option<impl ToString>) {
     if let Some(value) = value
         .map(|v| v.to_string())
