@@ -147,16 +147,16 @@ static FLAGS: LazyLock<Vec<(&Setting, &EstimateFlag, String)>> = LazyLock::new(|
 impl clap::Args for SettingFlags {
     fn augment_args(command: clap::Command) -> clap::Command {
         command.args(FLAGS.iter().map(|(setting, flag, long)| {
-            let arg = Arg::new(setting.name)
+            let arg = Arg::new(setting.name.as_str())
                 .long(long.as_str())
-                .help(flag.help)
+                .help(flag.help.as_str())
                 .help_heading("Deployment")
                 .group(ONE_CASE);
-            let arg = match flag.alias {
+            let arg = match flag.alias.as_deref() {
                 Some(alias) => arg.visible_alias(alias),
                 None => arg,
             };
-            let arg = match flag.requires {
+            let arg = match flag.requires.as_deref() {
                 Some(other) => arg.requires(other),
                 None => arg,
             };
@@ -164,7 +164,7 @@ impl clap::Args for SettingFlags {
                 return arg.action(ArgAction::SetTrue);
             }
             let kind = setting.kind;
-            arg.value_name(flag.value_name)
+            arg.value_name(flag.value_name.as_str())
                 .value_parser(move |text: &str| setting_value(kind, text))
         }))
     }
@@ -177,12 +177,12 @@ impl clap::Args for SettingFlags {
 impl clap::FromArgMatches for SettingFlags {
     fn from_arg_matches(matches: &clap::ArgMatches) -> Result<Self, clap::Error> {
         let value = |setting: &Setting| match setting.kind {
-            ValueKind::Switch => matches.get_flag(setting.name).then(|| "true".to_owned()),
-            _ => matches.get_one(setting.name).cloned(),
+            ValueKind::Switch => matches.get_flag(&setting.name).then(|| "true".to_owned()),
+            _ => matches.get_one(&setting.name).cloned(),
         };
         let set = FLAGS
             .iter()
-            .filter_map(|(s, ..)| Some((s.name.to_owned(), value(s)?)));
+            .filter_map(|(s, ..)| Some((s.name.clone(), value(s)?)));
         Ok(SettingFlags(set.collect()))
     }
 

@@ -47,7 +47,7 @@ pub fn run(console: &Console, args: EstimateArgs) -> anyhow::Result<ExitCode> {
     tell(console, &args, &asked, &asked.deployment, None)
 }
 
-/// What is not known ends a question: the world lacks a fact, and it is said which.
+/// The failure for a question that needs a fact which is not known.
 fn unknown(why: Unknown) -> Failure {
     let failure = Failure::environment(why.what);
     why.hint.into_iter().fold(failure, Failure::hint)
@@ -68,7 +68,7 @@ fn data(console: &Console, value: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The page, or the document, of one deployment. `solved` stands above it.
+/// Prints the page, or the document, of one deployment, after the answer of `--solve`.
 fn tell(
     console: &Console,
     args: &EstimateArgs,

@@ -1,4 +1,4 @@
-//! `plimsoll validate`: what was measured against what is calculated, over a folder of profiles.
+//! `plimsoll validate`: measurements compared with `estimate`, over a folder of profiles.
 
 use crate::cli::{FailOn, ValidateArgs};
 use crate::compare::calculated::{Calculated, Claim, Item};
@@ -96,8 +96,8 @@ fn model_of(profile: &Profile, file: &Path) -> Result<(Model, String), String> {
 /// A profile and the file that it lies in.
 pub(super) type FoundProfile = (PathBuf, Profile);
 
-/// The profiles of some paths. What was named must be one; what lies in a folder and is none is
-/// skipped, with its reason where it looks like one.
+/// The profiles of some paths. A named file must be one; another file of a folder is skipped, with its reason where it
+/// looks like one.
 pub(super) fn profiles(
     console: &Console,
     paths: &[PathBuf],
@@ -115,7 +115,7 @@ pub(super) fn profiles(
     for file in found.files {
         let why = match read_profile(&file) {
             Ok(ProfileFile::Profile(profile)) => {
-                // A copy, or the start of an engine that the first cell of its group tells as well.
+                // A copy, or the start of an engine that the first cell of its group reports as well.
                 if seen.insert(profile.metadata.run_id.clone()) {
                     profiles.push((file, *profile))
                 } else {
@@ -184,7 +184,7 @@ fn store(console: &Console, args: &ValidateArgs, validation: &Validation) -> any
     Ok(())
 }
 
-/// Names that nothing has yet: two reports of one second do not share theirs.
+/// Free file names: two reports of one second do not share theirs.
 fn free_names(folder: &Path, time: &str) -> (PathBuf, PathBuf) {
     let named = |n: u32| {
         let end = if n == 1 {

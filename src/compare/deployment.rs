@@ -1,4 +1,4 @@
-//! How a profiled engine was deployed, in the estimator's words: settings in force, else asked for.
+//! The deployment of a profiled engine, from its settings in force, else those requested.
 
 use super::settings;
 use crate::breakdown::Component;
@@ -8,7 +8,11 @@ use crate::estimate::settings::IllegalValue;
 use crate::estimate::{Deployment, Gpu, Unknown, Unmodelled, Version};
 use crate::profile::Profile;
 
+<<<<<<< HEAD
 /// How the engine of this profile was deployed. An unknown setting is left to the engine's default.
+=======
+/// The deployment of this profile's engine. A setting that the profile lacks has the engine's default.
+>>>>>>> settings
 ///
 /// # Errors
 /// An engine without known rules.
@@ -19,7 +23,7 @@ pub fn deployment_of(profile: &Profile) -> Result<Deployment, Unknown> {
     }
     let engine = EngineId::from_name(name)?;
     let mut values = settings::of(profile);
-    // What the weights are in goes before what was asked for.
+    // The type of the loaded weights wins over the requested one.
     if let Some(weights) = values.get("weights_dtype").cloned() {
         values.insert("dtype".into(), weights);
     }
@@ -47,7 +51,7 @@ pub fn batch_of(profile: &Profile) -> Option<(u64, u64)> {
     exact.then_some((u64::from(load.batch_size?), tokens))
 }
 
-/// The GPU on which others held most: there the engine has least room.
+/// The GPU with the most memory in use by others: there the engine has least room.
 fn gpu_of(profile: &Profile) -> Option<Gpu> {
     let gpus = profile.gpu_info.devices.iter();
     let others = |index: u32| {

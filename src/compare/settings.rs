@@ -1,4 +1,4 @@
-//! Settings and load of a profile, under one name each.
+//! The settings and the workload of a profile, under one name each.
 
 use crate::capture::DeviceKind;
 use crate::engine::same;
@@ -19,7 +19,7 @@ pub enum Role {
     ShouldAgree,
     /// It is the same in all runs of a trend.
     SameInTrend,
-    /// It names the run, and is no setting of it.
+    /// It identifies the run, and is not a setting.
     NamesRun,
     /// It is asked for and changes no figure.
     Idle,
@@ -66,7 +66,7 @@ pub fn role_of(name: &str) -> Option<Role> {
 /// The place of a property among those that people look at first.
 pub fn position_of(name: &str) -> usize {
     let before = BEFORE_SETTINGS.iter().map(|(n, _)| *n);
-    let settings = SETTINGS.iter().map(|s| s.name);
+    let settings = SETTINGS.iter().map(|s| s.name.as_str());
     let after = AFTER_SETTINGS.iter().filter(|(_, r)| *r != Role::Idle);
     let mut all = before.chain(settings).chain(after.map(|(n, _)| *n));
     all.position(|n| n == name).unwrap_or(usize::MAX)
@@ -89,35 +89,43 @@ pub fn of(profile: &Profile) -> Settings {
     all.extend(profile.configuration.effective.clone());
 
     let told = &profile.vllm_internal_metrics;
-    put(all, "max_model_len", told.max_model_len);
-    put(all, "block_size", told.block_size);
-    put(all, "gpu_memory_utilization", told.gpu_memory_utilization);
-    put(all, "model", profile.model_info.name.as_deref());
-    put(all, "engine", Some(&profile.engine_metadata.engine_type));
+    put(&mut all, "max_model_len", told.max_model_len);
+    put(&mut all, "block_size", told.block_size);
     put(
-        all,
+        &mut all,
+        "gpu_memory_utilization",
+        told.gpu_memory_utilization,
+    );
+    put(&mut all, "model", profile.model_info.name.as_deref());
+    put(
+        &mut all,
+        "engine",
+        Some(&profile.engine_metadata.engine_type),
+    );
+    put(
+        &mut all,
         "engine_version",
         profile.engine_metadata.engine_version.as_deref(),
     );
 
     let types = &profile.dtype_metadata;
-    put(all, "weights_dtype", types.weights.as_deref());
-    put(all, "activations_dtype", types.activations.as_deref());
-    put(all, "kv_cache_dtype", types.kv_cache.as_deref());
-    put(all, "quantization", types.quantization.as_deref());
+    put(&mut all, "weights_dtype", types.weights.as_deref());
+    put(&mut all, "activations_dtype", types.activations.as_deref());
+    put(&mut all, "kv_cache_dtype", types.kv_cache.as_deref());
+    put(&mut all, "quantization", types.quantization.as_deref());
 
     let load = &profile.parameters.workload;
-    put(all, "bench", Some(&profile.parameters.bench));
+    put(&mut all, "bench", Some(&profile.parameters.bench));
     put(
-        all,
+        &mut all,
         "input_len",
         (load.input_len > 0).then_some(load.input_len),
     );
-    put(all, "output_len", Some(load.output_len));
-    put(all, "batch_size", load.batch_size);
-    put(all, "num_prompts", load.num_prompts);
-    put(all, "max_concurrency", load.max_concurrency);
-    put(all, "request_rate", load.request_rate);
+    put(&mut all, "output_len", Some(load.output_len));
+    put(&mut all, "batch_size", load.batch_size);
+    put(&mut all, "num_prompts", load.num_prompts);
+    put(&mut all, "max_concurrency", load.max_concurrency);
+    put(&mut all, "request_rate", load.request_rate);
 
     let devices = &profile.gpu_info.devices;
     let on_host = devices.iter().any(|d| d.kind == DeviceKind::HostCgroup);
@@ -126,23 +134,26 @@ pub fn of(profile: &Profile) -> Settings {
         (false, true) => Some("host"),
         (false, false) => Some("GPU"),
     };
-    put(all, "memory", memory);
+    put(&mut all, "memory", memory);
     if !on_host {
         let mut names: Vec<&str> = devices.iter().map(|d| d.name.as_str()).collect();
         names.dedup();
-        put(all, "gpu", (!names.is_empty()).then(|| names.join(", ")));
-        put(all, "gpus", Some(profile.gpu_info.num_gpus));
+        put(
+            &mut all,
+            "gpu",
+            (!names.is_empty()).then(|| names.join(", ")),
+        );
+        put(&mut all, "gpus", Some(profile.gpu_info.num_gpus));
     }
-    put(all, "mode", word(&profile.metadata.mode));
-    put(all, "image", Some(&profile.metadata.container.image));
-    tidy(all);
-    settings
+    put(&mut all, "mode", word(&profile.metadata.mode));
+    put(&mut all, "image", Some(&profile.metadata.container.image));
+    tidy(&mut all);
+    all
 }
 
 /// The same of a document of an earlier schema, as far as it goes.
 pub fn of_older(document: &Value) -> Settings {
-    let mut settings = Settings::new();
-    let all = &mut settings;
+    let mut all = Settings::new();
     for (name, paths) in [
         (
             "model",
@@ -186,10 +197,10 @@ pub fn of_older(document: &Value) -> Settings {
         ("gpus", &["/gpu_info/num_gpus"]),
     ] {
         let found = paths.iter().find_map(|p| scalar(document.pointer(p)?));
-        put(all, name, found);
+        put(&mut all, name, found);
     }
-    tidy(all);
-    settings
+    tidy(&mut all);
+    all
 }
 
 /// Arguments as settings: `--a b`, `--a=b`, and `--a` alone, which is `true`.
@@ -212,7 +223,7 @@ pub fn flags(words: &[String]) -> Settings {
     found
 }
 
-/// Puts in what is known; a blank text is not known.
+/// Adds a value that is known; an empty text is not.
 fn put(all: &mut Settings, name: &str, value: Option<impl ToString>) {
     if let Some(value) = value
         .map(|v| v.to_string())

@@ -26,7 +26,7 @@ pub struct Grammar {
 
 impl Grammar {
     /// Reads a table: a line `value`, `list` or `switch` is followed by indented names, a line
-    /// `alias` by indented pairs of an alias and the name it stands for. `#` begins a comment.
+    /// `alias` by indented pairs of an alias and its full name. `#` begins a comment.
     pub fn from_table(table: &str) -> Grammar {
         let mut grammar = Grammar::default();
         let mut heading = "";

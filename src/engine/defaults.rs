@@ -1,4 +1,4 @@
-//! How much load a bench puts on when the user does not say: enough to reach the peak of memory,
+//! The default load of a bench: enough to reach the peak of memory,
 //! little enough for a CPU. Lengths always come from the request.
 
 /// Measured iterations of a latency bench. vLLM's own 30 take long and show no higher memory.

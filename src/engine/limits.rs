@@ -41,7 +41,7 @@ impl Resource {
     }
 }
 
-/// How many sequences an engine runs at once where no setting says.
+/// How many sequences an engine runs at once by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnsetSequences {
     /// A default that the estimator knows.
@@ -57,7 +57,7 @@ pub enum UnsetSequences {
 pub struct LoadLimits {
     /// The setting that limits the sequences at once; `None` for an engine without one.
     pub sequences: Option<&'static str>,
-    /// What holds where it is not set.
+    /// The limit where it is not set.
     pub unset_sequences: UnsetSequences,
     /// Each data-parallel replica has a limit of its own.
     pub per_replica: bool,

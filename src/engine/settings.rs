@@ -1,15 +1,18 @@
-//! Every setting of an engine's server that plimsoll knows: declared once, here.
+//! Every setting of an engine's server that plimsoll knows: declared once, in configs/engine-settings.yaml.
 //!
 //! From this table an engine's command line is read and written, a case of `estimate --batch` and the flags of
-//! `estimate` are read, and runs are compared. A new setting needs a row here, a field of `estimate::Deployment`, and,
+//! `estimate` are read, and runs are compared. A new setting needs a row there, a field of `estimate::Deployment`, and,
 //! where `profile` and `sweep` set it, a field of `RequestedSettings`.
 
 use super::EngineId;
 use crate::capture::RequestedSettings;
+use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 /// What a setting takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ValueKind {
     /// A word.
     Text,
@@ -26,346 +29,52 @@ pub enum ValueKind {
 }
 
 /// A setting of an engine's server.
-#[derive(Debug)]
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Setting {
     /// Its name in results, in a sweep file and in a case of a batch.
-    pub name: &'static str,
+    pub name: String,
     /// Further names in a case of a batch.
-    pub aliases: &'static [&'static str],
+    #[serde(default)]
+    pub aliases: Vec<String>,
     /// What it takes.
     pub kind: ValueKind,
-    /// How each engine that has it names it.
-    pub engines: &'static [EngineSetting],
+    /// How each engine that has it names it, by the engine's name.
+    engines: BTreeMap<String, EngineSetting>,
     /// The flag of `plimsoll estimate`, where it has one.
     pub flag: Option<EstimateFlag>,
 }
 
 /// A setting as one engine has it.
-#[derive(Debug)]
-pub struct EngineSetting {
-    /// The engine.
-    pub engine: EngineId,
-    /// Its flags with underscores and its variables, the preferred one first.
-    pub names: &'static [&'static str],
-    /// Arguments that set it, `{}` for the value; `NAME={}` is a variable. Empty: plimsoll does not set it.
-    pub written: &'static str,
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EngineSetting {
+    #[serde(default)]
+    names: Vec<String>,
+    #[serde(default)]
+    written: String,
 }
 
 /// A flag of `plimsoll estimate`.
-#[derive(Debug)]
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct EstimateFlag {
     /// Its other name.
-    pub alias: Option<&'static str>,
+    pub alias: Option<String>,
     /// What `--help` calls its value.
-    pub value_name: &'static str,
+    #[serde(default)]
+    pub value_name: String,
     /// What `--help` prints of it.
-    pub help: &'static str,
+    pub help: String,
     /// The setting without which it means nothing.
-    pub requires: Option<&'static str>,
+    pub requires: Option<String>,
 }
-
-const fn engine(
-    engine: EngineId,
-    names: &'static [&'static str],
-    written: &'static str,
-) -> EngineSetting {
-    EngineSetting {
-        engine,
-        names,
-        written,
-    }
-}
-
-const fn flag(value_name: &'static str, help: &'static str) -> EstimateFlag {
-    EstimateFlag {
-        alias: None,
-        value_name,
-        help,
-        requires: None,
-    }
-}
-
-const fn aliased(
-    alias: &'static str,
-    value_name: &'static str,
-    help: &'static str,
-) -> EstimateFlag {
-    EstimateFlag {
-        alias: Some(alias),
-        ..flag(value_name, help)
-    }
-}
-
-use EngineId::{LlamaCpp, Ollama, Sglang, TensorRtLlm, Tgi, Vllm};
-use ValueKind::{Bytes, Count, Share, Switch, Text, Tokens};
 
 /// The settings, in the order in which people read them.
-pub const SETTINGS: &[Setting] = &[
-    Setting {
-        name: "tensor_parallel_size",
-        aliases: &["tp"],
-        kind: Count,
-        engines: &[
-            engine(Vllm, &["tensor_parallel_size"], "--tensor-parallel-size {}"),
-            engine(Sglang, &["tensor_parallel_size", "tp_size"], "--tp-size {}"),
-            engine(
-                Tgi,
-                &["tensor_parallel_size", "num_shard"],
-                "--num-shard {}",
-            ),
-            engine(
-                TensorRtLlm,
-                &["tensor_parallel_size", "tp_size"],
-                "--tp_size {}",
-            ),
-        ],
-        flag: Some(aliased("tp", "N", "Tensor parallel size")),
-    },
-    Setting {
-        name: "pipeline_parallel_size",
-        aliases: &["pp"],
-        kind: Count,
-        engines: &[
-            engine(Vllm, &["pipeline_parallel_size"], ""),
-            engine(Sglang, &["pipeline_parallel_size", "pp_size"], ""),
-            engine(TensorRtLlm, &["pipeline_parallel_size", "pp_size"], ""),
-        ],
-        flag: Some(aliased("pp", "N", "Pipeline parallel size")),
-    },
-    Setting {
-        name: "data_parallel_size",
-        aliases: &["dp"],
-        kind: Count,
-        engines: &[
-            engine(Vllm, &["data_parallel_size"], ""),
-            engine(Sglang, &["data_parallel_size", "dp_size"], ""),
-        ],
-        flag: Some(aliased("dp", "N", "Data parallel size")),
-    },
-    Setting {
-        name: "decode_context_parallel_size",
-        aliases: &["dcp"],
-        kind: Count,
-        engines: &[engine(Vllm, &["decode_context_parallel_size"], "")],
-        flag: Some(aliased("dcp", "N", "Decode context parallel size")),
-    },
-    Setting {
-        name: "enable_expert_parallel",
-        aliases: &[],
-        kind: Switch,
-        engines: &[engine(Vllm, &["enable_expert_parallel"], "")],
-        flag: Some(aliased(
-            "expert-parallel",
-            "",
-            "Whole experts on each GPU instead of a part of each",
-        )),
-    },
-    Setting {
-        name: "expert_parallel_size",
-        aliases: &["ep"],
-        kind: Count,
-        engines: &[
-            engine(Sglang, &["expert_parallel_size", "ep_size"], ""),
-            engine(TensorRtLlm, &["ep_size"], ""),
-        ],
-        flag: None,
-    },
-    Setting {
-        name: "dtype",
-        aliases: &[],
-        kind: Text,
-        engines: &[
-            engine(Vllm, &["dtype"], "--dtype {}"),
-            engine(Sglang, &["dtype"], "--dtype {}"),
-            engine(Tgi, &["dtype"], "--dtype {}"),
-        ],
-        flag: Some(flag("TYPE", "Type of weights and activations")),
-    },
-    Setting {
-        name: "quantization",
-        aliases: &["quant"],
-        kind: Text,
-        engines: &[
-            engine(Vllm, &["quantization"], "--quantization {}"),
-            engine(Sglang, &["quantization"], "--quantization {}"),
-            engine(Tgi, &["quantization", "quantize"], "--quantize {}"),
-        ],
-        flag: Some(flag(
-            "METHOD",
-            "Quantization, instead of what the model's config says",
-        )),
-    },
-    Setting {
-        name: "kv_cache_dtype",
-        aliases: &["kv_dtype"],
-        kind: Text,
-        engines: &[
-            engine(Vllm, &["kv_cache_dtype"], "--kv-cache-dtype {}"),
-            engine(Sglang, &["kv_cache_dtype"], "--kv-cache-dtype {}"),
-            engine(Tgi, &["kv_cache_dtype"], "--kv-cache-dtype {}"),
-            engine(TensorRtLlm, &["kv_cache_dtype"], "--kv_cache_dtype {}"),
-            engine(LlamaCpp, &["OLLAMA_KV_CACHE_TYPE"], "-ctk {} -ctv {}"),
-            engine(Ollama, &["OLLAMA_KV_CACHE_TYPE"], "OLLAMA_KV_CACHE_TYPE={}"),
-        ],
-        flag: Some(flag("TYPE", "Type of the KV cache")),
-    },
-    Setting {
-        name: "max_model_len",
-        aliases: &[],
-        kind: Tokens,
-        engines: &[
-            engine(Vllm, &["max_model_len"], "--max-model-len {}"),
-            // Its `--max-total-tokens` is the size of the KV pool.
-            engine(Sglang, &["context_length"], "--context-length {}"),
-            engine(Tgi, &["max_total_tokens"], "--max-total-tokens {}"),
-            engine(
-                TensorRtLlm,
-                &["max_model_len", "max_seq_len"],
-                "--max_seq_len {}",
-            ),
-            engine(LlamaCpp, &["ctx_size", "OLLAMA_CONTEXT_LENGTH"], "-c {}"),
-            engine(
-                Ollama,
-                &["OLLAMA_CONTEXT_LENGTH"],
-                "OLLAMA_CONTEXT_LENGTH={}",
-            ),
-        ],
-        flag: Some(flag(
-            "TOKENS",
-            "Longest sequence, prompt and output together, as 8192, 8k or 8K (1024) [default: the model's]",
-        )),
-    },
-    Setting {
-        name: "gpu_memory_utilization",
-        aliases: &["mem_fraction_static", "free_gpu_memory_fraction"],
-        kind: Share,
-        engines: &[
-            engine(
-                Vllm,
-                &["gpu_memory_utilization"],
-                "--gpu-memory-utilization {}",
-            ),
-            // Of SGLang it is for weights and pool, and leaves out the rest; of vLLM it holds all.
-            engine(Sglang, &["mem_fraction_static"], "--mem-fraction-static {}"),
-            engine(Tgi, &["cuda_memory_fraction"], "--cuda-memory-fraction {}"),
-            engine(
-                TensorRtLlm,
-                &[
-                    "free_gpu_memory_fraction",
-                    "kv_cache_free_gpu_memory_fraction",
-                ],
-                "--kv_cache_free_gpu_memory_fraction {}",
-            ),
-        ],
-        flag: Some(aliased(
-            "mem-fraction-static",
-            "SHARE",
-            "Share of a GPU's memory that the engine may take, above 0 to 1 (SGLang: --mem-fraction-static)",
-        )),
-    },
-    Setting {
-        name: "max_num_batched_tokens",
-        aliases: &[],
-        kind: Tokens,
-        engines: &[
-            engine(Vllm, &["max_num_batched_tokens"], ""),
-            engine(Sglang, &["chunked_prefill_size"], ""),
-            engine(Tgi, &["max_batch_prefill_tokens"], ""),
-            engine(TensorRtLlm, &["max_num_tokens"], ""),
-        ],
-        flag: Some(flag("TOKENS", "Tokens of a step, as 8192 or 8k")),
-    },
-    Setting {
-        name: "max_num_seqs",
-        aliases: &[],
-        kind: Count,
-        engines: &[
-            engine(Vllm, &["max_num_seqs"], ""),
-            engine(Sglang, &["max_running_requests"], ""),
-            engine(Tgi, &["max_batch_size"], ""),
-            engine(TensorRtLlm, &["max_batch_size"], ""),
-        ],
-        flag: Some(flag("N", "Sequences at once")),
-    },
-    Setting {
-        name: "block_size",
-        aliases: &[],
-        kind: Count,
-        engines: &[
-            engine(Vllm, &["block_size"], ""),
-            engine(Sglang, &["page_size"], ""),
-        ],
-        flag: Some(flag("TOKENS", "Tokens of a block of the KV cache")),
-    },
-    Setting {
-        name: "enforce_eager",
-        aliases: &[],
-        kind: Switch,
-        engines: &[
-            engine(Vllm, &["enforce_eager"], "--enforce-eager"),
-            engine(Sglang, &["disable_cuda_graph"], "--disable-cuda-graph"),
-            engine(Tgi, &[], "--cuda-graphs 0"),
-        ],
-        flag: Some(flag("", "No compilation, no CUDA graphs")),
-    },
-    Setting {
-        name: "enable_lora",
-        aliases: &[],
-        kind: Switch,
-        engines: &[
-            engine(Vllm, &["enable_lora"], ""),
-            engine(Sglang, &["enable_lora"], ""),
-        ],
-        flag: None,
-    },
-    Setting {
-        name: "max_lora_rank",
-        aliases: &["lora_rank"],
-        kind: Count,
-        engines: &[
-            engine(Vllm, &["max_lora_rank"], ""),
-            engine(Sglang, &["max_lora_rank"], ""),
-        ],
-        flag: Some(flag("N", "Rank of the LoRA adapters that may be loaded")),
-    },
-    Setting {
-        name: "max_loras",
-        aliases: &[],
-        kind: Count,
-        engines: &[
-            engine(Vllm, &["max_loras"], ""),
-            engine(Sglang, &["max_loras_per_batch"], ""),
-        ],
-        flag: Some(EstimateFlag {
-            requires: Some("max_lora_rank"),
-            ..flag("N", "LoRA adapters in one batch [default: 1]")
-        }),
-    },
-    Setting {
-        name: "kv_cache_memory_bytes",
-        aliases: &[],
-        kind: Bytes,
-        engines: &[engine(Vllm, &["kv_cache_memory_bytes"], "")],
-        flag: Some(flag(
-            "SIZE",
-            "Memory of the KV cache on each GPU, instead of the engine's own sizing",
-        )),
-    },
-    Setting {
-        name: "flashinfer_sampler",
-        aliases: &[],
-        kind: Switch,
-        engines: &[engine(Vllm, &["VLLM_USE_FLASHINFER_SAMPLER"], "")],
-        flag: None,
-    },
-    Setting {
-        name: "vllm_v1",
-        aliases: &[],
-        kind: Switch,
-        engines: &[engine(Vllm, &["VLLM_USE_V1"], "")],
-        flag: None,
-    },
-];
+pub static SETTINGS: LazyLock<Vec<Setting>> = LazyLock::new(|| {
+    let table = include_str!("../../configs/engine-settings.yaml");
+    serde_yaml::from_str(table).unwrap_or_default()
+});
 
 impl Setting {
     /// The setting of this name.
@@ -376,43 +85,48 @@ impl Setting {
     /// The setting that an engine's flag (with underscores) or variable is.
     pub fn of_engine(engine: EngineId, name: &str) -> Option<&'static Setting> {
         let mut settings = SETTINGS.iter();
-        settings.find(|s| s.names(engine).contains(&name))
+        settings.find(|s| s.names(engine).any(|n| n == name))
     }
 
-    /// The engine's own names for it; empty where it has no such setting.
-    pub fn names(&self, engine: EngineId) -> &'static [&'static str] {
-        let own = self.engines.iter().find(|e| e.engine == engine);
-        own.map_or(&[], |e| e.names)
+    /// The engine's own names for it, the preferred one first; none where it has no such setting.
+    pub fn names(&self, engine: EngineId) -> impl Iterator<Item = &str> {
+        let own = self.engines.get(engine.name()).into_iter();
+        own.flat_map(|e| e.names.iter().map(String::as_str))
     }
 
     /// The value, under plimsoll's name or one of the engine's, with the name that it has there.
     pub fn value<'a>(
-        &self,
+        &'a self,
         engine: EngineId,
         values: &'a BTreeMap<String, String>,
-    ) -> impl Iterator<Item = (&'static str, &'a str)> {
-        let mut names = vec![self.name];
-        names.extend(self.names(engine).iter().filter(|n| **n != self.name));
+    ) -> impl Iterator<Item = (&'a str, &'a str)> {
+        let mut names = vec![self.name.as_str()];
+        names.extend(self.names(engine).filter(|n| *n != self.name));
         // llama.cpp's slots share the context: a reported `max_model_len` is the part of one slot.
-        if engine == LlamaCpp && self.name == "max_model_len" {
+        if engine == EngineId::LlamaCpp && self.name == "max_model_len" {
             names.rotate_left(1);
         }
-        let value = |name: &'static str| Some((name, values.get(name)?.trim()));
+        let value = |name: &'a str| Some((name, values.get(name)?.trim()));
         names.into_iter().filter_map(value)
     }
 
     /// Replaces the value, by whatever name it is there.
     pub fn replace(&self, engine: EngineId, values: &mut BTreeMap<String, String>, value: &str) {
         for name in self.names(engine) {
-            values.remove(*name);
+            values.remove(name);
         }
-        values.insert(self.name.to_owned(), value.to_owned());
+        values.insert(self.name.clone(), value.to_owned());
+    }
+
+    /// Whether `profile` and `sweep` set it.
+    pub fn is_requested(&self) -> bool {
+        self.engines.values().any(|e| !e.written.is_empty())
     }
 
     /// The words that set it on the engine's command line, or the engine's variable as `NAME=value`.
     fn written(&self, engine: EngineId, value: &str) -> Vec<String> {
-        let own = self.engines.iter().find(|e| e.engine == engine);
-        let words = own.map_or("", |e| e.written).split_whitespace();
+        let own = self.engines.get(engine.name());
+        let words = own.map_or("", |e| &e.written).split_whitespace();
         words.map(|word| word.replace("{}", value)).collect()
     }
 }
@@ -457,6 +171,7 @@ pub fn name_commonly(values: &mut BTreeMap<String, String>, pairs: &[(&str, &str
 
 #[cfg(test)]
 mod tests {
+    use super::EngineId::{LlamaCpp, Ollama, Sglang, TensorRtLlm, Tgi, Vllm};
     use super::*;
     use std::collections::BTreeSet;
 
@@ -504,19 +219,22 @@ mod tests {
     #[test]
     fn each_name_is_one_setting_of_its_engine() {
         for engine in EngineId::ALL {
-            let all: Vec<&str> = (SETTINGS.iter())
-                .flat_map(|s| s.names(*engine))
-                .copied()
-                .collect();
+            let all: Vec<&str> = SETTINGS.iter().flat_map(|s| s.names(*engine)).collect();
             let distinct: BTreeSet<&str> = all.iter().copied().collect();
             assert_eq!(all.len(), distinct.len(), "{engine:?}");
         }
-        let mut names: Vec<&str> = SETTINGS.iter().map(|s| s.name).collect();
-        names.extend(SETTINGS.iter().flat_map(|s| s.aliases).copied());
-        let distinct: BTreeSet<&str> = names.iter().copied().collect();
+        let mut names: Vec<&String> = SETTINGS.iter().map(|s| &s.name).collect();
+        names.extend(SETTINGS.iter().flat_map(|s| &s.aliases));
+        let distinct: BTreeSet<&&String> = names.iter().collect();
+        assert!(!names.is_empty(), "the table is read");
         assert_eq!(names.len(), distinct.len());
-        let requires = SETTINGS.iter().filter_map(|s| s.flag.as_ref()?.requires);
-        requires.for_each(|name| assert!(Setting::named(name).is_some(), "{name}"));
+        for setting in SETTINGS.iter() {
+            let requires = setting.flag.iter().filter_map(|f| f.requires.as_ref());
+            requires.for_each(|name| assert!(Setting::named(name).is_some(), "{name}"));
+            for engine in setting.engines.keys() {
+                assert!(EngineId::ALL.iter().any(|e| e.name() == engine), "{engine}");
+            }
+        }
     }
 
     #[test]
@@ -549,9 +267,9 @@ mod tests {
         let mut table = String::from(
             "| setting | vLLM | SGLang | TGI | TensorRT-LLM | llama.cpp, Ollama |\n|---|---|---|---|---|---|\n",
         );
-        for setting in SETTINGS {
+        for setting in SETTINGS.iter() {
             let columns = [Vllm, Sglang, Tgi, TensorRtLlm, LlamaCpp].map(|engine| {
-                let names = setting.names(engine).iter().map(|n| format!("`{n}`"));
+                let names = setting.names(engine).map(|n| format!("`{n}`"));
                 names.collect::<Vec<_>>().join(", ")
             });
             let mut names = vec![format!("`{}`", setting.name)];

@@ -31,7 +31,7 @@ pub struct Case {
 /// Reads a case.
 ///
 /// # Errors
-/// What the line lacks, or says that cannot be.
+/// A missing model, an unknown name or an invalid value.
 pub fn read(line: &Value) -> Result<Case, Unknown> {
     if !line.is_object() {
         return Err(Unknown::new("the line is not a JSON object"));
@@ -51,9 +51,9 @@ pub fn read(line: &Value) -> Result<Case, Unknown> {
     // Ollama is estimated as llama.cpp.
     let engine = Deployment::of_engine(engine)?.engine;
     let mut values = BTreeMap::new();
-    for setting in SETTINGS {
+    for setting in SETTINGS.iter() {
         if let Some(value) = fields.setting(setting, engine)? {
-            values.insert(setting.name.to_owned(), value);
+            values.insert(setting.name.clone(), value);
         }
     }
     if line.get("hint").and_then(Value::as_str) == Some("flashinfer_sampler") {
@@ -128,7 +128,7 @@ pub(super) fn generation_of(said: &str) -> Option<bool> {
 }
 
 /// A version as people write it: `0.9.2`, `0.14`, `0.8.5.post1`, `0.1x nightly 2026-02`, `V0 0.6.3`, `2026-04 fork`.
-/// The second: whether it says which.
+/// The second value: whether it names one release.
 pub fn version_of(said: &str, engine: EngineId) -> (Option<Version>, bool) {
     let month = month_of(said);
     let dated = month.and_then(|m| by_month(engine, m));

@@ -1,4 +1,4 @@
-//! How a model is to be served: what the flags say, and `None` where they say nothing.
+//! How a model is served: the engine, its settings and the GPU.
 
 use super::{Unknown, own_runs::OwnRuns, unmodelled::Unmodelled};
 use crate::engine::EngineId;
@@ -7,11 +7,11 @@ use serde::Serialize;
 /// How a model is to be served. What is `None` takes the engine's default for its version.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Deployment {
-    /// The engine whose rules hold.
+    /// The engine whose sizing rules apply.
     pub engine: EngineId,
     /// Its version; `None`: the newest that is known.
     pub version: Option<Version>,
-    /// The GPU; `None`: only what needs none can be told.
+    /// The GPU; without one, only terms that do not depend on it are computed.
     pub gpu: Option<Gpu>,
     /// Tensor parallelism.
     pub tp: u64,
@@ -25,7 +25,7 @@ pub struct Deployment {
     pub dcp: u64,
     /// `--dtype`: `bfloat16`, `float16`, `float32`, `auto`.
     pub dtype: Option<String>,
-    /// A quantisation by name, instead of what the model's config says.
+    /// A quantisation by name, instead of the one in the model's config.
     pub quantization: Option<String>,
     /// `--kv-cache-dtype`.
     pub kv_dtype: Option<String>,
@@ -47,13 +47,13 @@ pub struct Deployment {
     pub kv_cache_memory: Option<u64>,
     /// FlashInfer's sampler is used, or not; `None`: as the version does.
     pub flashinfer_sampler: Option<bool>,
-    /// `VLLM_USE_V1=0`, or a run that said so; `None`: as the version does.
+    /// vLLM's V0 engine (`VLLM_USE_V1=0`); `None`: the default of the version.
     pub vllm_v0: Option<bool>,
-    /// It runs on the host's processors: there is no GPU allocator whose rounding counts.
+    /// It runs on the host's processors: no GPU allocator rounds its allocations.
     pub on_cpu: bool,
     /// What was asked for, moves memory and is not modelled.
     pub unmodelled: Vec<Unmodelled>,
-    /// What the user's own runs say of some terms.
+    /// What the user's own runs measured of some terms.
     pub own: OwnRuns,
 }
 
@@ -77,7 +77,7 @@ impl Deployment {
         }
     }
 
-    /// One GPU's worth of an engine whose rules are known, all defaults.
+    /// An engine with known rules on one GPU, all defaults.
     pub fn with_defaults(engine: EngineId) -> Self {
         Deployment {
             engine,
@@ -146,7 +146,7 @@ pub struct Version {
 
 impl Version {
     /// The numbers that a version begins with: of `v0.5.5.post1` 0.5.5, of `0.19.1rc1+cu128` 0.19.1; a
-    /// patch that is not told is 0.
+    /// missing patch is 0.
     pub fn leading(text: &str) -> Option<Version> {
         let text = text.trim().trim_start_matches(['v', 'V']);
         let mut parts = text.split(['.', '-', '+']);

@@ -55,7 +55,9 @@ impl<'a> Fields<'a> {
     /// # Errors
     /// A value that is none of the setting's.
     pub fn setting(&self, setting: &Setting, engine: EngineId) -> Result<Option<String>, Unknown> {
-        let keys = [&[setting.name][..], setting.aliases, setting.names(engine)].concat();
+        let mut keys = vec![setting.name.as_str()];
+        keys.extend(setting.aliases.iter().map(String::as_str));
+        keys.extend(setting.names(engine));
         let Some((key, value)) = self.set(&keys) else {
             return Ok(None);
         };

@@ -5,18 +5,18 @@ use super::{Deployment, EngineId, Lora, Moves, Unknown, Unmodelled, Version, unm
 use crate::engine::settings::{Setting, ValueKind};
 use std::collections::BTreeMap;
 
-/// vLLM's rank of LoRA adapters where nobody says (vLLM 0.11, config/lora.py).
+/// vLLM's default rank of LoRA adapters (vLLM 0.11, config/lora.py).
 const LORA_RANK: u64 = 16;
 
-/// Least memory of a KV cache, bytes: what is below it was meant in another unit.
+/// Least memory of a KV cache, bytes: a smaller number was meant in another unit.
 pub const LEAST_CACHE: u64 = 1 << 20;
 
-/// What becomes of a value that no engine takes.
+/// How an invalid value is treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IllegalValue {
-    /// It is an error: a person wrote it.
+    /// As an error: a person wrote it.
     IsRefused,
-    /// It counts as unset: the engine ran with it, and printed it in a form of its own (`None`).
+    /// As unset: the engine ran with it, and printed it in a form of its own (`None`).
     IsUnset,
 }
 
@@ -26,7 +26,7 @@ impl Deployment {
     /// prints its defaults asks for nothing with them.
     ///
     /// # Errors
-    /// An engine without rules, or a value that is none: the flag and what it holds.
+    /// An engine without rules, or an invalid value, with its flag.
     pub fn from_settings(
         engine: EngineId,
         values: &BTreeMap<String, String>,

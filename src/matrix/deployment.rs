@@ -5,8 +5,7 @@ use crate::capture::ContainerFacts;
 use crate::engine::{EngineId, ServeJob};
 use crate::estimate::{Deployment, Unknown, Version, case, settings::IllegalValue};
 
-/// How the engine of this server is deployed, without its GPU; and whether all that it is told is
-/// computed with.
+/// The deployment of this server's engine, without its GPU; and whether all its settings are computed with.
 ///
 /// # Errors
 /// No rules are known of the engine, or a setting is not to be read.
@@ -34,7 +33,7 @@ pub fn deployment(server: &Server, engine: EngineId) -> Result<(Deployment, bool
             .as_deref()
             .and_then(|image| version(image, engine));
     }
-    // A flag that the engine's own reading leaves out was asked for here in the field's words.
+    // Settings that the engine has no flag for count as the sweep file has them.
     let asked = &server.settings;
     deployment.tp = deployment
         .tp
@@ -54,7 +53,7 @@ fn version(image: &str, engine: EngineId) -> Option<Version> {
     if !engine.release_images().iter().any(|r| released(r)) {
         return None;
     }
-    // `latest`, `nightly` and `0.11` tell too little.
+    // `latest`, `nightly` and `0.11` do not name one release.
     let parts = tag.trim_start_matches('v').split('.');
     let numbers = parts.take_while(|p| p.starts_with(|c: char| c.is_ascii_digit()));
     match (numbers.count(), case::version_of(tag, engine)) {

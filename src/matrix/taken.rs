@@ -1,7 +1,9 @@
-//! Flags of engines: when two are the same, and which have a key of their own in a sweep file.
+//! Flags of engines: when two are the same, and which a sweep file says in words of its own.
 
+use crate::engine::{EngineId, settings::SETTINGS};
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::sync::LazyLock;
 
 /// A flag as the file writes it. `--max-num-seqs` and `--max_num_seqs` are the same flag.
 #[derive(Debug, Clone)]
@@ -81,17 +83,50 @@ fn plain(word: &str) -> String {
     word.split('=').next().unwrap_or(word).replace('_', "-")
 }
 
-/// The keys of the file that replace flags, and the engines' names for them. The first is
-/// plimsoll's own flag; of that, engines take any clear beginning.
-const OWN: &str = "\
-tensor_parallel_size: --tensor-parallel-size --tp-size --tp -tp --num-shard
-dtype: --dtype
-quantization: --quantization --quantize -q
-kv_cache_dtype: --kv-cache-dtype
-gpu_memory_utilization: --gpu-memory-utilization --mem-fraction-static --cuda-memory-fraction --kv-cache-free-gpu-memory-fraction
-max_model_len: --max-model-len --context-length --max-seq-len --max-total-tokens --ctx-size -c
-enforce_eager: --enforce-eager --disable-cuda-graph
-model_id: --model --model-path --model-id --model-url --hf-repo -m -hf -hfr -mu";
+/// Further names on engines' command lines of what has a key in the file.
+const OTHER_NAMES: &[(&str, &[&str])] = &[
+    ("tensor_parallel_size", &["--tp", "-tp"]),
+    ("quantization", &["-q"]),
+    ("max_model_len", &["-c"]),
+    (
+        "model_id",
+        &[
+            "--model",
+            "--model-path",
+            "--model-id",
+            "--model-url",
+            "--hf-repo",
+            "-m",
+            "-hf",
+            "-hfr",
+            "-mu",
+        ],
+    ),
+];
+
+/// TGI's longest sequence, and the size of SGLang's KV pool, which has no key.
+const AMBIGUOUS: &str = "--max-total-tokens";
+
+/// The keys of the file and all flags by which engines are given them; the first is plimsoll's own word for it: of that,
+/// engines take any beginning that is clear.
+static KEYS: LazyLock<Vec<(&str, Vec<String>)>> = LazyLock::new(|| {
+    let set = SETTINGS.iter().filter(|s| s.is_requested());
+    let flag = |name: &str| format!("--{}", name.replace('_', "-"));
+    let mut keys: Vec<(&str, Vec<String>)> = set
+        .map(|setting| {
+            let own = EngineId::ALL.iter().flat_map(|e| setting.names(*e));
+            let mut names = vec![flag(&setting.name)];
+            names.extend(own.map(flag).filter(|f| f != AMBIGUOUS));
+            (setting.name.as_str(), names)
+        })
+        .collect();
+    keys.push(("model_id", Vec::new()));
+    for (key, names) in &mut keys {
+        let others = OTHER_NAMES.iter().filter(|(k, _)| k == key);
+        names.extend(others.flat_map(|(_, n)| n.iter().map(|n| (*n).to_owned())));
+    }
+    keys
+});
 
 /// Where the engine listens.
 const ADDRESS: &[&str] = &["--port", "--host", "--hostname"];
@@ -110,15 +145,18 @@ pub(super) fn own_key_of(flag: &str) -> Option<&'static str> {
     // `-qfp8` is `-q fp8`.
     let joined = flag.strip_prefix("-q").map(|_| "-q");
     let flag = joined.unwrap_or(&flag);
-    let clear = flag.len() >= CLEAR && flag.starts_with("--") && !flag.contains(' ');
-    OWN.lines().find_map(|line| {
-        let (key, names) = line.split_once(": ")?;
-        let is = |name: &str| name == flag;
-        (names.split(' ').any(is) || clear && names.starts_with(flag)).then_some(key)
-    })
+    let is = |names: &[String]| {
+        names.iter().any(|name| name == flag)
+            || names.first().is_some_and(|whole| {
+                flag.len() >= CLEAR && flag.starts_with("--") && whole.starts_with(flag)
+            })
+    };
+    KEYS.iter()
+        .find(|(_, names)| is(names))
+        .map(|(key, _)| *key)
 }
 
-/// Whether a flag sets where the engine listens: plimsoll chooses that, because it connects there.
+/// Whether a flag says where the engine listens: that is plimsoll's to choose, for it asks there.
 pub(super) fn is_address(flag: &str) -> bool {
     ADDRESS.contains(&plain(flag).as_str())
 }
@@ -145,6 +183,8 @@ mod tests {
             ("-pp", None),
             ("--max-num-seqs", None),
             ("--kv-pool", None),
+            ("--context-length", Some("max_model_len")),
+            ("--max-total-tokens", None),
             ("--max", None),
             ("fp8", None),
         ] {

@@ -1,4 +1,4 @@
-//! What the flags of `estimate`, or an engine's command line, ask about: a model and a deployment.
+//! The model and the deployment that the flags of `estimate` and the engine's command line describe.
 
 use super::super::calibrate;
 use super::{gpu, model};
@@ -13,7 +13,7 @@ use crate::estimate::{
 };
 use crate::report::layout::count;
 
-/// More GPUs than any cluster has: a larger product of the parallel sizes is a slip of the pen.
+/// More GPUs than any cluster has: a larger product of the parallel sizes is a typing error.
 const MOST_GPUS: u64 = 1 << 20;
 
 /// What is asked about.
@@ -115,7 +115,7 @@ impl Asked {
         }
     }
 
-    /// The same, told as a failure.
+    /// The same, with the error as a failure.
     ///
     /// # Errors
     /// As [`Asked::estimated`].
@@ -137,8 +137,8 @@ impl Words {
         let (engine, own) = own_settings(args)?;
         let rules = Deployment::of_engine(engine).map_err(usage)?.engine;
         let mut values = own.values.clone();
-        for setting in SETTINGS {
-            if let Some(value) = args.settings.0.get(setting.name) {
+        for setting in SETTINGS.iter() {
+            if let Some(value) = args.settings.0.get(&setting.name) {
                 setting.replace(rules, &mut values, value);
             }
         }
@@ -191,7 +191,7 @@ fn own_settings(args: &EstimateArgs) -> Result<(EngineId, ServerSettings), Failu
     Ok((own, own.settings(&facts)))
 }
 
-/// What is asked for cannot be.
+/// The failure for a deployment that cannot exist.
 fn usage(why: Unknown) -> Failure {
     let failure = Failure::usage(why.what);
     why.hint.into_iter().fold(failure, Failure::hint)

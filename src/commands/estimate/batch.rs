@@ -13,9 +13,9 @@ use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
-/// Longest line that is read, bytes: beyond it is no case.
+/// Longest line that is read, bytes; a longer one gets an error as its answer.
 const LONGEST: u64 = 8 << 20;
-/// So many answers are gathered before they are written; a terminal or a pipe gets each at once.
+/// Bytes of answers that are gathered before they are written; standard input is answered line by line.
 const GATHERED: usize = 64 << 10;
 
 /// Answers every line.

@@ -14,7 +14,7 @@ const PLANNED: f64 = 0.98;
 /// A driver's total for all of the board is less than this many times what programs can see of it.
 const BOARD: f64 = 1.03;
 
-/// The GPU that the flags name, and what is to be said of it.
+/// The GPU that the flags name, and notes on it.
 pub fn of(args: &EstimateArgs, count: u64) -> Result<(Option<Gpu>, Vec<String>), Failure> {
     let mut notes = Vec::new();
     let gpu = match (args.gpu.as_deref(), args.gpu_memory) {

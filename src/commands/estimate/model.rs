@@ -72,7 +72,7 @@ pub fn find(name: &str, online: bool) -> Result<Loaded, Failure> {
     from_found(&models::find_with(name, &Reach { keep, online })?)
 }
 
-/// Keeps what a hub said in the user's cache folder.
+/// Keeps the answers of a hub in the user's cache folder.
 struct InCache;
 
 /// The folder of it.

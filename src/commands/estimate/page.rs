@@ -9,7 +9,7 @@ use crate::report::estimate::{Pool, Told};
 use crate::report::layout::count;
 use crate::units::gib;
 
-/// What the page tells.
+/// The content of the page.
 pub fn told<'a>(
     asked: &Asked,
     deployment: &Deployment,
@@ -92,7 +92,7 @@ fn settings(deployment: &Deployment, estimate: &Estimate) -> Vec<(String, String
     let default = deployment.max_model_len.is_none();
     put("max_model_len", s.max_model_len.map(count), default);
     let fraction = Setting::named("gpu_memory_utilization");
-    let fraction = fraction.and_then(|s| s.names(deployment.engine).first());
+    let fraction = fraction.and_then(|s| s.names(deployment.engine).next());
     if let Some(fraction) = fraction.filter(|_| deployment.kv_cache_memory.is_none()) {
         let value = format!("{:.2}", s.fraction);
         put(fraction, Some(value), deployment.memory_fraction.is_none());

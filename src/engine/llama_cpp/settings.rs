@@ -1,4 +1,4 @@
-//! What llama.cpp's server was told, by flag and by variable; and telling one.
+//! Parses and renders the arguments and variables of llama.cpp's server.
 
 use super::recognise;
 use crate::capture::ContainerFacts;
@@ -22,7 +22,7 @@ static GRAMMAR: LazyLock<Grammar> = LazyLock::new(|| {
 /// Flags whose values never leave the command line.
 const SECRET: &[&str] = &["api_key", "hf_token"];
 
-/// Variables that change what memory it takes, beside its own.
+/// Variables of other programs that change its memory.
 const FOREIGN_ENV: &[&str] = &[
     "CUDA_VISIBLE_DEVICES",
     "HIP_VISIBLE_DEVICES",

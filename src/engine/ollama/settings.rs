@@ -1,11 +1,11 @@
-//! What an Ollama server was told: by variables only. Which model it serves is asked of it later.
+//! Parses and renders the variables of an Ollama server; it has no flags, and loads a model on request.
 
 use super::recognise;
 use crate::capture::ContainerFacts;
 use crate::engine::settings::{arguments_of, variables};
 use crate::engine::{EngineId, ServeJob, ServePlan, ServerSettings};
 
-/// Variables that change what memory it takes, beside its own.
+/// Variables of other programs that change its memory.
 const FOREIGN_ENV: &[&str] = &[
     "CUDA_VISIBLE_DEVICES",
     "HIP_VISIBLE_DEVICES",

@@ -1,4 +1,4 @@
-//! What an SGLang server was told, by flag and by variable; and telling one.
+//! Parses and renders the arguments and variables of an SGLang server.
 
 use super::recognise;
 use crate::capture::ContainerFacts;
@@ -21,7 +21,7 @@ static GRAMMAR: LazyLock<Grammar> = LazyLock::new(|| {
 /// Flags whose values never leave the command line.
 const SECRET: &[&str] = &["api_key", "admin_api_key", "ssl_keyfile_password"];
 
-/// Variables that change what memory it takes, beside its own.
+/// Variables of other programs that change its memory.
 const FOREIGN_ENV: &[&str] = &[
     "CUDA_VISIBLE_DEVICES",
     "HIP_VISIBLE_DEVICES",

@@ -1,4 +1,4 @@
-//! What a `trtllm-serve` was told, by flag; and telling one. The rest stands in a YAML file
+//! Parses and renders the arguments of `trtllm-serve`. Further settings are in a YAML file
 //! (`--extra_llm_api_options`, `--config`), which is named here and not read.
 
 use super::recognise;
@@ -28,7 +28,7 @@ alias
     )
 });
 
-/// Its own words beside the ones that every engine's settings use.
+/// Its own names and the common ones.
 const COMMON: &[(&str, &str)] = &[
     ("tp_size", "tensor_parallel_size"),
     ("pp_size", "pipeline_parallel_size"),
@@ -39,7 +39,7 @@ const COMMON: &[(&str, &str)] = &[
     ("max_seq_len", "max_model_len"),
 ];
 
-/// Variables that change what memory it takes, beside its own.
+/// Variables of other programs that change its memory.
 const FOREIGN_ENV: &[&str] = &[
     "CUDA_VISIBLE_DEVICES",
     "NVIDIA_VISIBLE_DEVICES",

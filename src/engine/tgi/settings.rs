@@ -1,4 +1,4 @@
-//! What a TGI server was told: each flag is a variable too, in capitals; and telling one.
+//! Parses and renders the arguments of a TGI server; each flag is a variable too, in capitals.
 
 use super::recognise;
 use crate::capture::ContainerFacts;
@@ -74,7 +74,7 @@ const ENV_ONLY: &[&str] = &[
     "PYTORCH_TUNABLEOP_ENABLED",
 ];
 
-/// Its own words beside the ones that every engine's settings use.
+/// Its own names and the common ones.
 const COMMON: &[(&str, &str)] = &[
     ("model_id", "model"),
     ("quantize", "quantization"),
@@ -135,7 +135,7 @@ pub fn read(facts: &ContainerFacts) -> ServerSettings {
     }
 }
 
-/// How many shards the launcher starts where it is not told: one unless it may shard, else one for
+/// How many shards the launcher starts by default: one unless it may shard, else one for
 /// each device that the first of these variables names. `all` is as many as the host has.
 fn shards(values: &BTreeMap<String, String>, env: &BTreeMap<String, String>) -> Option<usize> {
     if values

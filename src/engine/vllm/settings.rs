@@ -1,4 +1,4 @@
-//! What a vLLM server was told, by flag and by variable; and telling one.
+//! Parses and renders the arguments and variables of a vLLM server.
 
 use super::recognise;
 use crate::capture::ContainerFacts;
@@ -137,8 +137,8 @@ pub fn serve(job: &ServeJob<'_>) -> ServePlan {
     cmd.extend(job.extra_engine_args.iter().cloned());
     ServePlan {
         cmd,
-        // From 0.11 to 0.25 the parts of the memory are told at this level only. What a preset or
-        // --env says wins.
+        // From 0.11 to 0.25 the parts of the memory are logged at this level only. A preset's
+        // value and --env win.
         env: super::debug_log(),
         health_path: "/health",
     }

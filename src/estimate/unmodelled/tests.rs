@@ -243,7 +243,7 @@ fn the_table_of_flags_has_each_flag_once() {
         let mut all: Vec<String> = words(&flags.model);
         let own = EngineId::from_name(engine).unwrap();
         let computed = SETTINGS.iter().flat_map(|s| s.names(own));
-        all.extend(computed.map(|name| (*name).to_owned()));
+        all.extend(computed.map(str::to_owned));
         all.extend(words(&flags.no_memory));
         all.extend(flags.not_modelled.iter().flat_map(|m| words(&m.flags)));
         let count = all.len();
