@@ -8,11 +8,7 @@ use crate::estimate::settings::IllegalValue;
 use crate::estimate::{Deployment, Gpu, Unknown, Unmodelled, Version};
 use crate::profile::Profile;
 
-<<<<<<< HEAD
 /// How the engine of this profile was deployed. An unknown setting is left to the engine's default.
-=======
-/// The deployment of this profile's engine. A setting that the profile lacks has the engine's default.
->>>>>>> settings
 ///
 /// # Errors
 /// An engine without known rules.

@@ -5,9 +5,7 @@ use super::activation::Activation;
 use super::encoder::Encoder;
 use super::engines::{self, Generation, Settings, vllm};
 use super::kv::text_value;
-use super::{
-    Band, Component, Deployment, EngineId, Estimate, Mixer, Model, Term, Unknown, Version,
-};
+use super::{Band, Component, Deployment, EngineId, Estimate, Model, Term, Unknown, Version};
 use crate::engine::settings::Setting;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
