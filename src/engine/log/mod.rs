@@ -2,7 +2,7 @@
 //! figures, and the sheet that facts are written on.
 //!
 //! A parser of an engine names the words that its messages hold ([`words::Words`]), and gets each
-//! line that holds one, cleaned ([`Line`]), to write on a [`sheet::Sheet`] what it says.
+//! line that holds one, cleaned ([`Line`]), to write what it reads on a [`sheet::Sheet`].
 
 pub mod auto;
 pub mod cause;
@@ -14,6 +14,7 @@ pub mod said;
 pub mod sheet;
 #[cfg(test)]
 mod signs_tests;
+pub mod table;
 pub mod text;
 pub mod torch;
 pub mod unwrap;
@@ -23,22 +24,27 @@ use super::LogParser;
 use super::facts::LogReport;
 use super::lines::LONGEST_LINE;
 use crate::capture::AtNs;
+use memchr::memmem;
 use sheet::Sheet;
 use words::Words;
 
 /// One line, as the readers of messages see it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Line<'a> {
     /// The text without colour and control bytes, trimmed.
     pub text: &'a str,
     /// When it was written; `None` when read from a file.
     pub at: Option<AtNs>,
+    /// Its number in the log, from 1.
+    pub number: u64,
 }
 
 impl Line<'_> {
     /// The line as a fact quotes it; the part around `needle` stays visible.
     pub fn quote(&self, needle: &str) -> String {
-        text::quote(self.text, self.text.find(needle).unwrap_or(0))
+        let is_cut = self.text.len() > text::LONGEST_QUOTE;
+        let focus = is_cut.then(|| memmem::find(self.text.as_bytes(), needle.as_bytes()));
+        text::quote(self.text, focus.flatten().unwrap_or(0))
     }
 }
 
@@ -61,11 +67,26 @@ pub trait Messages: Default + Send {
         false
     }
 
+    /// Whether a line is to be read. Asked of every line, before it is cleaned.
+    fn may_hold_news(&self, raw: &[u8], sheet: &Sheet) -> bool {
+        Self::words().hold(raw) && !self.is_stale(raw, sheet)
+    }
+
     /// Reads one line.
     fn read(&mut self, line: &Line<'_>, sheet: &mut Sheet);
 
     /// Adds what only all lines together say. Called on a copy of the sheet for every report.
     fn conclude(&self, _sheet: &mut Sheet) {}
+
+    /// The line that explains why the engine failed.
+    fn root_cause(&self, sheet: &Sheet) -> Option<String> {
+        sheet.root_cause()
+    }
+
+    /// Whether the engine announced that it is ready to serve.
+    fn is_ready(&self, sheet: &Sheet) -> bool {
+        sheet.ready()
+    }
 }
 
 /// A parser made of [`Messages`] and a [`Sheet`].
@@ -73,22 +94,34 @@ pub trait Messages: Default + Send {
 pub struct SheetParser<M> {
     messages: M,
     sheet: Sheet,
+    lines: u64,
     buffer: String,
+}
+
+impl<M: Messages> SheetParser<M> {
+    /// A parser that has read nothing.
+    pub fn new() -> SheetParser<M> {
+        SheetParser::default()
+    }
 }
 
 impl<M: Messages> LogParser for SheetParser<M> {
     fn line(&mut self, raw: &[u8], at: Option<AtNs>) {
+        self.lines += 1;
         let raw = &raw[..raw.len().min(LONGEST_LINE)];
-        if self.messages.awaits_more() {
-            // It may hold the rest of a message, whatever its words.
-        } else if !M::words().hold(raw) || self.messages.is_stale(raw, &self.sheet) {
+        // The rest of a message may hold any words.
+        if !self.messages.awaits_more() && !self.messages.may_hold_news(raw, &self.sheet) {
             return;
         }
         let mut buffer = std::mem::take(&mut self.buffer);
         text::clean(raw, &mut buffer);
         // A progress bar and a message may share a line.
         for piece in buffer.split('\r').map(str::trim).filter(|p| !p.is_empty()) {
-            let line = Line { text: piece, at };
+            let line = Line {
+                text: piece,
+                at,
+                number: self.lines,
+            };
             self.messages.read(&line, &mut self.sheet);
         }
         self.buffer = buffer;
@@ -105,10 +138,10 @@ impl<M: Messages> LogParser for SheetParser<M> {
     }
 
     fn root_cause(&self) -> Option<String> {
-        self.sheet.root_cause()
+        self.messages.root_cause(&self.sheet)
     }
 
     fn ready(&self) -> bool {
-        self.sheet.ready()
+        self.messages.is_ready(&self.sheet)
     }
 }

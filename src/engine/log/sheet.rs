@@ -172,6 +172,27 @@ impl Sheet {
         }
     }
 
+    /// Notes a milestone at a later line than the one it was first seen at.
+    pub fn restep(&mut self, step: EngineStep, line: &Line<'_>, needle: &str) {
+        self.steps.retain(|m| m.step != step);
+        self.step(step, line, needle);
+    }
+
+    /// Notes a milestone that is passed when the last rank passes it, unless the next one was.
+    pub fn step_of_last_rank(&mut self, step: EngineStep, line: &Line<'_>, needle: &str) {
+        let is_later = |m: &StepMark| m.step > step && m.step != EngineStep::Stopping;
+        if self.steps.iter().any(is_later) {
+            self.step(step, line, needle);
+        } else {
+            self.restep(step, line, needle);
+        }
+    }
+
+    /// A milestone that was passed.
+    pub fn mark(&self, step: EngineStep) -> Option<&StepMark> {
+        self.steps.iter().find(|m| m.step == step)
+    }
+
     /// Whether a milestone was passed.
     pub fn passed(&self, step: EngineStep) -> bool {
         self.steps.iter().any(|m| m.step == step)
@@ -204,6 +225,11 @@ impl Sheet {
                 quote: Some(line.quote(needle)),
             });
         }
+    }
+
+    /// Adds a finding that several lines together make.
+    pub fn note(&mut self, finding: Finding) {
+        self.findings.push(finding);
     }
 
     /// Notes a line that explains a failure: the first of those that explain it best is the root
@@ -284,10 +310,13 @@ impl Sheet {
 
     /// The engine starts anew in the same log: what came before is over.
     pub fn restart(&mut self) {
-        let cause = self.root_cause();
-        let earlier_runs = self.earlier_runs.saturating_add(1);
+        self.restart_after(self.root_cause());
+    }
+
+    /// The same, where `cause` explains why the engine failed before.
+    pub fn restart_after(&mut self, cause: Option<String>) {
         *self = Sheet {
-            earlier_runs,
+            earlier_runs: self.earlier_runs.saturating_add(1),
             earlier_cause: cause,
             ..Sheet::default()
         };
@@ -315,7 +344,7 @@ impl Sheet {
                 code: "engine_restarted".to_owned(),
                 severity: Severity::Warning,
                 message: format!(
-                    "the engine started {} times in this log; the last start is told",
+                    "the log holds {} starts of the engine; facts and steps are those of the last one",
                     self.earlier_runs.saturating_add(1)
                 ),
                 quote: None,
@@ -389,7 +418,10 @@ mod tests {
     use super::*;
 
     fn line(text: &str) -> Line<'_> {
-        Line { text, at: None }
+        Line {
+            text,
+            ..Line::default()
+        }
     }
 
     #[test]

@@ -1,5 +1,8 @@
 //! A log line as text: colour taken out, pieces of a redrawn line, level and message, quotes.
 
+use super::words::Words;
+use std::sync::LazyLock;
+
 /// Bytes of a line that a fact quotes at most.
 pub const LONGEST_QUOTE: usize = 600;
 
@@ -18,22 +21,25 @@ pub enum Level {
 /// line that was drawn anew (progress bars).
 pub fn clean(raw: &[u8], out: &mut String) {
     out.clear();
-    let mut kept: Vec<u8> = Vec::new();
-    let mut at = 0;
-    while at < raw.len() {
-        let rest = &raw[at..];
+    let mut kept: Vec<u8> = Vec::with_capacity(raw.len());
+    let mut rest = raw;
+    // Control bytes, and those that a terminal sequence may begin with.
+    let is_special = |b: &u8| *b < b' ' || matches!(b, b'#' | b'^' | b'[');
+    while let Some(at) = rest.iter().position(is_special) {
+        kept.extend_from_slice(&rest[..at]);
+        rest = &rest[at..];
         if let Some(len) = escape_len(rest) {
-            at += len;
+            rest = rest.get(len..).unwrap_or_default();
             continue;
         }
-        let byte = rest[0];
-        if byte >= b' ' || byte == b'\r' {
-            kept.push(byte);
-        } else if byte == b'\t' {
-            kept.push(b' ');
+        match rest[0] {
+            b'\t' => kept.push(b' '),
+            byte if byte >= b' ' || byte == b'\r' => kept.push(byte),
+            _ => {}
         }
-        at += 1;
+        rest = &rest[1..];
     }
+    kept.extend_from_slice(rest);
     out.push_str(&String::from_utf8_lossy(&kept));
 }
 
@@ -75,42 +81,47 @@ fn escape_len(rest: &[u8]) -> Option<usize> {
 /// Level and message of a record: what stands behind `INFO 05-25 00:00:33 [file.py:12] `, in every
 /// form of that prefix. Without one, the text behind process prefixes and comment marks.
 pub fn record(text: &str) -> (Level, &str) {
-    let mut found: Option<(usize, usize, Level)> = None;
-    for (word, level) in [
-        ("INFO", Level::Quiet),
-        ("WARNING", Level::Quiet),
-        ("DEBUG", Level::Quiet),
-        ("ERROR", Level::Error),
-        ("CRITICAL", Level::Error),
-    ] {
-        // The nearest one counts: a message may hold a level's name too.
-        if let Some(at) = find_word(text, word) {
-            if found.is_none_or(|(first, _, _)| at < first) {
-                found = Some((at, at + word.len(), level));
-            }
+    let mut checked = [false; LEVELS.len()];
+    let mut from = 0;
+    while let Some((index, end)) = LEVEL_NAMES.find(&text.as_bytes()[from..]) {
+        let Some((name, level)) = LEVELS.get(index) else {
+            break;
+        };
+        from += end;
+        // The first place of each name counts: a message may hold one too.
+        if !checked[index] && opens_record(text, from - name.len(), name) {
+            return (*level, message_after(&text[from..]));
         }
+        checked[index] = true;
     }
-    match found {
-        Some((_, end, level)) => (level, message_after(&text[end..])),
-        None => (Level::Unknown, bare(text)),
-    }
+    (Level::Unknown, bare(text))
 }
 
-/// A level's name as a record's own: a word, near the front, followed by what follows a level.
-fn find_word(text: &str, word: &str) -> Option<usize> {
-    let at = text.find(word)?;
+/// The names of levels.
+const LEVELS: [(&str, Level); 5] = [
+    ("INFO", Level::Quiet),
+    ("WARNING", Level::Quiet),
+    ("DEBUG", Level::Quiet),
+    ("ERROR", Level::Error),
+    ("CRITICAL", Level::Error),
+];
+
+static LEVEL_NAMES: LazyLock<Words> = LazyLock::new(|| Words::new(&LEVELS.map(|(name, _)| name)));
+
+/// Whether the name of a level at byte `at` is a record's own: a word, near the front, followed by
+/// what follows a level.
+fn opens_record(text: &str, at: usize, name: &str) -> bool {
     let before = text[..at].chars().next_back();
-    let after = text[at + word.len()..]
-        .trim_start_matches(':')
-        .trim_start_matches(' ');
-    let opens = after.starts_with('[')
-        || after.starts_with(|c: char| c.is_ascii_digit())
-        || after
+    let behind = &text[at + name.len()..];
+    let next = behind.trim_start_matches(':').trim_start_matches(' ');
+    let opens = next.starts_with('[')
+        || next.starts_with(|c: char| c.is_ascii_digit())
+        || next
             .split(' ')
             .next()
             .is_some_and(|w| w.contains(".py:") || w.is_empty())
-        || text[at + word.len()..].starts_with(':');
-    (before.is_none_or(|c| !c.is_alphanumeric()) && opens && at < 250).then_some(at)
+        || behind.starts_with(':');
+    before.is_none_or(|c| !c.is_alphanumeric()) && opens && at < 250
 }
 
 /// What stands behind date, time and `[file.py:12]` (or `file.py:12]`, or `file.py:12`).
@@ -200,8 +211,13 @@ fn floor(text: &str, at: usize) -> usize {
 
 /// The argument lines of a server hold its keys: `'api_key': ['a', 'b']`, `api_key='a'`.
 fn masked(text: &str) -> String {
+    const NAMES: [&str; 3] = ["api_key", "hf_token", "authtoken"];
+    static SEARCH: LazyLock<Words> = LazyLock::new(|| Words::new(&NAMES));
     let mut out = String::from(text);
-    for name in ["api_key", "hf_token", "authtoken"] {
+    if !SEARCH.hold(text.as_bytes()) {
+        return out;
+    }
+    for name in NAMES {
         let mut from = 0;
         while let Some(found) = out[from..].find(name) {
             let after = from + found + name.len();

@@ -190,7 +190,13 @@ mod tests {
 
     fn facts(text: &str) -> Vec<(String, String)> {
         let mut sheet = Sheet::default();
-        assert!(read(&Line { text, at: None }, &mut sheet));
+        assert!(read(
+            &Line {
+                text,
+                ..Line::default()
+            },
+            &mut sheet
+        ));
         let report = sheet.report("x");
         let shown = |(k, f): (&String, &crate::engine::facts::Fact)| {
             let value = match &f.value {
@@ -269,7 +275,7 @@ mod tests {
         assert!(!read(
             &Line {
                 text: advice,
-                at: None
+                ..Line::default()
             },
             &mut sheet
         ));

@@ -1,6 +1,6 @@
 //! Which lines may carry something: one pass over the bytes, before anything is parsed.
 
-use aho_corasick::{AhoCorasick, MatchKind, packed};
+use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind, packed};
 
 /// A search for any of some words.
 pub struct Words {
@@ -36,9 +36,35 @@ impl Words {
         }
     }
 
+    /// A search for any number of words, of which [`each`](Words::each) finds all, those inside
+    /// others too.
+    pub fn overlapping(words: &[&str]) -> Words {
+        let automaton = AhoCorasick::builder()
+            .match_kind(MatchKind::Standard)
+            .kind(Some(AhoCorasickKind::DFA))
+            .build(words);
+        Words {
+            search: automaton.map_or(Search::Everything, Search::Automaton),
+        }
+    }
+
     /// Whether `text` holds one of them.
     pub fn hold(&self, text: &[u8]) -> bool {
-        self.find(text).is_some()
+        match &self.search {
+            Search::Packed(_) => self.find(text).is_some(),
+            Search::Automaton(search) => search.is_match(text),
+            Search::Everything => true,
+        }
+    }
+
+    /// Calls `take` with every place of every word of an [`overlapping`](Words::overlapping)
+    /// search: which word, and where it ends.
+    pub fn each(&self, text: &[u8], mut take: impl FnMut(usize, usize)) {
+        if let Search::Automaton(search) = &self.search {
+            for found in search.find_overlapping_iter(text) {
+                take(found.pattern().as_usize(), found.end());
+            }
+        }
     }
 
     /// The first of them: which, and where it ends.

@@ -135,6 +135,7 @@ impl Breakdown {
                 let line = Line {
                     text: &row.quote,
                     at: row.at,
+                    ..Line::default()
                 };
                 let mut figures = row.figures.clone();
                 if let (true, Some(more)) = (key == "memory_breakdown", row.unaccounted) {
@@ -159,6 +160,7 @@ impl Breakdown {
                 let line = Line {
                     text: &row.quote,
                     at: row.at,
+                    ..Line::default()
                 };
                 if let Some(value) = row.figures.get(part) {
                     sheet.entry(key, &row.label, value.clone(), &line);

@@ -88,7 +88,14 @@ mod tests {
 
     fn facts(text: &str) -> Vec<(String, String)> {
         let mut sheet = Sheet::default();
-        read(text, &Line { text, at: None }, &mut sheet);
+        read(
+            text,
+            &Line {
+                text,
+                ..Line::default()
+            },
+            &mut sheet,
+        );
         let report = sheet.report("sglang");
         let shown = report.facts.iter();
         shown

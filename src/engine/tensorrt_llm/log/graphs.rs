@@ -199,7 +199,7 @@ impl Graphs {
         {
             let line = Line {
                 text: quote,
-                at: None,
+                ..Line::default()
             };
             sheet.finding(
                 "no_graphs_without_speculation",

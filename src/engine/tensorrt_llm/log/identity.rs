@@ -17,34 +17,17 @@ pub fn read(line: &Line<'_>, sheet: &mut Sheet) -> u64 {
     if let Some(word) = version.and_then(|(_, rest)| rest.split_whitespace().next()) {
         sheet.version(word.trim_end_matches(','));
     }
-    if let Some(word) =
-        said(text, "Engine version ").and_then(|rest| rest.split_whitespace().next())
-    {
-        if text.contains("found in the config file") {
-            sheet.text("engine_build_version", word, line, "Engine version ");
-        }
+    let reduced = "maxSequenceLen";
+    let rest = after(text, reduced).and_then(|rest| after(rest, "reduced to "));
+    if let Some(n) = rest.and_then(whole) {
+        sheet.count("max_seq_len", n, line, reduced);
     }
-    if said(text, "Using LLM with PyTorch backend").is_some() {
-        sheet.text("backend", "pytorch", line, "PyTorch backend");
-    }
-    limits(line, sheet);
     config(line, sheet);
     ranks(line, sheet)
 }
 
-/// Sizes of the groups of ranks.
-pub const SIZES: &[(&str, &str)] = &[
-    ("TP Size: ", "tensor_parallel_size"),
-    ("PP Size: ", "pipeline_parallel_size"),
-];
-
 fn ranks(line: &Line<'_>, sheet: &mut Sheet) -> u64 {
     let text = line.text;
-    for (needle, key) in SIZES {
-        if let Some(n) = said(text, needle).and_then(whole).filter(|n| *n > 0) {
-            sheet.count(key, n, line, needle);
-        }
-    }
     if let Some(n) = said(text, "MPI size: ")
         .and_then(whole)
         .filter(|n| (1..=65_536).contains(n))
@@ -68,48 +51,6 @@ fn ranks(line: &Line<'_>, sheet: &mut Sheet) -> u64 {
         }
     }
     0
-}
-
-/// Limits of the PyTorch backend.
-pub const LIMITS: &[(&str, &str)] = &[
-    ("max_seq_len=", "max_seq_len"),
-    ("max_num_requests=", "max_num_requests"),
-    ("max_num_tokens=", "max_num_tokens"),
-    ("max_batch_size=", "max_batch_size"),
-];
-
-/// Limits of the TensorRT backend, one to a line.
-pub const GPT_MODEL: &[(&str, &str)] = &[
-    ("maxNumSequences: ", "max_num_sequences"),
-    ("maxBatchSize: ", "max_batch_size"),
-    ("maxSequenceLen: ", "max_seq_len"),
-    ("maxNumTokens: ", "max_num_tokens"),
-    ("maxBeamWidth: ", "max_beam_width"),
-];
-
-fn limits(line: &Line<'_>, sheet: &mut Sheet) {
-    let text = line.text;
-    if let Some(rest) = said(text, "max_seq_len=") {
-        if rest.contains("max_num_requests=") {
-            for (name, key) in LIMITS {
-                if let Some(n) = after(text, name).and_then(whole) {
-                    sheet.count(key, n, line, name);
-                }
-            }
-        }
-    }
-    let reduced = "maxSequenceLen";
-    let rest = after(text, reduced).and_then(|rest| after(rest, "reduced to "));
-    if let Some(n) = rest.and_then(whole) {
-        sheet.count("max_seq_len", n, line, reduced);
-    }
-    if let Some(rest) = said(text, "TRTGptModel ") {
-        for (name, key) in GPT_MODEL {
-            if let Some(n) = rest.strip_prefix(*name).and_then(whole) {
-                sheet.count(key, n, line, name);
-            }
-        }
-    }
 }
 
 /// Names of the configuration.

@@ -1,10 +1,12 @@
 //! Memory beside the pool: the engine's parts, the PyTorch backend's profile, the whole device.
 
+use super::table;
 use crate::engine::facts::{Fact, FactValue, Severity};
 use crate::engine::log::Line;
 use crate::engine::log::figures::{after, gib, gib_after, number, number_after};
 use crate::engine::log::said::said;
 use crate::engine::log::sheet::Sheet;
+use crate::engine::log::table::read_message;
 
 const BYTES_PER_GIB: f64 = 1_073_741_824.0;
 
@@ -16,41 +18,6 @@ pub const ALLOCATED: [&str; 3] = [
     " for execution context memory",
     " GPU memory for runtime buffers",
     " GPU memory for decoder",
-];
-
-/// Bytes that the builder names.
-pub const BUILD: &[(&str, &str)] = &[
-    ("Total Activation Memory: ", "build_activation_gib"),
-    ("Total Weights Memory: ", "build_weights_gib"),
-    ("Total Scratch Memory: ", "build_scratch_gib"),
-];
-
-/// Figures of the profile run.
-pub const PROFILE: &[(&str, &str)] = &[
-    (
-        "Memory used after loading model weights (inside torch) in memory usage profiling: ",
-        "weights_gib",
-    ),
-    (
-        "Memory used after loading model weights (outside torch) in memory usage profiling: ",
-        "weights_outside_torch_gib",
-    ),
-    (
-        "Memory dynamically allocated during inference (inside torch) in memory usage profiling: ",
-        "activation_peak_gib",
-    ),
-    (
-        "Memory used outside torch (e.g., NCCL and CUDA graphs) in memory usage profiling: ",
-        "non_torch_gib",
-    ),
-    ("Estimated max memory in KV cache : ", "kv_estimated_gib"),
-    ("Estimated max memory in KV cache: ", "kv_estimated_gib"),
-];
-
-/// Parts of the peak that the pool's size is found by.
-pub const POOL_SIZE: &[(&str, &str)] = &[
-    ("when calculating max tokens: ", "kv_available_gib"),
-    ("device total memory ", "device_total_gib"),
 ];
 
 /// A figure that each rank prints, without its number.
@@ -104,8 +71,8 @@ impl Memory {
     /// Reads one line.
     pub fn read(&mut self, line: &Line<'_>, sheet: &mut Sheet) {
         self.engine(line, sheet);
+        read_message(table::MESSAGES, line, sheet);
         profile(line, sheet);
-        pool_size(line, sheet);
         checkpoint(line, sheet);
     }
 
@@ -159,14 +126,6 @@ impl Memory {
         if let Some(size) = said(text, "[MemUsageChange] Init ").and_then(now_on_gpu) {
             sheet.figure("device_used_gib", size, line, "now: ");
         }
-        for (needle, key) in BUILD {
-            if let Some((n, _)) = said(text, needle)
-                .and_then(number)
-                .filter(|(n, _)| n.whole && n.value >= 0.0)
-            {
-                sheet.figure(key, n.value / BYTES_PER_GIB, line, needle);
-            }
-        }
     }
 }
 
@@ -194,22 +153,17 @@ fn now_on_gpu(text: &str) -> Option<f64> {
         .then_some(n.value / 1024.0)
 }
 
-/// The PyTorch backend's profile run.
+/// Findings of the PyTorch backend's profile run.
 fn profile(line: &Line<'_>, sheet: &mut Sheet) {
     let text = line.text;
-    for (needle, key) in PROFILE {
-        if let Some((size, _)) = said(text, needle).and_then(gib) {
-            sheet.figure(key, size, line, needle);
-            if *key == "weights_gib" {
-                sheet.finding(
-                    "weights_upper_bound",
-                    Severity::Info,
-                    "weights_gib is an upper bound: workspaces of the warm-up are in it",
-                    line,
-                    needle,
-                );
-            }
-        }
+    if said(text, table::WEIGHTS).and_then(gib).is_some() {
+        sheet.finding(
+            "weights_upper_bound",
+            Severity::Info,
+            "weights_gib is an upper bound: workspaces of the warm-up are in it",
+            line,
+            table::WEIGHTS,
+        );
     }
     if let Some(size) = gib_after(text, "temporary kv cache memory during profiling ")
         .or(gib_after(text, "tmp kv_mem "))
@@ -225,76 +179,6 @@ fn profile(line: &Line<'_>, sheet: &mut Sheet) {
                 "Peak memory",
             );
             }
-        }
-    }
-}
-
-/// How the pool's size was found.
-fn pool_size(line: &Line<'_>, sheet: &mut Sheet) {
-    let text = line.text;
-    if let Some(rest) = said(
-        text,
-        "Memory usage when calculating max tokens in paged kv cache: ",
-    ) {
-        for (needle, key) in [
-            ("total: ", "device_total_gib"),
-            ("available: ", "kv_available_gib"),
-        ] {
-            if let Some(size) = gib_after(rest, needle) {
-                sheet.figure(key, size, line, needle);
-            }
-        }
-    }
-    if let Some(rest) = said(
-        text,
-        "Peak memory during memory usage profiling (torch + non-torch): ",
-    ) {
-        if let Some((size, _)) = gib(rest) {
-            sheet.figure("profiled_peak_gib", size, line, "Peak memory");
-        }
-        for (needle, key) in POOL_SIZE {
-            if let Some(size) = gib_after(rest, needle) {
-                sheet.figure(key, size, line, needle);
-            }
-        }
-        if let Some(n) = number_after(rest, "fraction is set ") {
-            sheet.figure(
-                "free_gpu_memory_fraction",
-                n.value,
-                line,
-                "fraction is set ",
-            );
-        }
-        let bytes =
-            number_after(rest, "kv size per token is ").or(number_after(rest, "kv size is "));
-        if let Some(n) = bytes.filter(|n| n.value >= 0.0) {
-            sheet.count("kv_bytes_per_token", n.value as u64, line, "kv size");
-        }
-    }
-    if let Some(rest) = said(
-        text,
-        "Both free_gpu_memory_fraction and max_tokens are set (to ",
-    ) {
-        if let Some((n, _)) = number(rest) {
-            sheet.figure("free_gpu_memory_fraction", n.value, line, "Both free");
-        }
-        if let Some(n) = number_after(rest, " and ").filter(|n| n.whole && n.value >= 0.0) {
-            sheet.count("max_tokens_requested", n.value as u64, line, "Both free");
-        }
-        // GiB without a unit.
-        for (needle, key) in [
-            ("free memory ", "device_free_gib"),
-            ("total memory ", "device_total_gib"),
-        ] {
-            if let Some(n) = number_after(rest, needle) {
-                sheet.figure(key, n.value, line, needle);
-            }
-        }
-    }
-    if let Some((n, rest)) = said(text, "Setting PyTorch memory fraction to ").and_then(number) {
-        sheet.figure("torch_memory_fraction", n.value, line, "Setting PyTorch");
-        if let Some(size) = gib_after(rest, "(") {
-            sheet.figure("torch_memory_limit_gib", size, line, "Setting PyTorch");
         }
     }
 }

@@ -31,6 +31,7 @@ mod graphs;
 mod identity;
 mod memory;
 mod pools;
+mod table;
 mod trouble;
 
 pub(super) use identity::iteration;
@@ -126,17 +127,8 @@ pub(in crate::engine) fn signs() -> Vec<&'static str> {
     ] {
         signs.extend(table);
     }
-    for table in [
-        memory::BUILD,
-        memory::PROFILE,
-        memory::POOL_SIZE,
-        identity::SIZES,
-        identity::LIMITS,
-        identity::GPT_MODEL,
-        identity::CONFIG,
-    ] {
-        signs.extend(table.iter().map(|(sign, _)| *sign));
-    }
+    signs.extend(identity::CONFIG.iter().map(|(sign, _)| *sign));
+    signs.extend(table::MESSAGES.iter().map(|row| row.sign));
     signs.extend(STEPS.iter().map(|(sign, _)| *sign));
     signs.extend(memory::ALLOCATED);
     signs

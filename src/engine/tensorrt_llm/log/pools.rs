@@ -363,7 +363,10 @@ impl Pools {
             None => announced.filter(|_| sheet.get("num_gpu_blocks").is_some()),
         };
         if let Some(text) = told {
-            let line = Line { text, at: None };
+            let line = Line {
+                text,
+                ..Line::default()
+            };
             sheet.finding(
                 "kv_cache_may_be_estimation",
                 Severity::Warning,

@@ -210,7 +210,7 @@ fn fact(field: &str, line: &Line<'_>, sheet: &mut Sheet) {
         // Only the field is quoted: its neighbours hold keys of the server.
         let quoted = Line {
             text: field,
-            at: line.at,
+            ..*line
         };
         sheet.set(key, value, &quoted, name);
     }

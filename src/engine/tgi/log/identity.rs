@@ -72,7 +72,7 @@ impl Shards {
                         "tensor_parallel_size was concluded from the highest shard that was ready",
                         &Line {
                             text: &quote,
-                            at: line.at,
+                            ..*line
                         },
                         "rank=",
                     );

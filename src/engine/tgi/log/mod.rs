@@ -145,7 +145,7 @@ impl Messages for TgiMessages {
         let inner = line.text.trim_matches(|c| c == '│' || c == '┃' || c == ' ');
         let line = &Line {
             text: inner,
-            at: line.at,
+            ..*line
         };
         if self.begins_anew(line, sheet) {
             sheet.restart();

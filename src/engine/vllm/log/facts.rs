@@ -1,29 +1,11 @@
-//! From readings to facts: which are one figure, which are one per rank.
+//! From readings to facts: which are one figure, which are one for each rank.
 
-use super::readings::Reading;
-use super::run::Run;
-use crate::engine::facts::{Fact, FactValue};
+use super::VllmLog;
+use super::readings::{Reading, listed};
+use crate::capture::AtNs;
+use crate::engine::facts::{EngineStep, Fact, FactValue};
+use crate::engine::log::sheet::Sheet;
 use std::collections::BTreeMap;
-
-/// Figures of each rank: several readings make a list, in rank order where the ranks are named.
-const PER_RANK: &[&str] = &[
-    "weights_gib",
-    "weights_gib_in_summary_line",
-    "kv_cache_gib",
-    "kv_cache_tokens",
-    "max_concurrency",
-    "activation_peak_gib",
-    "non_torch_gib",
-    "consumed_gib",
-    "non_kv_cache_gib",
-    "peak_torch_memory_gib",
-    "peak_memory_gib",
-    "cuda_graph_gib",
-    "cuda_graph_gib_in_summary_line",
-];
-
-/// Lines quoted for one list: the ranks of eight nodes.
-const MOST_QUOTES: usize = 64;
 
 /// Readings that only stand in for a figure that was not printed by itself.
 const STAND_INS: &[(&str, &str)] = &[
@@ -37,188 +19,149 @@ const STAND_INS: &[(&str, &str)] = &[
     ("kv_cache_tokens_in_error", "kv_cache_tokens"),
 ];
 
-/// Stand-ins that are no facts of their own.
-const INTERNAL: &[&str] = &[
-    "cuda_graph_estimated_gib_in_pool_line",
-    "kv_cache_gib_in_error",
-    "kv_cache_tokens_in_error",
-    "total_gpu_memory_gib_in_error",
+/// Figures of the whole engine of which a list shows those of the ranks.
+const ALSO_PER_RANK: [(&str, &str); 2] = [
+    (
+        "cuda_graph_estimated_gib",
+        "cuda_graph_estimated_gib_per_rank",
+    ),
+    (
+        "cuda_graph_pool_actual_gib",
+        "cuda_graph_pool_actual_gib_per_rank",
+    ),
 ];
 
-/// The facts of a start.
-pub fn of(run: &Run) -> BTreeMap<String, Fact> {
-    let mut facts = BTreeMap::new();
-    for (key, fact) in run.settings.facts() {
-        facts.insert(key.to_owned(), fact.clone());
+/// The pools of ranks, and the pool that can be used.
+const POOLS: [(&str, &str); 4] = [
+    ("kv_cache_tokens", "kv_pool_tokens"),
+    ("kv_cache_gib", "kv_pool_gib"),
+    ("num_gpu_blocks", "kv_pool_blocks"),
+    ("num_device_blocks", "kv_pool_blocks"),
+];
+
+/// Writes the facts of a start.
+pub fn conclude(log: &VllmLog, sheet: &mut Sheet) {
+    let mut put = |key: &str, fact: Option<Fact>| {
+        if let Some(fact) = fact {
+            sheet.conclude(key, fact);
+        }
+    };
+    for (key, fact) in log.settings.facts() {
+        put(key, Some(fact.clone()));
     }
-    for key in run.readings.keys() {
-        add(&mut facts, key, &run.readings.of(key));
-    }
-    for (from, to) in STAND_INS {
-        let readings = run.readings.of(from);
-        if run.readings.of(to).is_empty() && !readings.is_empty() {
-            // An error and its tracebacks repeat one figure.
-            let readings = if from.ends_with("_in_error") {
-                &readings[..1]
-            } else {
-                &readings[..]
-            };
-            add(&mut facts, to, readings);
+    for key in log.readings.keys() {
+        // What an error or the pool's line repeats is no fact of its own.
+        if !key.ends_with("_in_error") && !key.ends_with("_in_pool_line") {
+            put(key, log.readings.fact(key));
         }
     }
-    for key in INTERNAL {
-        facts.remove(*key);
+    for (from, to) in STAND_INS {
+        if log.readings.of(to).is_empty() {
+            let fact = match log.readings.of(from).first() {
+                // An error and its tracebacks repeat one figure.
+                Some(first) if from.ends_with("_in_error") => Some(first.fact(first.value.clone())),
+                _ => log.readings.fact(from),
+            };
+            put(to, fact);
+        }
     }
-    pools(run, &mut facts);
-    folded_ranks(run, &mut facts);
-    trouble(run, &mut facts);
-    if let Some((_, fact)) = &run.peak_usage {
-        facts.insert("kv_cache_usage_peak_pct".to_owned(), fact.clone());
-    }
-    if let Some((_, first)) = run.smi.first() {
-        let fact = Fact {
-            value: FactValue::List(run.smi.iter().map(|(used, _)| *used).collect()),
-            quote: run.smi.iter().flat_map(|(_, f)| f.quote.clone()).collect(),
-            at_ns: first.at_ns,
+    for (key, per_rank) in ALSO_PER_RANK {
+        let stand_in = STAND_INS.iter().find(|(_, to)| *to == key);
+        let readings = match (log.readings.of(key), stand_in) {
+            (readings, Some((from, _))) if readings.is_empty() => log.readings.of(from),
+            (readings, _) => readings,
         };
-        facts.insert("nvidia_smi_used_mib_per_gpu".to_owned(), fact);
+        put(per_rank, listed(&readings).filter(|_| readings.len() > 1));
     }
-    facts
-}
-
-fn add(facts: &mut BTreeMap<String, Fact>, key: &str, readings: &[&Reading]) {
-    let Some(first) = readings.first() else {
-        return;
-    };
-    let values: Vec<f64> = readings.iter().map(|r| r.value).collect();
-    let agree = values.iter().all(|v| v == &first.value);
-    if values.len() > 1 && (PER_RANK.contains(&key) || !agree) {
-        facts.insert(key.to_owned(), listed(readings));
-    } else {
-        facts.insert(key.to_owned(), fact(single(first), first));
+    for (from, to) in POOLS {
+        put(to, usable_pool(log, from));
     }
-    // One figure for the run, and who printed it: both are asked for.
-    if values.len() > 1
-        && matches!(
-            key,
-            "cuda_graph_estimated_gib" | "cuda_graph_pool_actual_gib"
-        )
-    {
-        facts.insert(format!("{key}_per_rank"), listed(readings));
-    }
-}
-
-fn single(reading: &Reading) -> FactValue {
-    if reading.whole {
-        FactValue::Int(reading.value as i64)
-    } else {
-        FactValue::Float(reading.value)
-    }
-}
-
-fn fact(value: FactValue, reading: &Reading) -> Fact {
-    Fact {
-        value,
-        quote: vec![reading.quote.clone()],
-        at_ns: reading.at,
-    }
-}
-
-/// All of them, each with its line.
-fn listed(readings: &[&Reading]) -> Fact {
-    Fact {
-        value: FactValue::List(readings.iter().map(|r| r.value).collect()),
-        quote: readings
-            .iter()
-            .take(MOST_QUOTES)
-            .map(|r| r.quote.clone())
-            .collect(),
-        at_ns: readings.first().and_then(|r| r.at),
-    }
+    put("weights_print_count_true", folded_ranks(log));
+    trouble(log, sheet);
 }
 
 /// The pool that can be used: the smallest over the ranks of one engine, and one for each
 /// data-parallel engine. These add up; the readings of ranks do not.
-fn pools(run: &Run, facts: &mut BTreeMap<String, Fact>) {
-    for (from, to) in [
-        ("kv_cache_tokens", "kv_pool_tokens"),
-        ("kv_cache_gib", "kv_pool_gib"),
-        ("num_gpu_blocks", "kv_pool_blocks"),
-        ("num_device_blocks", "kv_pool_blocks"),
-    ] {
-        let mut smallest: BTreeMap<u32, &Reading> = BTreeMap::new();
-        for reading in run.readings.of(from) {
-            let place = smallest.entry(reading.origin.engine()).or_insert(reading);
-            if reading.value < place.value {
-                *place = reading;
-            }
+fn usable_pool(log: &VllmLog, key: &str) -> Option<Fact> {
+    let mut smallest: BTreeMap<u32, &Reading> = BTreeMap::new();
+    for reading in log.readings.of(key) {
+        let place = smallest.entry(reading.origin.engine()).or_insert(reading);
+        if reading.number() < place.number() {
+            *place = reading;
         }
-        let Some(first) = smallest.values().next() else {
-            continue;
-        };
-        let fact = if smallest.len() > 1 {
-            let readings: Vec<&Reading> = smallest.values().copied().collect();
-            listed(&readings)
-        } else {
-            fact(single(first), first)
-        };
-        facts.insert(to.to_owned(), fact);
+    }
+    let readings: Vec<&Reading> = smallest.into_values().collect();
+    match readings.as_slice() {
+        [one] => Some(one.fact(one.value.clone())),
+        several => listed(several),
     }
 }
 
 /// Ray prints equal lines of several workers as one: how many ranks the weights were loaded on.
-fn folded_ranks(run: &Run, facts: &mut BTreeMap<String, Fact>) {
-    let readings = run.readings.of("weights_gib");
-    if let Some(folded) = readings.iter().find(|r| r.stands_for > 1) {
-        let ranks: u32 = readings
-            .iter()
-            .map(|r| r.stands_for)
-            .fold(0, u32::saturating_add);
-        facts.insert(
-            "weights_print_count_true".to_owned(),
-            fact(FactValue::Int(i64::from(ranks)), folded),
+fn folded_ranks(log: &VllmLog) -> Option<Fact> {
+    let readings = log.readings.of("weights_gib");
+    let folded = readings.iter().find(|r| r.processes > 1)?;
+    let ranks = readings.iter().map(|r| i64::from(r.processes)).sum();
+    Some(folded.fact(FactValue::Int(ranks)))
+}
+
+fn trouble(log: &VllmLog, sheet: &mut Sheet) {
+    let lack = log.trouble.lack_of_memory();
+    let shown = lack.map(|w| (true, w.quote.clone(), w.at));
+    let shown = shown.or_else(|| enough_memory(log, sheet).map(|(quote, at)| (false, quote, at)));
+    let phase = log.lack_phase.filter(|_| lack.is_some());
+    let failure = log.trouble.failure();
+    let values = [
+        shown.map(|(oom, quote, at)| ("oom", FactValue::Bool(oom), quote, at)),
+        (phase.zip(lack)).map(|(phase, w)| {
+            let phase = FactValue::Text(phase.to_owned());
+            ("oom_phase", phase, w.quote.clone(), w.at)
+        }),
+        failure.map(|(kind, w)| ("failure", FactValue::Text(kind), w.quote.clone(), w.at)),
+        (log.trouble.preemptions_counted.as_ref()).map(|(count, w)| {
+            let count = FactValue::Int(i64::try_from(*count).unwrap_or(i64::MAX));
+            ("preemptions_cumulative", count, w.quote.clone(), w.at)
+        }),
+    ];
+    for (key, value, quote, at_ns) in values.into_iter().flatten() {
+        let quote = vec![quote];
+        sheet.conclude(
+            key,
+            Fact {
+                value,
+                quote,
+                at_ns,
+            },
         );
     }
 }
 
-fn trouble(run: &Run, facts: &mut BTreeMap<String, Fact>) {
-    let lack = run.trouble.lack_of_memory();
-    let shown = lack.map(|w| (true, w.quote.clone(), w.at));
-    let shown = shown.or_else(|| run.enough_memory().map(|(quote, at)| (false, quote, at)));
-    if let Some((oom, quote, at_ns)) = shown {
-        let fact = Fact {
-            value: FactValue::Bool(oom),
-            quote: vec![quote],
-            at_ns,
-        };
-        facts.insert("oom".to_owned(), fact);
+/// The line that shows that memory sufficed: the latest of readiness, graphs and pool, the
+/// statistics of a server, or a failure of another kind. `None` while no line shows it.
+fn enough_memory(log: &VllmLog, sheet: &Sheet) -> Option<(String, Option<AtNs>)> {
+    use EngineStep::{GraphsCaptured, KvCacheAllocated, Ready};
+    if log.trouble.may_lack_memory(sheet.passed(Ready)) {
+        return None;
     }
-    if let (Some((sizes, phase)), Some(witness)) = (&run.lack, lack) {
-        for (key, fact) in sizes.facts() {
-            facts.entry(key.clone()).or_insert_with(|| fact.clone());
-        }
-        let fact = Fact {
-            value: FactValue::Text((*phase).to_owned()),
-            quote: vec![witness.quote.clone()],
-            at_ns: witness.at,
-        };
-        facts.insert("oom_phase".to_owned(), fact);
-    }
-    if let Some((failure, witness)) = run.trouble.failure() {
-        let fact = Fact {
-            value: FactValue::Text(failure),
-            quote: vec![witness.quote.clone()],
-            at_ns: witness.at,
-        };
-        facts.insert("failure".to_owned(), fact);
-    }
-    if let Some((count, witness)) = &run.trouble.preemptions_counted {
-        let value = FactValue::Int(i64::try_from(*count).unwrap_or(i64::MAX));
-        let fact = Fact {
-            value,
-            quote: vec![witness.quote.clone()],
-            at_ns: witness.at,
-        };
-        facts.insert("preemptions_cumulative".to_owned(), fact);
-    }
+    let taken = [Ready, GraphsCaptured, KvCacheAllocated];
+    let mark = taken.iter().find_map(|step| sheet.mark(*step));
+    let serving = || {
+        let fact = sheet.get("kv_cache_usage_peak_pct")?;
+        Some((fact.quote.first()?.clone(), fact.at_ns))
+    };
+    // The pool's size is printed once it fits into what the memory profile left.
+    let pool = || {
+        let keys = ["kv_cache_tokens", "num_gpu_blocks", "num_device_blocks"];
+        let mut readings = keys.iter().flat_map(|key| log.readings.of(key));
+        let fits = readings.rfind(|r| r.number() > 0.0)?;
+        Some((fits.quote.clone(), fits.at))
+    };
+    let other_failure = || {
+        let (_, witness) = log.trouble.failure()?;
+        Some((witness.quote.clone(), witness.at))
+    };
+    mark.map(|m| (m.quote.clone(), m.at_ns))
+        .or_else(serving)
+        .or_else(pool)
+        .or_else(other_failure)
 }

@@ -1,17 +1,19 @@
-//! What a reader of the log should be told besides the figures. Few, and only what is certain.
+//! What a reader of the log should know besides the figures. Few, and only what is certain.
 
-use super::run::Run;
-use super::trouble::Witness;
+use super::VllmLog;
+use super::readings::Reading;
 use crate::engine::facts::{DEFAULT_UTILIZATION, EngineStep, FactValue, Finding, Severity};
+use crate::engine::log::Messages;
+use crate::engine::log::sheet::Sheet;
 use crate::engine::vllm::default_utilization_of;
 
 const GIB: f64 = 1_073_741_824.0;
 
 /// The findings of a start.
-pub fn of(run: &Run) -> Vec<Finding> {
+pub fn findings_of(log: &VllmLog, sheet: &Sheet) -> Vec<Finding> {
     let mut findings = Vec::new();
-    if let Some(witness) = run.trouble.lack_of_memory() {
-        let step = reached(run);
+    if let Some(witness) = log.trouble.lack_of_memory() {
+        let step = reached(sheet);
         findings.push(finding(
             "oom",
             Severity::Error,
@@ -19,8 +21,8 @@ pub fn of(run: &Run) -> Vec<Finding> {
             Some(&witness.quote),
         ));
     }
-    death(run, &mut findings);
-    if let Some((count, witness)) = &run.trouble.preemptions {
+    death(log, sheet, &mut findings);
+    if let Some((count, witness)) = &log.trouble.preemptions {
         findings.push(finding(
             "preemption_seen",
             Severity::Warning,
@@ -28,7 +30,7 @@ pub fn of(run: &Run) -> Vec<Finding> {
             Some(&witness.quote),
         ));
     }
-    if let Some(quote) = &run.unscaled_fp8 {
+    if let Some(quote) = &log.unscaled_fp8 {
         findings.push(finding(
             "kv_cache_fp8_unscaled",
             Severity::Warning,
@@ -37,12 +39,12 @@ pub fn of(run: &Run) -> Vec<Finding> {
             Some(quote),
         ));
     }
-    pool(run, &mut findings);
-    if run.settings.arguments_seen && run.settings.get("gpu_memory_utilization").is_none() {
+    pool(log, &mut findings);
+    if log.settings.arguments_seen && log.settings.get("gpu_memory_utilization").is_none() {
         findings.push(finding(
             DEFAULT_UTILIZATION,
             Severity::Info,
-            match run.identity.version().and_then(|v| Some((default_utilization_of(&v)?, v))) {
+            match log.version().and_then(|v| Some((default_utilization_of(&v)?, v))) {
                 Some((share, version)) => format!("gpu_memory_utilization was not set; the default of {version} is {share:.2}"),
                 None => "gpu_memory_utilization was not set, and the log names no version: the default is 0.90 before 0.21, 0.92 since".to_owned(),
             },
@@ -54,7 +56,7 @@ pub fn of(run: &Run) -> Vec<Finding> {
         "pipeline_parallel_size",
         "data_parallel_size",
     ] {
-        if run.settings.is_inferred(key) {
+        if log.settings.is_inferred(key) {
             findings.push(finding(
                 "parallel_size_inferred",
                 Severity::Info,
@@ -68,23 +70,10 @@ pub fn of(run: &Run) -> Vec<Finding> {
     findings
 }
 
-/// The log holds several starts.
-pub fn restarted(earlier: u32) -> Finding {
-    finding(
-        "engine_restarted",
-        Severity::Warning,
-        format!(
-            "the log holds {} starts of the engine; facts and steps are those of the last one",
-            earlier.saturating_add(1)
-        ),
-        None,
-    )
-}
-
-fn death(run: &Run, findings: &mut Vec<Finding>) {
-    let trouble = &run.trouble;
-    let cause = |w: &Witness| run.root_cause().unwrap_or_else(|| w.quote.clone());
-    let failed_to_start = trouble.start_failed().filter(|_| !run.is_ready());
+fn death(log: &VllmLog, sheet: &Sheet, findings: &mut Vec<Finding>) {
+    let trouble = &log.trouble;
+    let ready = log.is_ready(sheet);
+    let failed_to_start = trouble.start_failed().filter(|_| !ready);
     let (code, message, witness) = match (failed_to_start, &trouble.fatal) {
         (Some(wrapper), _) => (
             "engine_failed_to_start",
@@ -98,43 +87,37 @@ fn death(run: &Run, findings: &mut Vec<Finding>) {
         code,
         Severity::Error,
         message.to_owned(),
-        Some(&cause(witness)),
+        Some(&trouble.root_cause(ready).unwrap_or(witness).quote),
     ));
 }
 
-fn pool(run: &Run, findings: &mut Vec<Finding>) {
+fn pool(log: &VllmLog, findings: &mut Vec<Finding>) {
     // VLLM_CPU_KVCACHE_SPACE silently beats --kv-cache-memory-bytes.
-    if let Some(FactValue::Int(asked)) = run.settings.get("kv_cache_memory_bytes") {
-        if let Some(got) = run.readings.of("kv_cache_gib").first() {
-            if (*asked as f64 / GIB - got.value).abs() > 0.01 + 0.01 * got.value.abs() {
+    if let Some(FactValue::Int(asked)) = log.settings.get("kv_cache_memory_bytes") {
+        if let Some(got) = log.readings.of("kv_cache_gib").first() {
+            if (*asked as f64 / GIB - got.number()).abs() > 0.01 + 0.01 * got.number().abs() {
                 findings.push(finding(
                     "kv_cache_memory_bytes_not_used",
                     Severity::Warning,
                     format!(
                         "kv_cache_memory_bytes asks for {asked} bytes, but the pool has {} GiB",
-                        got.value
+                        got.number()
                     ),
                     Some(&got.quote),
                 ));
             }
         }
     }
-    let smallest = |key: &str| {
-        run.readings
-            .of(key)
-            .into_iter()
-            .map(|r| r.value)
-            .min_by(f64::total_cmp)
-    };
+    let smallest = |key: &str| log.readings.smallest(key).map(Reading::number);
     if let (Some(tokens), Some(blocks), Some(FactValue::Int(size))) = (
         smallest("kv_cache_tokens"),
         smallest("num_gpu_blocks"),
-        run.settings.get("block_size"),
+        log.settings.get("block_size"),
     ) {
         let product = blocks * *size as f64;
         // With context parallelism the tokens are those of all ranks; a hybrid model's attention
         // block size is another key, so it does not get here.
-        let comparable = run.settings.get("kv_cache_tokens_of_all_ranks").is_none();
+        let comparable = log.settings.get("kv_cache_tokens_of_all_ranks").is_none();
         if comparable && (tokens - product).abs() > 0.01 * product.max(1.0) {
             findings.push(finding(
                 "kv_cache_size_disagrees",
@@ -144,19 +127,14 @@ fn pool(run: &Run, findings: &mut Vec<Finding>) {
             ));
         }
     }
-    if let Some(concurrency) = run
-        .readings
-        .of("max_concurrency")
-        .into_iter()
-        .min_by(|a, b| a.value.total_cmp(&b.value))
-    {
-        if concurrency.value < 1.0 {
+    if let Some(concurrency) = log.readings.smallest("max_concurrency") {
+        if concurrency.number() < 1.0 {
             findings.push(finding(
                 "one_request_does_not_fit",
                 Severity::Warning,
                 format!(
                     "the KV pool holds {} of one request of the longest length",
-                    concurrency.value
+                    concurrency.number()
                 ),
                 Some(&concurrency.quote),
             ));
@@ -165,16 +143,17 @@ fn pool(run: &Run, findings: &mut Vec<Finding>) {
 }
 
 /// Where the start had come to.
-fn reached(run: &Run) -> &'static str {
-    if run.is_ready() {
+fn reached(sheet: &Sheet) -> &'static str {
+    if sheet.passed(EngineStep::Ready) {
         "while serving"
-    } else if run.passed(EngineStep::GraphsCaptured) || run.passed(EngineStep::KvCacheAllocated) {
+    } else if sheet.passed(EngineStep::GraphsCaptured) || sheet.passed(EngineStep::KvCacheAllocated)
+    {
         "while warming up"
-    } else if run.passed(EngineStep::Profiled) {
+    } else if sheet.passed(EngineStep::Profiled) {
         "when the KV cache was to be allocated"
-    } else if run.passed(EngineStep::WeightsLoaded) {
+    } else if sheet.passed(EngineStep::WeightsLoaded) {
         "while its memory was profiled"
-    } else if run.passed(EngineStep::LoadingWeights) {
+    } else if sheet.passed(EngineStep::LoadingWeights) {
         "while it loaded weights"
     } else {
         "before it loaded weights"

@@ -1,144 +1,388 @@
-//! The log of vLLM, 0.4 to 0.32 and its plugins: figures, settings, milestones, failures.
+//! The log of vLLM, 0.4 to 0.33 and its plugins: figures, settings, milestones, failures.
 //!
-//! Patterns go by the shape of a message, never by the version: banners of forks are wrong and
+//! Messages are recognised by their shape, never by the version: banners of forks are wrong and
 //! plugins copy old words. They are searched, never anchored: logs come with the prefixes of
 //! docker compose, journald, Ray and others before the engine's own.
 
 mod facts;
-mod filter;
 mod findings;
-mod graphs;
-mod identity;
-mod memory;
-mod milestones;
+mod messages;
 mod origin;
-mod pool;
 mod readings;
-mod run;
 mod settings;
+mod table;
 mod trouble;
 
-/// Every sign of the tables above.
+use crate::engine::facts::{EngineStep, FactValue};
+use crate::engine::log::figures::{after, number};
+use crate::engine::log::sheet::Sheet;
+use crate::engine::log::table::Row;
+use crate::engine::log::text::{Level, record};
+use crate::engine::log::words::Words;
+use crate::engine::log::{Line, Messages, SheetParser, torch};
+use memchr::memmem::{self, Finder};
+use origin::{Origin, Role};
+use readings::{RankLine, Readings};
+use settings::{Settings, Trust};
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+use table::{TABLE, Target};
+use trouble::{Trouble, is_lack};
+
+/// Reads vLLM's log.
+pub type VllmLogParser = SheetParser<VllmLog>;
+
+/// Lines that a message broken over lines may go on for.
+const MOST_CONTINUATIONS: u32 = 3;
+
+/// Data-parallel engines of which the banners are kept apart.
+const MOST_ENGINES: usize = 1024;
+
+/// Bytes at the front of a line in which the prefixes of processes are.
+const LONGEST_PREFIX: usize = 300;
+
+/// Beginnings of messages that quote a request: a prompt can hold any text.
+const QUOTES_REQUEST: [&str; 3] = [
+    "Received request ",
+    "Generated response ",
+    "Dumping input data ",
+];
+
+/// Searches that run on nearly every line of a serving log.
+static USAGE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("KV cache usage: "));
+static PREEMPTIONS: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("Preemptions: "));
+static REQUEST: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("] Received request "));
+static WORKER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("Worker"));
+
+/// Every sign of the tables of this log.
 #[cfg(test)]
 pub(in crate::engine) fn signs() -> Vec<&'static str> {
-    let of = |table: &[(&'static str, &'static str)]| -> Vec<&'static str> {
-        table.iter().map(|(sign, _)| *sign).collect()
-    };
-    let steps = [milestones::BEGINS, milestones::ENDS, milestones::POOL_TAKEN];
-    let mut signs: Vec<&str> = steps.concat().iter().map(|(sign, _)| *sign).collect();
-    for table in [
-        memory::PROFILE_0_6,
-        memory::RESULTS,
-        memory::PROFILE,
-        memory::SUMMARY,
-        trouble::LACKS,
-        trouble::FAILURES,
-    ] {
-        signs.extend(of(table));
+    let mut signs: Vec<&str> = table::MESSAGES.iter().map(|row| row.sign).collect();
+    for table in [trouble::LACKS, trouble::FAILURES] {
+        signs.extend(table.iter().map(|(sign, _)| *sign));
     }
-    signs.extend(pool::BLOCK_SIZE.iter().map(|(sign, _)| *sign));
-    for table in [memory::WEIGHTS, memory::UTILIZATION, trouble::LINKER] {
-        signs.extend(table);
-    }
-    signs.extend(crate::engine::log::torch::LACK);
+    signs.extend(trouble::LINKER);
+    signs.extend(torch::LACK);
     signs
 }
 
-use crate::capture::AtNs;
-use crate::engine::LogParser;
-use crate::engine::facts::LogReport;
-use crate::engine::log::text;
-use filter::{Candidate, Filter};
-use origin::Origin;
-use readings::Line;
-use run::Run;
-
-/// Bytes of a line that are looked at.
-const LONGEST_LINE: usize = crate::engine::lines::LONGEST_LINE;
-
-/// Reads a vLLM log line by line.
+/// What the lines of one start of the engine say, beside what is on the sheet.
 #[derive(Default)]
-pub struct VllmLogParser {
-    /// The start of the engine that is being read: a container that restarts has many.
-    run: Run,
-    /// How many starts came before.
-    earlier_runs: u32,
-    /// Why the start before failed, if it did.
-    earlier_cause: Option<String>,
-    no: u64,
-    buffer: String,
+pub struct VllmLog {
+    readings: Readings,
+    settings: Settings,
+    trouble: Trouble,
+    /// Version as the API server announces it.
+    server_version: Option<String>,
+    /// Weight of the evidence for the engine's generation.
+    generation: Option<u8>,
+    /// How surely the attention backend is the language model's.
+    attention: Option<u8>,
+    /// Highest ranks seen in prefixes: tensor, pipeline, data parallel.
+    highest: [Option<u32>; 3],
+    /// An API server writes this log.
+    server: bool,
+    /// The API server announced that it is ready.
+    startup_complete: bool,
+    /// Largest use of the KV pool that the statistics showed, percent.
+    peak_usage: Option<f64>,
+    /// GPUs of the `nvidia-smi` rows.
+    gpus: usize,
+    unscaled_fp8: Option<String>,
+    /// What the engine was doing when memory first lacked.
+    lack_phase: Option<&'static str>,
+    /// Engines of which the banner was seen: data-parallel engines each have one.
+    banners: BTreeSet<(u32, &'static str)>,
+    /// A message that goes on in the next line, and for how many lines it may.
+    broken: Option<(String, u32)>,
 }
 
-impl VllmLogParser {
-    /// A parser that has read nothing.
-    pub fn new() -> VllmLogParser {
-        VllmLogParser::default()
+impl Messages for VllmLog {
+    const ENGINE: &'static str = "vllm";
+
+    fn words() -> &'static Words {
+        TABLE.gate()
     }
 
-    /// Parses a line in full: each piece of one that was drawn anew.
-    fn parse(&mut self, raw: &[u8], at: Option<AtNs>) {
-        let mut buffer = std::mem::take(&mut self.buffer);
-        text::clean(raw, &mut buffer);
-        for piece in buffer.split('\r').map(str::trim).filter(|p| !p.is_empty()) {
-            let line = Line {
-                text: piece,
-                origin: Origin::of(piece),
-                at,
-                no: self.no,
-            };
-            if self.run.is_over(&line) {
-                self.earlier_cause = self.run.root_cause().or(self.earlier_cause.take());
-                self.earlier_runs = self.earlier_runs.saturating_add(1);
-                self.run = Run::default();
-            }
-            self.run.read(&line);
+    fn awaits_more(&self) -> bool {
+        self.settings.banner_open() || self.broken.is_some()
+    }
+
+    fn may_hold_news(&self, raw: &[u8], _: &Sheet) -> bool {
+        !self.repeats_itself(raw) && (TABLE.is_hit(raw) || self.names_new_rank(raw))
+    }
+
+    fn read(&mut self, line: &Line<'_>, sheet: &mut Sheet) {
+        let (level, message) = record(line.text);
+        if QUOTES_REQUEST.iter().any(|m| message.starts_with(m)) {
+            return;
         }
-        self.buffer = buffer;
+        let line = &RankLine {
+            line: *line,
+            origin: Origin::of(line.text),
+        };
+        let rows = TABLE.matching(line.text);
+        let holds = |sign| rows.iter().any(|(row, _)| row.sign == sign);
+        let announcement = if holds("non-default args: ") || holds("args: Namespace(") {
+            Some("server")
+        } else {
+            holds("LLM engine (").then_some("engine")
+        };
+        if announcement.is_some_and(|kind| self.is_over(kind, line, sheet)) {
+            sheet.restart_after(self.root_cause(sheet));
+            *self = VllmLog::default();
+        }
+        if self.readings.forwarded_before(line) {
+            return;
+        }
+        if self.settings.banner_open() {
+            self.settings.continue_banner(line, level != Level::Unknown);
+        }
+        let may_break = holds("Maximum concurrency for ") || holds("Error in memory profiling");
+        self.join_broken(line, message, may_break, sheet);
+        if let Some(kind) = announcement.filter(|_| self.banners.len() < MOST_ENGINES) {
+            self.banners.insert((line.origin.engine(), kind));
+        }
+        self.server |= line.origin.role == Role::Server;
+        self.read_rows(&rows, line, sheet);
+        self.read_origin(line);
+        self.read_trouble(line, (level, message), sheet);
+        if self.lack_phase.is_none() && self.trouble.out_of_memory.is_some() {
+            torch::figures(line, sheet);
+            self.lack_phase = Some(sheet.phase());
+        }
+    }
+
+    fn conclude(&self, sheet: &mut Sheet) {
+        facts::conclude(self, sheet);
+        for finding in findings::findings_of(self, sheet) {
+            sheet.note(finding);
+        }
+        if let Some(version) = self.version() {
+            sheet.version(&version);
+        }
+    }
+
+    fn root_cause(&self, sheet: &Sheet) -> Option<String> {
+        let ready = self.is_ready(sheet);
+        let cause = self.trouble.root_cause(ready).map(|w| w.quote.clone());
+        cause.or_else(|| sheet.root_cause().filter(|_| !ready))
+    }
+
+    fn is_ready(&self, sheet: &Sheet) -> bool {
+        sheet.passed(EngineStep::Ready)
     }
 }
 
-impl LogParser for VllmLogParser {
-    fn line(&mut self, raw: &[u8], at: Option<AtNs>) {
-        self.no += 1;
-        let raw = &raw[..raw.len().min(LONGEST_LINE)];
-        match Filter::shared().candidate(raw) {
-            Candidate::Nothing if !self.run.awaits_more() => {}
-            Candidate::Statistics if !self.run.awaits_more() => {
-                if self.run.statistics_are_news(raw) {
-                    self.parse(raw, at);
+impl VllmLog {
+    /// Whether this is a line of the kinds that a serving log is full of, and it says no more than
+    /// those before. Runs on every line, so it looks at bytes only.
+    fn repeats_itself(&self, raw: &[u8]) -> bool {
+        // `INFO:     10.0.0.1:5000 - "POST /v1/completions HTTP/1.1" 200 OK`
+        let access = raw.strip_prefix(b"INFO:     ");
+        if access.is_some_and(|rest| rest.first().is_some_and(u8::is_ascii_digit)) {
+            return true;
+        }
+        let Some(at) = USAGE.find(raw) else {
+            let front = &raw[..raw.len().min(LONGEST_PREFIX)];
+            return REQUEST.find(front).is_some() && !raw.contains(&b'\r');
+        };
+        // A message may share a line that is drawn anew.
+        if raw.contains(&b'\r') || PREEMPTIONS.find(&raw[at..]).is_some() {
+            return false;
+        }
+        let digits = &raw[at + USAGE.needle().len()..];
+        let end = digits.iter().take(12).position(|b| *b == b'%').unwrap_or(0);
+        let usage = std::str::from_utf8(&digits[..end]).ok();
+        let usage = usage.and_then(|text| text.parse::<f64>().ok());
+        usage.is_none_or(|usage| self.peak_usage.is_some_and(|peak| usage <= peak))
+    }
+
+    /// Whether the prefix of a worker's line names a rank above those seen.
+    fn names_new_rank(&self, raw: &[u8]) -> bool {
+        let prefix = &raw[..raw.len().min(LONGEST_PREFIX)];
+        if WORKER.find(prefix).is_none() {
+            return false;
+        }
+        let origin = Origin::of(&String::from_utf8_lossy(prefix));
+        let new_rank = |(rank, highest): (Option<u32>, Option<u32>)| {
+            rank.is_some_and(|rank| (1..MOST_RANKS).contains(&rank) && Some(rank) > highest)
+        };
+        let ranks = [origin.tp, origin.pp, origin.dp].into_iter();
+        (self.generation.is_none() && origin.tp.is_some()) || ranks.zip(self.highest).any(new_rank)
+    }
+
+    /// Whether a line that announces the engine begins another start of it.
+    fn is_over(&self, kind: &'static str, line: &RankLine<'_>, sheet: &Sheet) -> bool {
+        // The first lines of a start announce it several times, before anything is allocated. The
+        // banner of the second data-parallel engine may come late.
+        let begun =
+            !self.readings.is_empty() || self.trouble.failure().is_some() || self.is_ready(sheet);
+        begun && (kind == "server" || self.banners.contains(&(line.origin.engine(), kind)))
+    }
+
+    /// Reads the values of these rows of the table.
+    fn read_rows(
+        &mut self,
+        rows: &[(&Row<Target>, usize)],
+        line: &RankLine<'_>,
+        sheet: &mut Sheet,
+    ) {
+        for (row, end) in rows {
+            let end = *end;
+            let needle = row.needle();
+            let value = || row.value(line.text, end);
+            match row.target {
+                Target::Begins(step) => sheet.step(step, line, needle),
+                Target::Ends(step) => sheet.step_of_last_rank(step, line, needle),
+                Target::Within(step) => {
+                    let passed = |step| sheet.passed(step);
+                    if passed(EngineStep::Profiled) && !passed(EngineStep::GraphsCaptured) {
+                        sheet.step(step, line, needle);
+                    }
+                }
+                Target::Generation(weight, name) => self.set_generation(weight, name, line),
+                Target::Read(read) => read(self, line, &line.text[end..], sheet),
+                Target::Setting(key, trust) => {
+                    if let Some(value) = value() {
+                        self.settings.set(key, value, trust, line, needle);
+                    }
+                }
+                Target::PerRank(key) => self.add(key, value(), line, needle, true, true),
+                Target::Common(key) => self.add(key, value(), line, needle, false, true),
+                Target::First(key) => {
+                    if self.readings.of(key).is_empty() {
+                        self.add(key, value(), line, needle, false, true);
+                    }
+                }
+                Target::Replace(key) => {
+                    if let Some(value) = value() {
+                        self.readings.forget(key);
+                        self.add(key, Some(value), line, needle, true, true);
+                    }
                 }
             }
-            _ => self.parse(raw, at),
         }
     }
 
-    fn steps_seen(&self) -> usize {
-        self.run.steps()
-    }
-
-    fn report(&self) -> LogReport {
-        let mut report = self.run.report();
-        if self.earlier_runs > 0 {
-            report.findings.push(findings::restarted(self.earlier_runs));
+    fn add(
+        &mut self,
+        key: &'static str,
+        value: Option<FactValue>,
+        line: &RankLine<'_>,
+        needle: &str,
+        per_rank: bool,
+        once: bool,
+    ) {
+        if let Some(value) = value {
+            (self.readings).add(key, value, line, needle, per_rank, once);
         }
-        report
     }
 
-    fn root_cause(&self) -> Option<String> {
-        self.run
-            .root_cause()
-            .or_else(|| self.earlier_cause.clone().filter(|_| !self.run.is_ready()))
+    /// Better evidence for the engine's generation takes the place of what was known.
+    fn set_generation(&mut self, weight: u8, name: &'static str, line: &RankLine<'_>) {
+        if self.generation.is_none_or(|known| weight > known) {
+            self.generation = Some(weight);
+            let value = FactValue::Text(name.to_owned());
+            (self.settings).set("engine_generation", value, Trust::Adjusted, line, name);
+        }
     }
 
-    fn ready(&self) -> bool {
-        self.run.is_ready()
+    /// What the process of a line shows: the generation, and parallel sizes where no configuration
+    /// line names them, one more than the highest rank.
+    fn read_origin(&mut self, line: &RankLine<'_>) {
+        let origin = line.origin;
+        let of_v1 = match origin.role {
+            Role::Core | Role::Server => true,
+            Role::Worker => origin.tp.is_some(),
+            Role::Main | Role::Unmarked => false,
+        };
+        let in_v1 =
+            || line.text.contains("gpu_model_runner.py") || line.text.contains("on V1 engine");
+        if self.generation.is_none_or(|known| known < 1) && (of_v1 || in_v1()) {
+            self.set_generation(1, "V1", line);
+        }
+        let ranks = [
+            (origin.tp, "tensor_parallel_size"),
+            (origin.pp, "pipeline_parallel_size"),
+            (origin.dp, "data_parallel_size"),
+        ];
+        for ((rank, key), highest) in ranks.into_iter().zip(&mut self.highest) {
+            // Rank 0 alone says nothing: several releases always print it.
+            if let Some(rank) = rank.filter(|r| (1..MOST_RANKS).contains(r)) {
+                if Some(rank) > *highest {
+                    *highest = Some(rank);
+                    self.settings.infer_size(key, rank + 1, line);
+                }
+            }
+        }
     }
+
+    fn read_trouble(&mut self, line: &RankLine<'_>, record: (Level, &str), sheet: &Sheet) {
+        let ready = self.is_ready(sheet);
+        let speculative = self.settings.speculative;
+        self.trouble.read(line, record, ready, speculative);
+    }
+
+    /// A message that a narrow terminal or an author broke in two.
+    fn join_broken(
+        &mut self,
+        line: &RankLine<'_>,
+        message: &str,
+        may_break: bool,
+        sheet: &mut Sheet,
+    ) {
+        if let Some((begun, left)) = self.broken.take() {
+            let joined = format!("{begun} {message}");
+            let mut whole = *line;
+            whole.line.text = &joined;
+            let whole_lack = is_lack(&joined) && !is_lack(&begun) && !is_lack(line.text);
+            if whole_lack {
+                self.read_trouble(&whole, record(&joined), sheet);
+            }
+            if whole_lack || breaks_off(&begun).is_some_and(|_| breaks_off(&joined).is_none()) {
+                self.read_rows(&TABLE.matching(&joined), &whole, sheet);
+            } else if left > 1 && joined.len() < 600 {
+                self.broken = Some((joined, left - 1));
+            }
+        }
+        let refusal = message.starts_with("ValueError: ") && !is_lack(message);
+        let unfinished = Some(line.text).filter(|_| may_break).and_then(breaks_off);
+        let begun = unfinished.or(refusal.then_some(message));
+        if let Some(begun) = begun.filter(|begun| begun.len() < 300) {
+            self.broken = Some((begun.to_owned(), MOST_CONTINUATIONS));
+        }
+    }
+
+    /// The version, the server's before that of the engine's banner, which is wrong in some forks.
+    fn version(&self) -> Option<String> {
+        let banner = self.settings.get("version_in_banner");
+        (self.server_version.clone()).or_else(|| banner.map(ToString::to_string))
+    }
+}
+
+/// More ranks than any machine has.
+const MOST_RANKS: u32 = 4096;
+
+/// The message of `text` that lacks its last figure.
+fn breaks_off(text: &str) -> Option<&str> {
+    [
+        ("Maximum concurrency for ", "request: "),
+        ("Error in memory profiling. ", "current free memory "),
+    ]
+    .iter()
+    .find_map(|(begins, ends)| {
+        let message = &text[memmem::find(text.as_bytes(), begins.as_bytes())?..];
+        let figure = after(message, ends).and_then(number);
+        figure.is_none().then_some(message)
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::facts::FactValue;
+    use crate::engine::LogParser;
+    use crate::engine::facts::LogReport;
 
     fn read(log: &str) -> (LogReport, Option<String>) {
         let mut parser = VllmLogParser::new();

@@ -1,6 +1,8 @@
 //! Which process printed a line: the `(EngineCore_DP0 pid=42)` before it, in every form.
 
-/// The process of a line, as far as its prefix tells.
+use memchr::memchr2;
+
+/// The process of a line, as far as its prefix names it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Origin {
     /// Data-parallel engine.
@@ -39,14 +41,14 @@ impl Origin {
         let mut origin = Origin::default();
         let mut from = 0;
         // Prefixes stack: `(EngineCore_DP0 pid=1) (RayWorkerWrapper pid=2, ip=..)`.
-        while let Some(open) = text[from..].find(['(', '[']).map(|i| from + i) {
+        while let Some(open) = memchr2(b'(', b'[', &text.as_bytes()[from..]).map(|i| from + i) {
             let inside = &text[open + 1..];
-            let Some(end) = inside.find([')', ']']) else {
+            let Some(end) = memchr2(b')', b']', inside.as_bytes()) else {
                 break;
             };
             origin.add(&inside[..end]);
             from = open + 1 + end + 1;
-            // Prefixes stand in front; what is in brackets further on is text.
+            // Prefixes are in front; what is in brackets further on is text.
             if from > 300 {
                 break;
             }

@@ -2,39 +2,32 @@
 
 use super::origin::Origin;
 use crate::capture::AtNs;
-use crate::engine::log::text::quote;
+use crate::engine::facts::{Fact, FactValue};
+use crate::engine::log::Line;
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Deref;
 
 /// Readings of one key at most: more ranks than one node can hold.
 const MOST_READINGS: usize = 256;
 
-/// One line, as the readers of messages see it.
+/// Lines quoted for one list: the ranks of eight nodes.
+const MOST_QUOTES: usize = 64;
+
+/// A line with the process that printed it.
 #[derive(Debug, Clone, Copy)]
-pub struct Line<'a> {
-    /// The text without colour.
-    pub text: &'a str,
-    /// Whose line it is.
+pub struct RankLine<'a> {
+    /// The line.
+    pub line: Line<'a>,
+    /// Its process.
     pub origin: Origin,
-    /// When it was written.
-    pub at: Option<AtNs>,
-    /// Its number in the log, from 1.
-    pub no: u64,
 }
 
-impl Line<'_> {
-    /// The line as a fact quotes it; the part around `needle` stays visible.
-    pub fn quote(&self, needle: &str) -> String {
-        quote(self.text, self.text.find(needle).unwrap_or(0))
-    }
-}
+impl<'a> Deref for RankLine<'a> {
+    type Target = Line<'a>;
 
-impl<'a> From<&Line<'a>> for crate::engine::log::Line<'a> {
-    fn from(line: &Line<'a>) -> crate::engine::log::Line<'a> {
-        crate::engine::log::Line {
-            text: line.text,
-            at: line.at,
-        }
+    fn deref(&self) -> &Line<'a> {
+        &self.line
     }
 }
 
@@ -42,67 +35,64 @@ impl<'a> From<&Line<'a>> for crate::engine::log::Line<'a> {
 #[derive(Debug, Clone)]
 pub struct Reading {
     /// The figure.
-    pub value: f64,
-    /// Whether it is a count.
-    pub whole: bool,
-    /// Whose line.
+    pub value: FactValue,
+    /// The process that printed it.
     pub origin: Origin,
     /// The line.
     pub quote: String,
-    /// When.
+    /// When it was written.
     pub at: Option<AtNs>,
-    /// For how many processes the line stands: Ray folds equal lines of several into one.
-    pub stands_for: u32,
+    /// The number of processes that printed it: Ray folds equal lines of several into one.
+    pub processes: u32,
+}
+
+impl Reading {
+    /// The figure as a number.
+    pub fn number(&self) -> f64 {
+        self.value.number().unwrap_or_default()
+    }
+
+    /// The figure as a fact.
+    pub fn fact(&self, value: FactValue) -> Fact {
+        Fact {
+            value,
+            quote: vec![self.quote.clone()],
+            at_ns: self.at,
+        }
+    }
 }
 
 /// All figures of one start of the engine.
 #[derive(Debug, Clone, Default)]
 pub struct Readings {
-    by_key: BTreeMap<&'static str, Vec<Reading>>,
+    by_key: BTreeMap<&'static str, Figures>,
     forwarded: HashSet<u64>,
 }
 
+#[derive(Debug, Clone, Default)]
+struct Figures {
+    readings: Vec<Reading>,
+    per_rank: bool,
+}
+
 impl Readings {
-    /// Adds a figure in GiB (or percent, or whatever its key says). A process that repeats itself
-    /// corrects itself.
-    pub fn figure(&mut self, key: &'static str, value: Option<f64>, line: &Line<'_>, needle: &str) {
-        if let Some(value) = value {
-            self.add(key, value, false, line, needle, true);
-        }
-    }
-
-    /// Adds a count.
-    pub fn count(&mut self, key: &'static str, value: Option<f64>, line: &Line<'_>, needle: &str) {
-        if let Some(value) = value {
-            self.add(key, value, true, line, needle, true);
-        }
-    }
-
-    /// Adds a figure that one process prints once per worker.
-    pub fn repeated(
+    /// Adds a figure. `per_rank`: several make a list, equal or not. `once`: a process that repeats
+    /// itself corrects itself.
+    pub fn add(
         &mut self,
         key: &'static str,
-        value: f64,
-        whole: bool,
-        line: &Line<'_>,
+        value: FactValue,
+        line: &RankLine<'_>,
         needle: &str,
-    ) {
-        self.add(key, value, whole, line, needle, false);
-    }
-
-    fn add(
-        &mut self,
-        key: &'static str,
-        value: f64,
-        whole: bool,
-        line: &Line<'_>,
-        needle: &str,
+        per_rank: bool,
         once: bool,
     ) {
-        if !value.is_finite() {
+        if !value.number().is_some_and(f64::is_finite) {
             return;
         }
-        let readings = self.by_key.entry(key).or_default();
+        let figures = self.by_key.entry(key).or_default();
+        figures.per_rank |= per_rank;
+        let readings = &mut figures.readings;
         let full = readings.len() >= MOST_READINGS;
         let place = readings
             .iter_mut()
@@ -112,11 +102,10 @@ impl Readings {
         }
         let reading = Reading {
             value,
-            whole,
             origin: line.origin,
             quote: line.quote(needle),
             at: line.at,
-            stands_for: folded(line.text),
+            processes: folded(line.text),
         };
         match place {
             Some(old) => *old = reading,
@@ -126,7 +115,7 @@ impl Readings {
 
     /// Whether this line came before: Ray prints a worker's line itself, and the engine core
     /// forwards it once more.
-    pub fn forwarded_before(&mut self, line: &Line<'_>) -> bool {
+    pub fn forwarded_before(&mut self, line: &RankLine<'_>) -> bool {
         if !line.origin.ray || self.forwarded.len() > 4096 {
             return false;
         }
@@ -140,19 +129,33 @@ impl Readings {
         !self.forwarded.insert(hasher.finish())
     }
 
-    /// The readings of `key`, in rank order where every one's rank is known, else as they came.
+    /// The readings of `key`, in rank order where the rank of every one is known, else as they came.
     pub fn of(&self, key: &str) -> Vec<&Reading> {
-        let mut readings: Vec<&Reading> = self
-            .by_key
-            .get(key)
-            .map(|r| r.iter().collect())
-            .unwrap_or_default();
+        let figures = self.by_key.get(key);
+        let mut readings: Vec<&Reading> = figures.iter().flat_map(|f| &f.readings).collect();
         if readings.iter().all(|r| r.origin.tp.is_some()) {
             readings.sort_by_key(|r| (r.origin.dp, r.origin.pp, r.origin.tp));
         } else if readings.iter().all(|r| r.origin.dp.is_some()) {
             readings.sort_by_key(|r| r.origin.dp);
         }
         readings
+    }
+
+    /// The smallest reading of `key`, the first where several are.
+    pub fn smallest(&self, key: &str) -> Option<&Reading> {
+        (self.of(key).into_iter()).min_by(|a, b| a.number().total_cmp(&b.number()))
+    }
+
+    /// The readings of `key` as a fact: one figure, or a list where ranks differ or each counts.
+    pub fn fact(&self, key: &str) -> Option<Fact> {
+        let readings = self.of(key);
+        let first = *readings.first()?;
+        let each_counts = self.by_key.get(key).is_some_and(|f| f.per_rank);
+        let differ = readings.iter().any(|r| r.number() != first.number());
+        if readings.len() > 1 && (each_counts || differ) {
+            return listed(&readings);
+        }
+        Some(first.fact(first.value.clone()))
     }
 
     /// Forgets `key`: a later line replaced it.
@@ -171,7 +174,18 @@ impl Readings {
     }
 }
 
-/// `[repeated 6x across cluster]` stands for six processes.
+/// All of some readings, each with its line.
+pub fn listed(readings: &[&Reading]) -> Option<Fact> {
+    let first = readings.first()?;
+    let quotes = readings.iter().take(MOST_QUOTES);
+    Some(Fact {
+        value: FactValue::List(readings.iter().map(|r| r.number()).collect()),
+        quote: quotes.map(|r| r.quote.clone()).collect(),
+        at_ns: first.at,
+    })
+}
+
+/// `[repeated 6x across cluster]` is the line of six processes.
 fn folded(text: &str) -> u32 {
     crate::engine::log::figures::number_after(text, "[repeated ")
         .map_or(1, |n| n.value.clamp(1.0, 1e6) as u32)

@@ -1,8 +1,11 @@
 //! Configuration that the log names: from the engine's banner, the argument line, the command line.
 
-use super::readings::Line;
+use super::VllmLog;
+use super::readings::RankLine;
 use crate::engine::facts::{Fact, FactValue};
 use crate::engine::log::figures::number;
+use crate::engine::log::sheet::Sheet;
+use memchr::memmem;
 use std::collections::BTreeMap;
 
 /// How well a line knows a setting; of two lines the higher one is believed.
@@ -16,7 +19,7 @@ pub enum Trust {
     Command,
     /// Among the arguments that the server repeats.
     Arguments,
-    /// Said by the component that uses it.
+    /// Printed by the component that uses it.
     Used,
     /// In the engine's own configuration.
     Banner,
@@ -35,6 +38,9 @@ pub struct Settings {
     /// Whether a draft model is configured.
     pub speculative: bool,
 }
+
+/// Lines that a banner which is broken over lines may have.
+const MOST_BANNER_LINES: u32 = 40;
 
 /// Banner: key there, key here.
 const BANNER_KEYS: &[(&str, &str)] = &[
@@ -90,7 +96,7 @@ impl Settings {
         key: &'static str,
         value: FactValue,
         trust: Trust,
-        line: &Line<'_>,
+        line: &RankLine<'_>,
         needle: &str,
     ) {
         // No name is that long; it is a log gone wrong.
@@ -110,22 +116,8 @@ impl Settings {
         }
     }
 
-    /// A count, when there is one.
-    pub fn set_count(
-        &mut self,
-        key: &'static str,
-        value: Option<f64>,
-        trust: Trust,
-        line: &Line<'_>,
-        needle: &str,
-    ) {
-        if let Some(value) = value {
-            self.set(key, FactValue::Int(value as i64), trust, line, needle);
-        }
-    }
-
     /// Takes a size concluded from the ranks seen so far, which grows as higher ranks are seen.
-    pub fn infer_size(&mut self, key: &'static str, size: u32, line: &Line<'_>) {
+    pub fn infer_size(&mut self, key: &'static str, size: u32, line: &RankLine<'_>) {
         if self
             .by_key
             .get(key)
@@ -142,7 +134,7 @@ impl Settings {
         }
     }
 
-    /// Whether a value was concluded, not said.
+    /// Whether a value was concluded, not printed.
     pub fn is_inferred(&self, key: &str) -> bool {
         self.by_key
             .get(key)
@@ -164,48 +156,26 @@ impl Settings {
         self.banner_lines_left > 0
     }
 
-    /// Reads a banner, an argument line or a command line.
-    pub fn read(&mut self, line: &Line<'_>) {
-        let text = line.text;
-        if let Some(at) = text
-            .find("Initializing a")
-            .filter(|at| text[*at..].contains("LLM engine ("))
-        {
-            self.banner(line, at);
-            // Whole banners name the device; one that does not is broken over lines.
-            self.banner_lines_left = if text.contains("device_config=") {
-                0
-            } else {
-                40
-            };
-        } else if let Some(at) = text.find("non-default args: ") {
-            self.arguments_seen = true;
-            self.arguments(line, at, "': ", "'");
-        } else if let Some(at) = text.find("args: Namespace(") {
-            self.arguments_seen = true;
-            self.arguments(line, at, "=", "");
-        } else if let Some(at) = text.find("vllm serve ") {
-            self.command(line, at);
-        }
-    }
-
-    /// Reads a line below an open banner. `record` tells that it begins a record of its own.
-    pub fn continue_banner(&mut self, line: &Line<'_>, record: bool) {
+    /// Reads a line below an open banner. `record`: it begins a record of its own.
+    pub fn continue_banner(&mut self, line: &RankLine<'_>, record: bool) {
         if record {
             self.banner_lines_left = 0;
             return;
         }
-        self.banner_lines_left -= 1;
-        self.banner(line, 0);
-        if line.text.contains("device_config=") {
-            self.banner_lines_left = 0;
-        }
+        let left = self.banner_lines_left - 1;
+        self.banner(line, line.text);
+        self.banner_lines_left = left.min(self.banner_lines_left);
     }
 
-    fn banner(&mut self, line: &Line<'_>, at: usize) {
-        let text = &line.text[at..];
+    fn banner(&mut self, line: &RankLine<'_>, text: &str) {
+        // Whole banners name the device; one that does not is broken over lines.
+        self.banner_lines_left = if line.text.contains("device_config=") {
+            0
+        } else {
+            MOST_BANNER_LINES
+        };
         for (theirs, ours) in BANNER_KEYS {
-            if let Some((value, _)) = value_of(text, theirs, "=", "") {
+            if let Some(value) = value_of(text, theirs, "=", "") {
                 self.take(
                     ours,
                     value,
@@ -215,17 +185,14 @@ impl Settings {
                 );
             }
         }
-        if let Some((value, _)) = value_of(text, "speculative_config", "=", "") {
-            if value != "None" {
-                self.speculative = true;
-            }
-        }
+        self.speculative |=
+            value_of(text, "speculative_config", "=", "").is_some_and(|v| v != "None");
     }
 
-    fn arguments(&mut self, line: &Line<'_>, at: usize, separator: &str, mark: &str) {
-        let text = &line.text[at..];
+    fn arguments(&mut self, line: &RankLine<'_>, text: &str, separator: &str, mark: &str) {
+        self.arguments_seen = true;
         for key in ARGUMENT_KEYS {
-            if let Some((value, _)) = value_of(text, key, separator, mark) {
+            if let Some(value) = value_of(text, key, separator, mark) {
                 self.take(
                     key,
                     value,
@@ -236,30 +203,25 @@ impl Settings {
             }
         }
         // `vllm serve MODEL` of old leaves `model` at its default beside the model_tag.
-        if let Some((value, _)) = value_of(text, "model_tag", separator, mark) {
+        if let Some(value) = value_of(text, "model_tag", separator, mark) {
             if value != "None" {
                 self.by_key
                     .retain(|key, (trust, _)| *key != "model" || *trust > Trust::Arguments);
                 self.take("model", value, Trust::Arguments, line, "model_tag");
             }
         }
-        if value_of(text, "speculative_config", separator, mark).is_some_and(|(v, _)| v != "None") {
-            self.speculative = true;
-        }
+        self.speculative |=
+            value_of(text, "speculative_config", separator, mark).is_some_and(|v| v != "None");
     }
 
-    /// A command that a script repeated: `vllm serve MODEL --flag value`.
-    fn command(&mut self, line: &Line<'_>, at: usize) {
-        // Prose speaks of `vllm serve` as well; a command stands alone or behind a prompt or time.
-        if !line.text[..at]
-            .trim_end()
-            .chars()
-            .next_back()
-            .is_none_or(|c| matches!(c, ']' | '$' | '+' | '#'))
-        {
+    /// A command that a script repeated: `vllm serve MODEL --flag value`, `text` behind `serve`.
+    fn command(&mut self, line: &RankLine<'_>, text: &str) {
+        let before = line.text.split("vllm serve ").next().unwrap_or_default();
+        // Prose speaks of `vllm serve` too; a command is alone, or behind a prompt or a time.
+        if !before.trim_end().is_empty() && !before.trim_end().ends_with([']', '$', '+', '#']) {
             return;
         }
-        let mut words = line.text[at + "vllm serve ".len()..].split_whitespace();
+        let mut words = text.split_whitespace();
         let Some(model) = words.next().filter(|m| !m.starts_with(['-', '['])) else {
             return;
         };
@@ -291,7 +253,7 @@ impl Settings {
         key: &'static str,
         value: &str,
         trust: Trust,
-        line: &Line<'_>,
+        line: &RankLine<'_>,
         needle: &str,
     ) {
         let value = value.trim().trim_matches(['\'', '"']);
@@ -311,7 +273,7 @@ impl Settings {
                 _ => return,
             },
         };
-        // `auto` is a wish, not a type.
+        // `auto` is a request, not a type.
         if trust < Trust::Banner && key == "dtype" && value == FactValue::Text("auto".to_owned()) {
             return;
         }
@@ -319,46 +281,57 @@ impl Settings {
     }
 }
 
-/// The value of `key` in a Python repr: `key=value` or `'key': value`, and where it stands.
-fn value_of<'a>(text: &'a str, key: &str, separator: &str, mark: &str) -> Option<(&'a str, usize)> {
+/// `Initializing a V1 LLM engine (v0.25.0) with config: model='/m', …`.
+pub fn read_banner(log: &mut VllmLog, line: &RankLine<'_>, rest: &str, _: &mut Sheet) {
+    log.settings.banner(line, rest);
+}
+
+/// `non-default args: {'model': '/m', …}`.
+pub fn read_arguments(log: &mut VllmLog, line: &RankLine<'_>, rest: &str, _: &mut Sheet) {
+    log.settings.arguments(line, rest, "': ", "'");
+}
+
+/// `args: Namespace(model='/m', …)`.
+pub fn read_namespace(log: &mut VllmLog, line: &RankLine<'_>, rest: &str, _: &mut Sheet) {
+    log.settings.arguments(line, rest, "=", "");
+}
+
+/// `vllm serve /m --flag value`.
+pub fn read_command(log: &mut VllmLog, line: &RankLine<'_>, rest: &str, _: &mut Sheet) {
+    log.settings.command(line, rest);
+}
+
+/// The value of `key` in a Python repr: `key=value` or `'key': value`.
+fn value_of<'a>(text: &'a str, key: &str, separator: &str, mark: &str) -> Option<&'a str> {
     let needle = format!("{mark}{key}{separator}");
-    let mut from = 0;
-    let start = loop {
-        let at = from + text[from..].find(&needle)?;
-        let before = text[..at].chars().next_back();
-        if before.is_none_or(|c| !(c.is_alphanumeric() || c == '_')) {
-            break at + needle.len();
-        }
-        from = at + needle.len();
+    let is_whole = |at: &usize| {
+        let before = text[..*at].chars().next_back();
+        before.is_none_or(|c| !(c.is_alphanumeric() || c == '_'))
     };
+    let at = memmem::find_iter(text.as_bytes(), &needle).find(is_whole)?;
+    let start = at + needle.len();
     let rest = &text[start..];
     let value = rest.trim_start_matches('[');
     let end = match value.chars().next()? {
         quote @ ('\'' | '"') => value[1..].find(quote).map_or(value.len(), |i| i + 2),
         _ => value.find([',', ')', '}', ']', ' ']).unwrap_or(value.len()),
     };
-    Some((&value[..end], start))
+    Some(&value[..end])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::vllm::log::origin::Origin;
+    use crate::engine::LogParser;
+    use crate::engine::vllm::log::VllmLogParser;
 
-    fn read(texts: &[&str]) -> BTreeMap<&'static str, FactValue> {
-        let mut settings = Settings::default();
-        for (no, text) in texts.iter().enumerate() {
-            settings.read(&Line {
-                text,
-                origin: Origin::default(),
-                at: None,
-                no: no as u64,
-            });
+    fn read(texts: &[&str]) -> BTreeMap<String, FactValue> {
+        let mut parser = VllmLogParser::new();
+        for text in texts {
+            parser.line(text.as_bytes(), None);
         }
-        settings
-            .facts()
-            .map(|(k, f)| (k, f.value.clone()))
-            .collect()
+        let facts = parser.report().facts;
+        facts.into_iter().map(|(k, f)| (k, f.value)).collect()
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! What went wrong: the root cause of a failed start or a death, out of memory, preemption.
 
-use super::readings::Line;
+use super::readings::RankLine;
 use crate::capture::AtNs;
 use crate::engine::log::cause::{Weight, is_exception};
 use crate::engine::log::figures::{after, number_after};
-use crate::engine::log::text::{Level, record};
+use crate::engine::log::text::Level;
 use crate::engine::log::torch;
+use crate::engine::log::words::Words;
+use std::sync::LazyLock;
 
 /// A line that explains a failure.
 #[derive(Debug, Clone)]
@@ -14,7 +16,7 @@ pub struct Witness {
     pub quote: String,
     /// When it was written.
     pub at: Option<AtNs>,
-    no: u64,
+    number: u64,
 }
 
 /// Trouble seen so far.
@@ -27,7 +29,7 @@ pub struct Trouble {
     pub out_of_memory: Option<Witness>,
     /// The engine or a process of it is gone.
     pub fatal: Option<Witness>,
-    /// A wrapper said that the start failed.
+    /// A wrapper reported that the start failed.
     start_failed: Option<Witness>,
     /// Sequences were thrown out for lack of KV cache: at least how many, and the line.
     pub preemptions: Option<(u64, Witness)>,
@@ -40,14 +42,37 @@ pub struct Trouble {
     /// A traceback that belongs to one request.
     request_error: bool,
     /// Weights were read to their end once.
-    loaded_once: bool,
-    /// The engine core was told to stop and obeys.
+    pub loaded_once: bool,
+    /// The engine core was asked to stop and obeys.
     stopping: bool,
     /// A native library that could not be loaded: only warned of, and fatal where it is used.
     unloadable_library: Option<Witness>,
 }
 
-/// What the dynamic linker says of a library that it cannot load.
+/// Texts of the lines that are read for trouble, beside the signs of the table.
+pub const WATCHED: &[&str] = &[
+    "Error",
+    "error: ",
+    "error, ",
+    // `Exception`, and `the above exception`.
+    "xception",
+    "ut of memory",
+    "bad_alloc",
+    "OOM on device",
+    "on startup is less than desired",
+    "The worker already uses ",
+    "died",
+    "exited unexpectedly",
+    "failed to start",
+    "EngineCore e",
+    "EngineCore: trigger received signal",
+    "Cgroup memory preflight",
+    "ContextTerminated",
+    "Segfault",
+    "is not a valid model identifier",
+];
+
+/// What the dynamic linker reports of a library that it cannot load.
 pub const LINKER: &[&str] = &[
     "' not found (required by",
     "cannot open shared object file",
@@ -88,7 +113,7 @@ const WRAPPERS: &[&str] = &[
     "RayTaskError",
 ];
 
-/// What a process says because another one failed.
+/// What a process prints because another one failed.
 const CONSEQUENCES: &[&str] = &[
     "Executor failed",
     "RPC call to",
@@ -106,12 +131,14 @@ const CONSEQUENCES: &[&str] = &[
 ];
 
 impl Trouble {
-    /// Reads a line. `ready`: the engine has served already.
-    pub fn read(&mut self, line: &Line<'_>, ready: bool, speculative: bool) {
-        let (level, message) = record(line.text);
-        self.loaded_once |=
-            line.text.contains("100% Completed") || line.text.contains("Loading drafter model");
-        self.preemption(line);
+    /// Reads a line of this level and message. `ready`: the engine has served already.
+    pub fn read(
+        &mut self,
+        line: &RankLine<'_>,
+        (level, message): (Level, &str),
+        ready: bool,
+        speculative: bool,
+    ) {
         match level {
             Level::Quiet => {
                 self.request_error = false;
@@ -168,7 +195,7 @@ impl Trouble {
         let first = self
             .unloadable_library
             .as_ref()
-            .filter(|library| follows && library.no < witness.no);
+            .filter(|library| follows && library.number < witness.number);
         (*weight > Weight::Hint || died || !ready).then_some(first.unwrap_or(witness))
     }
 
@@ -205,7 +232,7 @@ impl Trouble {
         self.failure.is_none() && (failed || cause && !ready)
     }
 
-    /// Lack of memory, said or shown by a budget below zero.
+    /// Lack of memory, stated or shown by a budget below zero.
     pub fn lack_of_memory(&self) -> Option<&Witness> {
         self.out_of_memory
             .as_ref()
@@ -217,7 +244,19 @@ impl Trouble {
         self.start_failed.as_ref()
     }
 
-    fn quiet(&mut self, line: &Line<'_>, message: &str) {
+    fn quiet(&mut self, line: &RankLine<'_>, message: &str) {
+        static SIGNS: LazyLock<Words> = LazyLock::new(|| {
+            let own = [
+                "Available KV cache memory: ",
+                "EngineCore: trigger received signal",
+                "engine core exited unexpectedly",
+                "Cgroup memory preflight",
+            ];
+            Words::new(&[LINKER, &own].concat())
+        });
+        if !SIGNS.hold(message.as_bytes()) {
+            return;
+        }
         // vLLM refuses to start on a budget of zero or less; the refusal may be cut off.
         if let Some(n) = number_after(message, "Available KV cache memory: ") {
             if n.value <= 0.0 {
@@ -242,7 +281,7 @@ impl Trouble {
         }
     }
 
-    fn wrapper(&mut self, line: &Line<'_>, message: &str) {
+    fn wrapper(&mut self, line: &RankLine<'_>, message: &str) {
         for sign in [
             "EngineCore encountered",
             "EngineDeadError",
@@ -267,22 +306,21 @@ impl Trouble {
         }
     }
 
-    fn preemption(&mut self, line: &Line<'_>) {
-        if let Some(n) = number_after(line.text, "total_num_cumulative_preemption=") {
-            self.preemptions = Some((n.value as u64, witness(line, line.text)));
-            self.preemptions_counted = self.preemptions.clone();
-        }
+    /// Notes the engine's own count of preemptions since its start.
+    pub fn preemptions_counted(&mut self, count: u64, line: &RankLine<'_>) {
+        self.preemptions = Some((count, witness(line, line.text)));
+        self.preemptions_counted = self.preemptions.clone();
     }
 
     /// Notes the preemptions of a statistics line.
-    pub fn preempted(&mut self, count: u64, line: &Line<'_>) {
+    pub fn preempted(&mut self, count: u64, line: &RankLine<'_>) {
         // One line's count is a lower bound, whether it counts since the start or since the last one.
         if self.preemptions.as_ref().is_none_or(|(n, _)| count > *n) {
             self.preemptions = Some((count, witness(line, line.text)));
         }
     }
 
-    fn consider(&mut self, weight: Weight, line: &Line<'_>, message: &str) {
+    fn consider(&mut self, weight: Weight, line: &RankLine<'_>, message: &str) {
         let better = match &self.cause {
             None => true,
             Some((known, _)) if weight > *known => true,
@@ -291,7 +329,7 @@ impl Trouble {
                 weight == *known
                     && ((self.chained
                         && weight >= Weight::Cause
-                        && line.no.saturating_sub(old.no) < 200)
+                        && line.number.saturating_sub(old.number) < 200)
                         || (weight == Weight::Hint && self.fatal.is_none()))
             }
         };
@@ -303,17 +341,19 @@ impl Trouble {
 }
 
 /// The message with what stands before it, as a quote.
-fn witness(line: &Line<'_>, message: &str) -> Witness {
+fn witness(line: &RankLine<'_>, message: &str) -> Witness {
     Witness {
         quote: line.quote(message),
         at: line.at,
-        no: line.no,
+        number: line.number,
     }
 }
 
 /// How well `message` explains a failure; `None` when it is no error.
 fn weigh(message: &str) -> Option<Weight> {
-    if WRAPPERS.iter().any(|w| message.contains(w)) {
+    static WRAPPING: LazyLock<Words> = LazyLock::new(|| Words::new(WRAPPERS));
+    static FOLLOWING: LazyLock<Words> = LazyLock::new(|| Words::new(CONSEQUENCES));
+    if WRAPPING.hold(message.as_bytes()) {
         return None;
     }
     if message.contains("died unexpectedly") || message.contains("Segfault encountered") {
@@ -323,7 +363,7 @@ fn weigh(message: &str) -> Option<Weight> {
         || message.starts_with("Value error, ")
         || message.starts_with("Fatal Python error: ")
         || is_usage_error(message);
-    if CONSEQUENCES.iter().any(|c| message.contains(c)) {
+    if FOLLOWING.hold(message.as_bytes()) {
         return error.then_some(Weight::Consequence);
     }
     if let Some((kind @ Weight::Memory, _)) = known_failure(message, false) {
@@ -404,6 +444,14 @@ pub const FAILURES: &[(&str, &str)] = &[
 
 /// The failure that `message` states, where it is a known one; whether it is about memory.
 fn known_failure(message: &str, drafting: bool) -> Option<(Weight, &'static str)> {
+    static SIGNS: LazyLock<Words> = LazyLock::new(|| {
+        let known = LACKS.iter().chain(FAILURES).map(|(sign, _)| *sign);
+        let signs: Vec<&str> = known.chain(torch::LACK.iter().copied()).collect();
+        Words::new(&signs)
+    });
+    if !SIGNS.hold(message.as_bytes()) {
+        return None;
+    }
     if let Some((_, failure)) = LACKS.iter().find(|(sign, _)| message.contains(sign)) {
         return Some((Weight::Memory, failure));
     }

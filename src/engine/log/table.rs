@@ -1,0 +1,288 @@
+//! An engine's messages as a table of rows, which makes both the search for lines of interest and
+//! the reading of their values.
+
+use super::Line;
+use super::figures::{Number, after, gib, number, number_before};
+use super::said::said;
+use super::sheet::Sheet;
+use super::words::Words;
+use crate::engine::facts::FactValue;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A value in a message. `H` is what becomes of it, which differs from engine to engine.
+#[derive(Debug, Clone, Copy)]
+pub struct Row<H> {
+    /// The text by which the message is found.
+    pub sign: &'static str,
+    /// Another text that the line holds, if it must.
+    when: Option<&'static str>,
+    /// Where the value is.
+    place: Place,
+    /// How the value is written.
+    form: Form,
+    /// The part of the line that a shortened quote keeps, where it is not the sign.
+    shown: Option<&'static str>,
+    /// What becomes of it.
+    pub target: H,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    /// Behind the sign and then behind each of these.
+    Behind(&'static [&'static str]),
+    /// Behind the first of these, which may be before the sign, and then behind each of the others.
+    Anywhere(&'static [&'static str]),
+}
+
+/// How a value is written.
+#[derive(Debug, Clone, Copy)]
+pub enum Form {
+    /// An amount of memory with its unit; kept in GiB.
+    Gib,
+    /// The same, right before the sign and behind a comma.
+    GibBefore,
+    /// A number that is kept with a fraction.
+    Float,
+    /// The same, right before the sign.
+    FloatBefore,
+    /// A number that is kept without a fraction.
+    Count,
+    /// The same, right before the sign.
+    CountBefore,
+    /// A number without a unit of memory behind it: bytes.
+    Bytes,
+    /// Bytes without a fraction or a sign; kept in GiB.
+    BytesAsGib,
+    /// A number above zero and without a fraction.
+    Positive,
+    /// A number without a fraction or a sign.
+    Whole,
+    /// A number, kept as it is printed.
+    Number,
+    /// The text that the function finds at the beginning.
+    Text(fn(&str) -> Option<&str>),
+    /// The last word before the sign.
+    WordBefore,
+    /// What the sign alone states.
+    Is(&'static str),
+    /// That the sign is there.
+    Flag,
+}
+
+impl<H: Copy> Row<H> {
+    /// A value right behind `sign`.
+    pub const fn new(sign: &'static str, form: Form, target: H) -> Row<H> {
+        Row {
+            sign,
+            when: None,
+            place: Place::Behind(&[]),
+            form,
+            shown: None,
+            target,
+        }
+    }
+
+    /// The value is not right behind the sign, but behind these texts, which follow it in this
+    /// order.
+    pub const fn then(mut self, texts: &'static [&'static str]) -> Row<H> {
+        self.place = Place::Behind(texts);
+        self
+    }
+
+    /// The same with texts of which the first may be anywhere in the line.
+    pub const fn behind(mut self, texts: &'static [&'static str]) -> Row<H> {
+        self.place = Place::Anywhere(texts);
+        self
+    }
+
+    /// Only where the line holds `text` too.
+    pub const fn when(mut self, text: &'static str) -> Row<H> {
+        self.when = Some(text);
+        self
+    }
+
+    /// A quote that is shortened keeps the part around `text`.
+    pub const fn shown(mut self, text: &'static str) -> Row<H> {
+        self.shown = Some(text);
+        self
+    }
+
+    /// The part of the line that a shortened quote keeps.
+    pub fn needle(&self) -> &'static str {
+        self.shown.unwrap_or(self.sign)
+    }
+
+    /// The value in `text`, where the sign ends at byte `end`.
+    pub fn value(&self, text: &str, end: usize) -> Option<FactValue> {
+        let before = &text[..end - self.sign.len()];
+        let (from, texts) = match self.place {
+            Place::Behind(texts) => (&text[end..], texts),
+            Place::Anywhere(texts) => (text, texts),
+        };
+        let from = (texts.iter()).try_fold(from, |rest, next| after(rest, next))?;
+        let float = |n: Number| FactValue::Float(n.value);
+        let count = |n: Number| FactValue::Int(n.value as i64);
+        match self.form {
+            Form::Gib => Some(FactValue::Float(gib(from)?.0)),
+            Form::GibBefore => Some(FactValue::Float(gib(before.rsplit_once(", ")?.1)?.0)),
+            Form::Float => Some(float(number(from)?.0)),
+            Form::FloatBefore => Some(float(number_before(text, self.sign)?)),
+            Form::Count => Some(count(number(from)?.0)),
+            Form::CountBefore => Some(count(number_before(text, self.sign)?)),
+            Form::Bytes => gib(from).is_none().then_some(count(number(from)?.0)),
+            Form::BytesAsGib => {
+                let (n, _) = number(from).filter(|(n, _)| n.whole && n.value >= 0.0)?;
+                Some(FactValue::Float(n.value / 1_073_741_824.0))
+            }
+            Form::Positive | Form::Whole => {
+                let least = f64::from(u8::from(matches!(self.form, Form::Positive)));
+                let (n, _) =
+                    number(from).filter(|(n, _)| n.whole && (least..9e15).contains(&n.value))?;
+                Some(count(n))
+            }
+            Form::Number => number(from).map(|(n, _)| if n.whole { count(n) } else { float(n) }),
+            Form::Text(find) => text_value(find(from)?),
+            Form::WordBefore => text_value(before.split(' ').next_back()?),
+            Form::Is(name) => Some(FactValue::Text(name.to_owned())),
+            Form::Flag => Some(FactValue::Bool(true)),
+        }
+    }
+}
+
+/// Writes the values of `rows`, of which each names its fact, where the line's message begins with
+/// the sign.
+pub fn read_message(rows: &[Row<&str>], line: &Line<'_>, sheet: &mut Sheet) {
+    for row in rows {
+        let Some(rest) = said(line.text, row.sign) else {
+            continue;
+        };
+        if row.when.is_none_or(|when| line.text.contains(when)) {
+            if let Some(value) = row.value(line.text, line.text.len() - rest.len()) {
+                sheet.set(row.target, value, line, row.needle());
+            }
+        }
+    }
+}
+
+fn text_value(text: &str) -> Option<FactValue> {
+    (!text.is_empty()).then(|| FactValue::Text(text.to_owned()))
+}
+
+/// The rows of an engine and the search for their signs.
+pub struct Table<H: 'static> {
+    rows: &'static [Row<H>],
+    /// The rows of each sign of the search.
+    by_sign: Vec<Vec<usize>>,
+    search: Words,
+    /// A faster search, which finds something in every line that has a sign, and in some others.
+    gate: Words,
+}
+
+impl<H: Copy> Table<H> {
+    /// A table of `rows`. `watched`: further texts that make a line one of interest. `busy`: lines
+    /// that a log is full of and that hold nothing; a search for other such lines is slower.
+    pub fn new(rows: &'static [Row<H>], watched: &[&'static str], busy: &[&str]) -> Table<H> {
+        let mut signs: Vec<&str> = rows.iter().map(|row| row.sign).collect();
+        signs.extend(watched);
+        signs.sort_unstable();
+        signs.dedup();
+        let rows_of = |sign: &&str| -> Vec<usize> {
+            (0..rows.len()).filter(|i| rows[*i].sign == *sign).collect()
+        };
+        Table {
+            rows,
+            by_sign: signs.iter().map(rows_of).collect(),
+            search: Words::overlapping(&signs),
+            gate: Words::new(&common_parts(&signs, busy)),
+        }
+    }
+
+    /// A search that finds something in every line of interest, and in some others.
+    pub fn gate(&self) -> &Words {
+        &self.gate
+    }
+
+    /// Whether a line holds a sign or a watched text.
+    pub fn is_hit(&self, raw: &[u8]) -> bool {
+        self.gate.hold(raw) && self.search.hold(raw)
+    }
+
+    /// The rows whose signs and conditions `text` holds, in the order of the table, each with
+    /// where its first sign ends.
+    pub fn matching(&self, text: &str) -> Vec<(&'static Row<H>, usize)> {
+        let mut found: Vec<(usize, usize)> = Vec::new();
+        self.search.each(text.as_bytes(), |sign, end| {
+            for row in &self.by_sign[sign] {
+                if !found.iter().any(|(known, _)| known == row) {
+                    found.push((*row, end));
+                }
+            }
+        });
+        found.sort_unstable();
+        let rows = found.into_iter().map(|(row, end)| (&self.rows[row], end));
+        rows.filter(|(row, _)| row.when.is_none_or(|when| after(text, when).is_some()))
+            .collect()
+    }
+}
+
+/// Few short texts of which every sign holds one: a vectorised search takes 64. No `busy` line holds
+/// one, unless a sign has no other part.
+fn common_parts<'a>(signs: &[&'a str], busy: &[&str]) -> Vec<&'a str> {
+    let mut holders: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
+    for (number, sign) in signs.iter().enumerate() {
+        for len in [4, 6] {
+            let parts = (0..sign.len()).filter_map(|at| sign.get(at..at + len));
+            parts.for_each(|part| {
+                holders.entry(part).or_default().insert(number);
+            });
+        }
+    }
+    holders.retain(|part, _| busy.iter().all(|line| after(line, part).is_none()));
+    let mut parts = Vec::new();
+    let mut left: BTreeSet<usize> = (0..signs.len()).collect();
+    while let Some((part, held)) = (holders.iter())
+        .max_by_key(|(part, held)| (held.intersection(&left).count(), part.len()))
+        .filter(|(_, held)| !held.is_disjoint(&left))
+    {
+        left = &left - held;
+        parts.push(*part);
+    }
+    parts.extend(left.into_iter().map(|number| signs[number]));
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_read_where_its_row_says() {
+        const ROWS: &[Row<&str>] = &[
+            Row::new("took ", Form::Gib, "behind"),
+            Row::new("took ", Form::Float, "further").then(&["and "]),
+            Row::new(" seconds", Form::FloatBefore, "before"),
+            Row::new("seconds", Form::Text(|t| Some(t.trim())), "text"),
+            Row::new("took ", Form::Number, "anywhere").behind(&["Model "]),
+            Row::new("took ", Form::Flag, "condition").when("nothing of it"),
+            Row::new("took ", Form::Bytes, "bytes"),
+        ];
+        let table = Table::new(ROWS, &["watched"], &["a busy line of seconds"]);
+        let text = "Model 7 took 1.50 GiB and 2.5 seconds x";
+        let values: Vec<(&str, String)> = table
+            .matching(text)
+            .iter()
+            .filter_map(|(row, end)| Some((row.target, row.value(text, *end)?.to_string())))
+            .collect();
+        let expected = [
+            ("behind", "1.5"),
+            ("further", "2.5"),
+            ("before", "2.5"),
+            ("text", "x"),
+            ("anywhere", "7"),
+        ];
+        assert_eq!(values, expected.map(|(key, value)| (key, value.to_owned())));
+        assert!(table.is_hit(b"watched") && table.is_hit(text.as_bytes()));
+        assert!(!table.is_hit(b"Model 7"));
+        assert!(table.matching("watched").is_empty());
+    }
+}
