@@ -15,7 +15,7 @@
 //! report
 //! matrix, loadline
 //! compare, experiment -> profile -> breakdown -> estimate -> engine
-//! bounded, capture, catalog, clock, error, host, preset, progress, redact, sync, units, wording
+//! bounded, capture, catalog, clock, error, host, preset, progress, redact, sync, tables, units, wording
 //! ```
 
 pub mod bounded;
@@ -48,6 +48,7 @@ pub mod report;
 pub mod store;
 pub mod sweep;
 pub mod sync;
+pub mod tables;
 pub mod telemetry;
 pub mod units;
 pub mod wording;

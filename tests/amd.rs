@@ -588,7 +588,12 @@ fn without_the_files_the_tools_serve() {
     );
     let mut backend = open(&target(&ALL)).unwrap();
     assert_eq!(read(backend.as_mut(), false)[0].used_bytes, 7 * MIB);
-    assert!(backend.facts().reason.contains("cannot be told"));
+    assert!(
+        backend
+            .facts()
+            .reason
+            .contains("are the container's is unknown")
+    );
     let survey = amd::survey(&machine.roots()).unwrap();
     assert_eq!(survey, "1 AMD GPU, by amd-smi: GPU 0 AMD GPU");
     // A container that was given no GPU is not measured by all of the host's.

@@ -188,7 +188,11 @@ fn a_file_that_is_not_there() {
     for text in ["", "{", "[]", "{}", "\u{0}\u{1}"] {
         std::fs::write(broken.join("capture.json"), text).expect("file");
         let ended = run(&["derive", &broken.display().to_string()]).expect(2);
-        assert!(ended.error().contains("is no capture"), "{}", ended.stderr);
+        assert!(
+            ended.error().contains("is not a capture"),
+            "{}",
+            ended.stderr
+        );
     }
 }
 

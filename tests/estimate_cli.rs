@@ -635,7 +635,7 @@ fn mistakes_are_told_with_a_way_out() {
     ] {
         let said = refused(&[LLAMA_8B, &format!("{flag}={value}")], 2);
         assert!(
-            said.contains("must be") || said.contains("is no size"),
+            said.contains("must be") || said.contains("invalid size"),
             "{flag} {value}: {said}"
         );
     }

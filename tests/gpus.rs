@@ -121,7 +121,7 @@ fn top_looks_once() {
     let look = host.json(&["top", "--once", "--json"]);
     let notes = look["notes"].to_string();
     assert!(
-        notes.contains("whose memory it is") && notes.contains("are broken"),
+        notes.contains("the owners of the memory are unknown") && notes.contains("are broken"),
         "{notes}"
     );
     assert_eq!(look["gpus"][0]["tenants"], Value::Array(vec![]));

@@ -191,7 +191,7 @@ fn what_is_measured_of_mig_slices_is_said() {
     staged(test_name!(), &scenario, |stage| {
         let mut whole = nvml(&target(&["all"]));
         assert!(
-            whole.facts().reason.contains("cut into MIG slices"),
+            whole.facts().reason.contains("split into MIG slices"),
             "{}",
             whole.facts().reason
         );

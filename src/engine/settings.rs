@@ -6,6 +6,7 @@
 
 use super::EngineId;
 use crate::capture::RequestedSettings;
+use crate::tables::read_table;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -73,7 +74,7 @@ pub struct EstimateFlag {
 /// The settings, in the order in which people read them.
 pub static SETTINGS: LazyLock<Vec<Setting>> = LazyLock::new(|| {
     let table = include_str!("../../configs/engine-settings.yaml");
-    serde_yaml::from_str(table).unwrap_or_default()
+    read_table(table)
 });
 
 impl Setting {

@@ -346,7 +346,7 @@ mod tests {
         });
         assert_eq!(
             plan.cmd.join(" "),
-            "--model m --port 8000 --dtype bfloat16 --enforce-eager --gpu-memory-utilization 0.5 --max-model-len 2048 --x"
+            "--model m --port 8000 --dtype bfloat16 --gpu-memory-utilization 0.5 --max-model-len 2048 --enforce-eager --x"
         );
         assert_eq!(plan.health_path, "/health");
         // The flag is still known to the newest release beside its positional word.

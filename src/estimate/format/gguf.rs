@@ -1,5 +1,6 @@
 //! GGUF: the blocks that tensors are kept in, and which of them a file type such as `Q4_K_M` takes for which tensor.
 
+use crate::tables::read_table;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -46,7 +47,7 @@ enum Mix {
 }
 
 /// Read once; empty where the file cannot be read, which a test rules out.
-static READ: LazyLock<Table> = LazyLock::new(|| serde_yaml::from_str(TABLE).unwrap_or_default());
+static READ: LazyLock<Table> = LazyLock::new(|| read_table(TABLE));
 
 /// Numbers of 32 bits: what no other block is found for.
 static F32: Row = Row {

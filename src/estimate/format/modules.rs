@@ -1,6 +1,7 @@
 //! Which modules of a checkpoint a tensor is, and which of them a list of a quantisation names.
 
 use super::super::Tensor;
+use crate::tables::read_table;
 use regex::{Regex, RegexSet, RegexSetBuilder};
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -10,8 +11,7 @@ use std::sync::LazyLock;
 const TABLE: &str = include_str!("../../../configs/module-names.yaml");
 
 /// Read once; empty where the file cannot be read, which a test rules out.
-static MODULES: LazyLock<HashMap<String, Vec<String>>> =
-    LazyLock::new(|| serde_yaml::from_str(TABLE).unwrap_or_default());
+static MODULES: LazyLock<HashMap<String, Vec<String>>> = LazyLock::new(|| read_table(TABLE));
 
 /// The modules that a tensor is, from `layers.N.` on, or `lm_head`, `embed_tokens`.
 pub fn names(tensor: &Tensor) -> Vec<String> {

@@ -2,6 +2,7 @@
 
 use super::super::Unknown;
 use super::{FileType, Format, Padding, Scheme};
+use crate::tables::read_table;
 use serde::Deserialize;
 use std::sync::LazyLock;
 
@@ -28,7 +29,7 @@ struct Row {
 }
 
 /// Read once; empty where the file cannot be read, which a test rules out.
-static ROWS: LazyLock<Vec<Row>> = LazyLock::new(|| serde_yaml::from_str(TABLE).unwrap_or_default());
+static ROWS: LazyLock<Vec<Row>> = LazyLock::new(|| read_table(TABLE));
 
 const DYNAMIC: &str =
     "a dynamic 4-bit checkpoint leaves some modules in 16 bits: which, only its config.json tells";

@@ -1,6 +1,7 @@
 //! What a tensor of a checkpoint is, by its name: its role, its layer, and how it is split.
 
 use super::super::Split;
+use crate::tables::read_table;
 use serde::Deserialize;
 use std::sync::LazyLock;
 
@@ -75,7 +76,7 @@ struct Rule {
 }
 
 /// Read once; empty where the file cannot be read, which a test rules out.
-static NAMES: LazyLock<Names> = LazyLock::new(|| serde_yaml::from_str(TABLE).unwrap_or_default());
+static NAMES: LazyLock<Names> = LazyLock::new(|| read_table(TABLE));
 
 fn lists(words: &[String], part: &str) -> bool {
     words.iter().any(|word| word == part)

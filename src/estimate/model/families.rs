@@ -1,5 +1,6 @@
 //! What a family of models has that its config.json does not state: configs/model-families.yaml.
 
+use crate::tables::read_table;
 use serde::Deserialize;
 use std::sync::LazyLock;
 
@@ -47,15 +48,11 @@ pub(super) struct Family {
 }
 
 /// Every family, read once; none where the file cannot be read, which a test rules out.
-static FAMILIES: LazyLock<Vec<Family>> = LazyLock::new(|| families().unwrap_or_default());
+static FAMILIES: LazyLock<Vec<Family>> = LazyLock::new(|| read_table::<Table>(TABLE).families);
 
-fn families() -> Result<Vec<Family>, serde_yaml::Error> {
-    #[derive(Deserialize)]
-    struct Table {
-        families: Vec<Family>,
-    }
-    let table: Table = serde_yaml::from_str(TABLE)?;
-    Ok(table.families)
+#[derive(Default, Deserialize)]
+struct Table {
+    families: Vec<Family>,
 }
 
 /// What a row of the table starts from.
@@ -215,7 +212,7 @@ mod tests {
 
     #[test]
     fn every_family_is_read_and_each_kind_is_in_one() {
-        families().unwrap();
+        serde_yaml::from_str::<Table>(TABLE).unwrap();
         let mut kinds: Vec<&str> = known_kinds().collect();
         let all = kinds.len();
         kinds.sort_unstable();
